@@ -1,0 +1,64 @@
+"""The errors a user can meet, as one tree.
+
+SchedulerError
+├── ConfigurationError          the settings, the servers' addresses, or a missing wheel; the message says what to set
+├── InvalidSchedule             a schedule refused at the door: field, reason
+├── ScheduleNotFound
+├── RevisionConflict            somebody else changed the schedule first
+└── Unavailable                 Postgres or Redis does not answer right now
+
+Each class builds its message from the facts, so that a log line or a terminal needs nothing else.
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+
+class SchedulerError(Exception):
+    """Base of everything this project raises on purpose."""
+
+
+class ConfigurationError(SchedulerError):
+    """Nothing can work until somebody changes a setting or installs something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with one field of the input."""
+
+    field: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}"
+
+
+class InvalidSchedule(SchedulerError):
+    """A schedule that must not reach the table; carries every problem found, not only the first."""
+
+    def __init__(self, *problems: Problem) -> None:
+        self.problems = problems
+        super().__init__("; ".join(str(problem) for problem in problems))
+
+
+class ScheduleNotFound(SchedulerError):
+    def __init__(self, schedule_id: UUID | str) -> None:
+        self.schedule_id = schedule_id
+        super().__init__(f"there is no schedule {schedule_id}")
+
+
+class RevisionConflict(SchedulerError):
+    def __init__(self, schedule_id: UUID, expected: int, actual: int) -> None:
+        self.schedule_id, self.expected, self.actual = schedule_id, expected, actual
+        super().__init__(
+            f"schedule {schedule_id} is at revision {actual}, not {expected}: "
+            "somebody changed it meanwhile; load it again and repeat the change"
+        )
+
+
+class Unavailable(SchedulerError):
+    """A server does not answer; the same call may work later."""
+
+    def __init__(self, server: str, where: str, cause: str) -> None:
+        self.server, self.where = server, where
+        super().__init__(f"{server} at {where} does not answer: {cause}")
