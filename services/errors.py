@@ -2,7 +2,8 @@
 
 SchedulerError
 ├── ConfigurationError          the settings, the servers' addresses, or a missing wheel; the message says what to set
-├── InvalidSchedule             a schedule refused at the door: field, reason
+├── InvalidInput                refused at the door: every field with its reason
+│   └── InvalidSchedule
 ├── ScheduleNotFound
 ├── RevisionConflict            somebody else changed the schedule first
 └── Unavailable                 Postgres or Redis does not answer right now
@@ -33,12 +34,16 @@ class Problem:
         return f"{self.field}: {self.reason}"
 
 
-class InvalidSchedule(SchedulerError):
-    """A schedule that must not reach the table; carries every problem found, not only the first."""
+class InvalidInput(SchedulerError):
+    """Input that must not reach a table; carries every problem found, not only the first."""
 
     def __init__(self, *problems: Problem) -> None:
         self.problems = problems
         super().__init__("; ".join(str(problem) for problem in problems))
+
+
+class InvalidSchedule(InvalidInput):
+    """A schedule that would be refused, or a row that has to be parked."""
 
 
 class ScheduleNotFound(SchedulerError):

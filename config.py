@@ -1,0 +1,305 @@
+"""Every knob of the project: name, unit, default, reason, and the rules between knobs.
+
+The only module that reads the environment. `get_settings()` builds one frozen object per process; everything else
+receives numbers from it. `manage.py settings` prints the effective values.
+"""
+
+import difflib
+import os
+import re
+import socket
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Self
+from uuid import UUID
+
+from dotenv import dotenv_values
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from services.errors import ConfigurationError
+
+PROJECT_ROOT = Path(__file__).resolve().parent
+SECONDS_PER_DAY = 86_400
+
+
+def _knob(default: Any, group: str, text: str, *, shown: str | None = None, **limits: Any) -> Any:
+    """A field with the facts that the README table and .env.example are made from."""
+    return Field(default, description=text, json_schema_extra={"group": group, "shown": shown}, **limits)
+
+
+def _own_name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+class Settings(BaseSettings):
+    """All settings; attribute names are the environment variables in lower case."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore", env_ignore_empty=True, hide_input_in_errors=True)
+
+    # Servers. All addresses unset: real servers from wheels are started under EMBEDDED_DIR.
+    database_url: SecretStr | None = _knob(
+        None, "Servers", "Postgres, `postgresql://user:password@host:5432/name`; unset: embedded server"
+    )
+    redis_url: SecretStr | None = _knob(
+        None, "Servers", "Redis, `redis://`, `rediss://`, `unix://` or `redis+sentinel://`; unset: REDIS_HOST"
+    )
+    redis_host: str | None = _knob(None, "Servers", "Redis host, instead of REDIS_URL; both unset: embedded server")
+    redis_port: int = _knob(6379, "Servers", "Redis port, with REDIS_HOST", ge=1, le=65535)
+    redis_db: int = _knob(0, "Servers", "Redis database number, with REDIS_HOST", ge=0)
+    redis_password: SecretStr | None = _knob(None, "Servers", "Redis password, with REDIS_HOST")
+    embedded_dir: Path = _knob(Path(".embedded"), "Servers", "where the embedded servers keep their data")
+    database_pool_size: int = _knob(10, "Servers", "most Postgres connections of one process", ge=1, le=100)
+    database_connect_timeout_seconds: int = _knob(3, "Servers", "how long a connection attempt may take", ge=1, le=60)
+    database_statement_timeout_seconds: int = _knob(30, "Servers", "a statement that takes longer is ended", ge=1)
+    database_transaction_pooler: bool = _knob(
+        False, "Servers", "true behind pgbouncer or Supavisor in transaction mode: nothing is kept in the session"
+    )
+
+    # One replica.
+    instance_id: str = Field(
+        default_factory=_own_name,
+        description="unique name of this replica in history, logs and metrics",
+        json_schema_extra={"group": "Replica", "shown": "host name-process id"},
+        min_length=1,
+        max_length=63,
+    )
+    max_workers: int = _knob(5, "Replica", "executions that one replica runs at once", ge=1, le=1000)
+    schedule_check_interval: int = _knob(
+        60, "Replica", "seconds between full comparisons of timer and table (NOTIFY brings changes sooner)", ge=1
+    )
+    job_modules: str = _knob("", "Replica", "Python modules with your own handlers, comma-separated")
+    metrics_port: int = _knob(9108, "Replica", "port of /metrics, /healthz, /readyz; 0: off", ge=0, le=65535)
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = _knob("INFO", "Replica", "least severity that is logged")
+    log_format: Literal["text", "json"] = _knob("text", "Replica", "`text` for people, `json` for log collectors")
+    shutdown_grace_seconds: int = _knob(30, "Replica", "how long a stopping replica waits for what is running", ge=0)
+
+    # What a schedule gets when its own column is NULL.
+    job_max_instances: int = _knob(1, "Job defaults", "executions of one schedule at once, over all replicas", ge=1)
+    job_coalesce: bool = _knob(True, "Job defaults", "several overdue fires of one schedule become one run")
+    job_misfire_grace_time: int = _knob(300, "Job defaults", "seconds that a fire may be late and still run", ge=1)
+    job_replace_existing_instance: bool = _knob(True, "Job defaults", "a changed schedule replaces its planned fires")
+    job_timeout_seconds: int = _knob(3600, "Job defaults", "an execution that takes longer ends `timed_out`", ge=1)
+    job_max_retries: int = _knob(0, "Job defaults", "further attempts after a retryable failure", ge=0, le=100)
+    job_retry_backoff_seconds: int = _knob(30, "Job defaults", "wait before the first retry; doubles each time", ge=0)
+    job_catchup: Literal["none", "one", "all"] = _knob(
+        "one", "Job defaults", "fires missed while no replica ran: only record, run the latest, or run all (capped)"
+    )
+
+    # Locks, takeover, catch-up.
+    lock_timeout: int = _knob(60, "Safety", "seconds until an unrenewed Redis lease expires", ge=2)
+    lock_failure_policy: Literal["degrade", "pause"] = _knob(
+        "degrade", "Safety", "without Redis: go on with Postgres alone, or stop claiming"
+    )
+    heartbeat_interval_seconds: float = _knob(4, "Safety", "how often a replica says that it lives", gt=0)
+    heartbeat_timeout_seconds: float = _knob(15, "Safety", "silence after which a replica counts as dead", gt=0)
+    rescue_interval_seconds: float = _knob(5, "Safety", "how often dead replicas' executions are looked for", gt=0)
+    verify_after_seconds: float = _knob(3, "Safety", "when the loser of the Redis filter checks for the row", gt=0)
+    gap_scan_seconds: float = _knob(30, "Safety", "how often expected fires are compared with rows", gt=0)
+    max_clock_skew_seconds: float = _knob(5, "Safety", "a replica further off Postgres' clock stops claiming", gt=0)
+    catchup_window_seconds: int = _knob(3600, "Safety", "missed fires older than this are recorded, never run", ge=0)
+    catchup_max_fires: int = _knob(10, "Safety", "most missed fires of one schedule that are run", ge=0)
+    fence_horizon_seconds: int = _knob(86_400, "Safety", "a claim for a fire older than this is refused", ge=60)
+    history_retention_days: int = _knob(90, "Safety", "executions and changes older than this are deleted", ge=1)
+
+    # Schedules from another system's API.
+    api_url: str | None = _knob(None, "API sync", "where schedules are fetched from (http or https)")
+    enable_api_sync: bool | None = _knob(None, "API sync", "sync periodically", shown="true when API_URL is set")
+    api_sync_interval: int = _knob(300, "API sync", "seconds between two syncs", ge=1)
+    request_timeout: int = _knob(10, "API sync", "seconds that one outgoing request may take", ge=1)
+
+    # Outgoing requests of jobs.
+    fetch_allow_private_addresses: bool = _knob(False, "Fetching", "let jobs call loopback and private addresses")
+    fetch_allowed_networks: str = _knob(
+        "", "Fetching", "private CIDRs and hosts that jobs may call all the same, comma-separated"
+    )
+
+    # The status-queue workflows.
+    environment: str = _knob("production", "Workflows", "`development` or `dev` opens the development tools")
+    scheduler_system_user_id: UUID | None = _knob(None, "Workflows", "user id that workflows act as")
+    default_tenant_id: UUID = _knob(
+        UUID("550e8400-e29b-41d4-a716-446655440000"), "Workflows", "tenant of rows that name none"
+    )
+    domain_scheduler_interval_minutes: int = _knob(1, "Workflows", "run every n minutes: domain metadata", ge=1)
+    domain_scheduler_batch_size: int = _knob(50, "Workflows", "rows per claim: domain metadata", ge=1)
+    domain_scheduler_max_instances: int = _knob(3, "Workflows", "runs at once: domain metadata", ge=1)
+    deep_scan_scheduler_interval_minutes: int = _knob(5, "Workflows", "run every n minutes: deep scan", ge=1)
+    deep_scan_scheduler_batch_size: int = _knob(10, "Workflows", "rows per claim: deep scan", ge=1)
+    deep_scan_scheduler_max_instances: int = _knob(1, "Workflows", "runs at once: deep scan", ge=1)
+    domain_extraction_scheduler_interval_minutes: int = _knob(
+        2, "Workflows", "run every n minutes: domain extraction", ge=1
+    )
+    domain_extraction_scheduler_batch_size: int = _knob(20, "Workflows", "rows per claim: domain extraction", ge=1)
+    domain_extraction_scheduler_max_instances: int = _knob(1, "Workflows", "runs at once: domain extraction", ge=1)
+    domain_sitemap_scheduler_interval_minutes: int = _knob(
+        1, "Workflows", "run every n minutes: sitemap submission", ge=1
+    )
+    domain_sitemap_scheduler_batch_size: int = _knob(10, "Workflows", "rows per claim: sitemap submission", ge=1)
+    domain_sitemap_scheduler_max_instances: int = _knob(1, "Workflows", "runs at once: sitemap submission", ge=1)
+    sitemap_import_scheduler_interval_minutes: int = _knob(1, "Workflows", "run every n minutes: sitemap import", ge=1)
+    sitemap_import_scheduler_batch_size: int = _knob(20, "Workflows", "rows per claim: sitemap import", ge=1)
+    sitemap_import_scheduler_max_instances: int = _knob(1, "Workflows", "runs at once: sitemap import", ge=1)
+    page_curation_scheduler_interval_minutes: int = _knob(1, "Workflows", "run every n minutes: page curation", ge=1)
+    page_curation_scheduler_batch_size: int = _knob(10, "Workflows", "rows per claim: page curation", ge=1)
+    page_curation_scheduler_max_instances: int = _knob(1, "Workflows", "runs at once: page curation", ge=1)
+    sitemap_job_timeout_seconds: int = _knob(55, "Workflows", "a sitemap analysis job that takes longer fails", ge=1)
+
+    @field_validator("database_url")
+    @classmethod
+    def _postgres_only(cls, url: SecretStr | None) -> SecretStr | None:
+        if url and not re.match(r"postgres(ql(\+psycopg2)?)?://", url.get_secret_value()):
+            raise ValueError("must start with postgresql://")
+        return url
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_only(cls, url: SecretStr | None) -> SecretStr | None:
+        if url and not re.match(r"(rediss?|unix|rediss?\+sentinel)://", url.get_secret_value()):
+            raise ValueError("must start with redis://, rediss://, unix:// or redis+sentinel://")
+        return url
+
+    @field_validator("api_url")
+    @classmethod
+    def _web_only(cls, url: str | None) -> str | None:
+        if url and not re.match(r"https?://[^/]", url):
+            raise ValueError("must start with http:// or https://")
+        return url
+
+    @model_validator(mode="after")
+    def _rules_between_knobs(self) -> Self:
+        for broken, message in self._rules():
+            if broken:
+                raise ValueError(message)
+        return self
+
+    def _rules(self) -> list[tuple[bool, str]]:
+        return [
+            (
+                bool(self.redis_url and self.redis_host),
+                "REDIS_URL and REDIS_HOST are both set; keep one of them",
+            ),
+            (
+                self.job_misfire_grace_time > self.catchup_window_seconds,
+                f"JOB_MISFIRE_GRACE_TIME={self.job_misfire_grace_time} must not be longer than "
+                f"CATCHUP_WINDOW_SECONDS={self.catchup_window_seconds}",
+            ),
+            (
+                self.catchup_window_seconds > self.fence_horizon_seconds,
+                f"CATCHUP_WINDOW_SECONDS={self.catchup_window_seconds} must not be longer than "
+                f"FENCE_HORIZON_SECONDS={self.fence_horizon_seconds}",
+            ),
+            (
+                self.fence_horizon_seconds >= self.history_retention_days * SECONDS_PER_DAY,
+                f"FENCE_HORIZON_SECONDS={self.fence_horizon_seconds} must be shorter than "
+                f"HISTORY_RETENTION_DAYS={self.history_retention_days}: deleted history cannot fence old fires",
+            ),
+            (
+                self.heartbeat_interval_seconds > self.heartbeat_timeout_seconds / 2,
+                f"HEARTBEAT_INTERVAL_SECONDS={self.heartbeat_interval_seconds:g} must be at most half of "
+                f"HEARTBEAT_TIMEOUT_SECONDS={self.heartbeat_timeout_seconds:g}; one lost heartbeat is not a death",
+            ),
+            (
+                self.verify_after_seconds >= self.gap_scan_seconds,
+                f"VERIFY_AFTER_SECONDS={self.verify_after_seconds:g} must be shorter than "
+                f"GAP_SCAN_SECONDS={self.gap_scan_seconds:g}",
+            ),
+            (
+                bool(self.enable_api_sync) and not self.api_url,
+                "ENABLE_API_SYNC is true but API_URL is not set; set it, or turn the sync off",
+            ),
+        ]
+
+    @property
+    def syncs_from_api(self) -> bool:
+        return self.api_url is not None if self.enable_api_sync is None else self.enable_api_sync
+
+
+def knobs() -> dict[str, FieldInfo]:
+    """Environment variable -> field, in the order of this file."""
+    return {name.upper(): field for name, field in Settings.model_fields.items()}
+
+
+def knob_group(field: FieldInfo) -> str:
+    return str(_extra(field)["group"])
+
+
+def shown_default(field: FieldInfo) -> str:
+    """The default as it is written in an environment file; empty when unset."""
+    shown = _extra(field)["shown"]
+    if shown is not None:
+        return str(shown)
+    match field.default:
+        case None:
+            return ""
+        case bool() as flag:
+            return str(flag).lower()
+        case value:
+            return str(value)
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    assert isinstance(field.json_schema_extra, dict)  # noqa: S101 - every field is made with it
+    return dict(field.json_schema_extra)
+
+
+def masked(value: object) -> str:
+    """A setting's value without its secrets: passwords in URLs and everything that is declared secret."""
+    text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    if "://" in text:
+        # Greedy up to the last @: an unescaped @ or / inside a password must not uncover its rest.
+        return re.sub(r"(?i)(password=)[^&]*", r"\1***", re.sub(r"(://[^:/@?]*):.*@", r"\1:***@", text))
+    return "***" if isinstance(value, SecretStr) else text
+
+
+def unknown_variables() -> dict[str, str | None]:
+    """Names in the .env file that no setting has, each with the setting that was probably meant."""
+    known = [*knobs(), "ENV_FILE"]
+    strangers = [name for name in dotenv_values(env_file()) if name.upper() not in known] if env_file() else []
+    return {name: next(iter(difflib.get_close_matches(name.upper(), known, 1)), None) for name in strangers}
+
+
+def env_file() -> Path | None:
+    """The file that supplies what the environment does not; ENV_FILE names another one, or none when empty."""
+    chosen = os.environ.get("ENV_FILE")
+    if chosen is None:
+        return PROJECT_ROOT / ".env"
+    return Path(chosen) if chosen else None
+
+
+def load_settings() -> Settings:
+    """Read and check all settings; one ConfigurationError line for each bad value."""
+    try:
+        return Settings(_env_file=env_file())
+    except ValidationError as error:
+        raise ConfigurationError("\n".join(_explain(error))) from None
+
+
+def _explain(error: ValidationError) -> list[str]:
+    given = _given_values()
+    lines = []
+    for problem in error.errors(include_url=False):
+        reason = problem["msg"].removeprefix("Value error, ")
+        if not problem["loc"]:
+            lines.append(reason)
+            continue
+        name = str(problem["loc"][0]).upper()
+        lines.append(f"{name}={_masked_input(name, given.get(name, ''))!r}: {reason[0].lower()}{reason[1:]}")
+    return lines
+
+
+def _given_values() -> Mapping[str, str]:
+    from_file = dotenv_values(env_file()) if env_file() else {}
+    return {name.upper(): value or "" for name, value in {**from_file, **os.environ}.items()}
+
+
+def _masked_input(name: str, value: str) -> str:
+    annotation = str(knobs()[name].annotation)
+    return masked(SecretStr(value)) if "SecretStr" in annotation else masked(value)
+
+
+@cache
+def get_settings() -> Settings:
+    """The settings of this process, read once."""
+    return load_settings()

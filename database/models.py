@@ -1,0 +1,247 @@
+"""The tables of the scheduler, as SQLAlchemy models.
+
+Migrations are the truth about a database; a test holds these models equal to them. Triggers live in the migrations
+only: they write `revision`, `updated_at`, `effective_from` and `schedule_changes`, also for edits made by plain SQL.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    CheckConstraint,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    MetaData,
+    Sequence,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+
+class ExecutionStatus(StrEnum):
+    """What became of a fire. A terminal status never changes."""
+
+    PENDING = "pending"  # waits without an owner: a retry in its backoff, a manual run, a row handed back
+    CLAIMED = "claimed"
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    ABANDONED = "abandoned"  # its replica died or froze
+    SKIPPED = "skipped"
+    MISSED = "missed"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self not in (ExecutionStatus.PENDING, ExecutionStatus.CLAIMED, ExecutionStatus.RUNNING)
+
+
+class Cause(StrEnum):
+    """Why an execution exists."""
+
+    SCHEDULE = "schedule"
+    MANUAL = "manual"
+    CATCHUP = "catchup"
+    BACKFILL = "backfill"
+
+
+class Source(StrEnum):
+    """Who owns a schedule."""
+
+    MANUAL = "manual"
+    API = "api"
+    SYSTEM = "system"
+
+
+class Catchup(StrEnum):
+    """What happens to fires that came due while no replica ran."""
+
+    NONE = "none"
+    ONE = "one"
+    ALL = "all"
+
+
+def _one_of(column: str, values: type[StrEnum]) -> str:
+    return f"{column} IN ({', '.join(repr(value.value) for value in values)})"
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "pk": "%(table_name)s_pkey",
+            "fk": "%(table_name)s_%(column_0_name)s_fkey",
+            "ck": "%(table_name)s_%(constraint_name)s_check",
+            "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own declaration
+        datetime: TIMESTAMP(timezone=True),
+        dict[str, Any]: JSONB,
+        list[str]: ARRAY(Text),
+        float: Double,
+        str: Text,
+    }
+
+
+REVISIONS = Sequence("schedule_revision_seq", metadata=Base.metadata)
+NEW_UUID, NOW, CLOCK = text("gen_random_uuid()"), text("now()"), text("clock_timestamp()")
+
+
+class ScanProfile(Base):
+    """Settings of a cookie scan that several schedules share."""
+
+    __tablename__ = "scan_profiles"
+
+    profile_id: Mapped[UUID] = mapped_column(primary_key=True, server_default=NEW_UUID)
+    name: Mapped[str | None] = mapped_column(String(255))
+    config: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    updated_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+
+class Schedule(Base):
+    """When which job runs. NULL in a policy column means: the setting."""
+
+    __tablename__ = "schedules"
+
+    schedule_id: Mapped[UUID] = mapped_column(primary_key=True, server_default=NEW_UUID)
+    domain_config_id: Mapped[UUID]
+    domain: Mapped[str] = mapped_column(String(255))
+    profile_id: Mapped[UUID | None] = mapped_column(ForeignKey("scan_profiles.profile_id"))
+    frequency: Mapped[str] = mapped_column(String(50))
+    time_config: Mapped[dict[str, Any]]
+    enabled: Mapped[bool] = mapped_column(server_default=text("true"))
+    next_run: Mapped[datetime | None]
+    last_run: Mapped[datetime | None]
+    last_status: Mapped[str | None] = mapped_column(String(50))
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    updated_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+    name: Mapped[str | None] = mapped_column(String(255))
+    timezone: Mapped[str] = mapped_column(String(64), server_default=text("'UTC'"))
+    job_type: Mapped[str] = mapped_column(String(64), server_default=text("'cookie_scan'"))
+    job_config: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    priority: Mapped[int] = mapped_column(server_default=text("0"))
+    tags: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))
+    start_at: Mapped[datetime | None]
+    end_at: Mapped[datetime | None]
+    spread_seconds: Mapped[int] = mapped_column(server_default=text("0"))
+    source: Mapped[str] = mapped_column(String(16), server_default=text("'manual'"))
+    external_id: Mapped[str | None] = mapped_column(String(255))
+    invalid_reason: Mapped[str | None]
+
+    max_instances: Mapped[int | None]
+    coalesce: Mapped[bool | None]
+    misfire_grace_seconds: Mapped[int | None]
+    timeout_seconds: Mapped[int | None]
+    max_retries: Mapped[int | None]
+    retry_backoff_seconds: Mapped[int | None]
+    catchup: Mapped[str | None] = mapped_column(String(16))
+
+    revision: Mapped[int] = mapped_column(BigInteger, REVISIONS, server_default=REVISIONS.next_value())
+    effective_from: Mapped[datetime] = mapped_column(server_default=CLOCK)
+
+    __table_args__ = (
+        CheckConstraint("jsonb_typeof(time_config) = 'object'", "time_config_object"),
+        CheckConstraint("jsonb_typeof(job_config) = 'object'", "job_config_object"),
+        CheckConstraint(
+            """NOT jsonb_path_exists(time_config, '$.* ? (@.type() == "number" && @ < 0)')""",
+            "time_config_not_negative",
+        ),
+        CheckConstraint("end_at > start_at", "ends_after_start"),
+        CheckConstraint("spread_seconds BETWEEN 0 AND 86400", "spread_seconds"),
+        CheckConstraint("max_instances >= 1", "max_instances"),
+        CheckConstraint("misfire_grace_seconds >= 1", "misfire_grace_seconds"),
+        CheckConstraint("timeout_seconds >= 1", "timeout_seconds"),
+        CheckConstraint("max_retries BETWEEN 0 AND 100", "max_retries"),
+        CheckConstraint("retry_backoff_seconds >= 0", "retry_backoff_seconds"),
+        CheckConstraint(_one_of("catchup", Catchup), "catchup"),
+        CheckConstraint(_one_of("source", Source), "source"),
+        Index(
+            "schedules_api_domain_config_id_key",
+            "domain_config_id",
+            unique=True,
+            postgresql_where=text("source = 'api'"),
+        ),
+        Index("schedules_name_key", "name", unique=True, postgresql_where=text("name IS NOT NULL")),
+        Index("schedules_domain_idx", "domain"),
+        Index("schedules_domain_config_id_idx", "domain_config_id"),
+    )
+
+
+class ScheduleChange(Base):
+    """Who changed which schedule when, and what it was before. Written by triggers only."""
+
+    __tablename__ = "schedule_changes"
+
+    change_id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    schedule_id: Mapped[UUID | None]  # NULL: the whole table was truncated
+    revision: Mapped[int | None] = mapped_column(BigInteger)
+    operation: Mapped[str] = mapped_column(String(8))
+    changed_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    changed_by: Mapped[str]
+    old: Mapped[dict[str, Any] | None]
+    new: Mapped[dict[str, Any] | None]
+
+    __table_args__ = (
+        Index("schedule_changes_schedule_id_idx", "schedule_id", "change_id"),
+        Index("schedule_changes_changed_at_idx", "changed_at"),
+    )
+
+
+class JobExecution(Base):
+    """What became of a fire. `schedule_id` has no foreign key: history outlives its schedule."""
+
+    __tablename__ = "job_executions"
+
+    execution_id: Mapped[UUID] = mapped_column(primary_key=True, server_default=NEW_UUID)
+    schedule_id: Mapped[UUID | None]
+    job_id: Mapped[str] = mapped_column(String(255))
+    domain: Mapped[str] = mapped_column(String(255))
+    domain_config_id: Mapped[UUID]
+    status: Mapped[str] = mapped_column(String(50))
+    started_at: Mapped[datetime | None]
+    completed_at: Mapped[datetime | None]
+    duration_seconds: Mapped[float | None]
+    scan_id: Mapped[UUID | None]
+    error_message: Mapped[str | None]
+    error_details: Mapped[dict[str, Any] | None]
+    details: Mapped[dict[str, Any] | None] = mapped_column("metadata")
+    created_at: Mapped[datetime] = mapped_column(server_default=NOW)
+
+    scheduled_for: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    attempt: Mapped[int] = mapped_column(server_default=text("1"))
+    cause: Mapped[str] = mapped_column(String(16), server_default=text("'schedule'"))
+    due_at: Mapped[datetime | None]
+    claimed_at: Mapped[datetime | None]
+    instance_id: Mapped[str | None] = mapped_column(String(63))
+    incarnation: Mapped[UUID | None]
+    fencing_token: Mapped[int | None] = mapped_column(BigInteger)
+    cancel_requested_at: Mapped[datetime | None]
+    reason: Mapped[str | None]
+
+    __table_args__ = (
+        UniqueConstraint("schedule_id", "scheduled_for", "attempt"),
+        CheckConstraint(_one_of("status", ExecutionStatus), "status"),
+        CheckConstraint(_one_of("cause", Cause), "cause"),
+        CheckConstraint("attempt >= 1", "attempt"),
+        Index("job_executions_created_at_idx", "created_at"),
+        Index("job_executions_domain_idx", "domain", "created_at"),
+        Index(
+            "job_executions_live_idx",
+            "status",
+            "due_at",
+            postgresql_where=text("status IN ('pending', 'claimed', 'running')"),
+        ),
+    )

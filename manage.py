@@ -1,0 +1,21 @@
+"""The command line. `python manage.py --help` lists the commands; each one has its own --help with examples."""
+
+import typer
+
+from services.cli import dev, doctor, schedules, settings_table
+from services.cli.output import ClearErrors
+
+app = typer.Typer(
+    cls=ClearErrors,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,  # a local variable may hold a secret
+    help="Enhanced Scheduler: periodic jobs from several replicas, each fire exactly once.",
+)
+app.command("dev")(dev.dev)
+app.add_typer(schedules.app, name="schedule")
+app.command("settings")(settings_table.settings)
+app.command("doctor")(doctor.doctor)
+
+if __name__ == "__main__":
+    app()

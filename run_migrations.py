@@ -1,0 +1,170 @@
+"""Bring the database to the newest schema, once, under a Postgres advisory lock.
+
+The whole upgrade is one transaction: it is applied entirely or not at all, and a second process that starts meanwhile
+waits for it and finds nothing to do.
+"""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import Script, ScriptDirectory
+from alembic.util.exc import CommandError
+from rich.console import Console
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from database.connection import DatabaseConnection, get_db_connection
+from services.errors import SchedulerError
+
+# Any fixed number will do, as long as no other program in the same database takes it: "sched" in ASCII.
+LOCK_KEY = 0x7363686564
+SCRIPTS = Path(__file__).resolve().parent / "migrations"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaState:
+    current: str | None
+    newest: str
+    pending: list[Script]
+
+    @property
+    def is_current(self) -> bool:
+        return not self.pending
+
+
+@dataclass(slots=True)
+class _Applied:
+    """Collects what Alembic reports while it works."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def note(self, *, step: Any, **_: Any) -> None:
+        verb = "applied" if step.is_upgrade else "took back"
+        script = step.up_revision
+        self.lines.append(f"{verb} {script.revision}: {script.doc}")
+
+
+def upgrade(db: DatabaseConnection, to: str = "head") -> list[str]:
+    """Apply what is missing up to `to`; returns one line for each applied revision."""
+    return _run(db, command.upgrade, to)
+
+
+def downgrade(db: DatabaseConnection, to: str) -> list[str]:
+    return _run(db, command.downgrade, to)
+
+
+def schema_state(db: DatabaseConnection) -> SchemaState:
+    scripts = ScriptDirectory(str(SCRIPTS))
+    newest = scripts.get_current_head()
+    if newest is None:
+        raise CommandError(f"no migrations found in {SCRIPTS}")
+    with db.transaction() as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+    pending = [] if current == newest else list(scripts.iterate_revisions(newest, current or "base"))
+    return SchemaState(current, newest, pending[::-1])
+
+
+def upgrade_sql(to: str = "head") -> str:
+    """The SQL of a complete upgrade of an empty database, for people who apply it themselves."""
+    output = io.StringIO()
+    command.upgrade(_config(output=output), to, sql=True)
+    return output.getvalue()
+
+
+def _run(db: DatabaseConnection, action: Any, to: str) -> list[str]:
+    applied = _Applied()
+    with _locked(db) as connection:
+        action(_config(connection=connection, on_version_apply=applied.note), to)
+    return applied.lines
+
+
+@contextmanager
+def _locked(db: DatabaseConnection) -> Iterator[Connection]:
+    """One transaction that holds the lock: released by its end, also behind a transaction pooler."""
+    with db.transaction() as connection:
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
+        yield connection
+
+
+def _config(**attributes: Any) -> Config:
+    config = Config(output_buffer=attributes.get("output"), attributes=attributes)
+    config.set_main_option("script_location", str(SCRIPTS))
+    return config
+
+
+def main(
+    status: Annotated[
+        bool, typer.Option("--status", help="Show what is applied and what is missing; change nothing.")
+    ] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the SQL instead of running it.")] = False,
+    to: Annotated[str, typer.Option("--to", help="Upgrade to this revision.", metavar="REVISION")] = "head",
+    down: Annotated[
+        str | None, typer.Option("--down", help="Go back to this revision, or by steps: -1.", metavar="REVISION")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going back.")] = False,
+) -> None:
+    """Bring the database to the newest schema. Safe to run at every start, by several processes at once.
+
+    Examples:
+
+      python run_migrations.py             apply what is missing
+
+      python run_migrations.py --status    look first
+
+      python run_migrations.py --down -1   take the last revision back (asks)
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        if sql:
+            typer.echo(upgrade_sql(to))
+            return
+        db = get_db_connection()
+        if status:
+            _print_status(console, schema_state(db))
+        elif down is not None:
+            if not yes:
+                typer.confirm(
+                    f"Go back to {down} in {db.where}? What the older schema has no column for is lost.",
+                    abort=True,
+                )
+            _print_applied(console, downgrade(db, down), schema_state(db))
+        else:
+            _print_applied(console, upgrade(db, to), schema_state(db))
+    except (SchedulerError, CommandError) as error:
+        _print_error(str(error))
+        raise typer.Exit(1) from None
+    except DBAPIError as error:
+        _print_error(f"nothing was changed: {error.orig}")
+        raise typer.Exit(1) from None
+
+
+def _print_error(message: str) -> None:
+    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(message, style="red")
+
+
+def _print_applied(console: Console, lines: list[str], state: SchemaState) -> None:
+    for line in lines:
+        console.print(line)
+    console.print(f"the schema is at {state.current}" + ("" if lines else ", nothing to do"))
+
+
+def _print_status(console: Console, state: SchemaState) -> None:
+    console.print(f"applied: {state.current or 'nothing'}   newest: {state.newest}")
+    for script in state.pending:
+        console.print(f"missing  {script.revision}: {script.doc}")
+    if not state.is_current:
+        console.print("run: python run_migrations.py")
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,142 @@
+"""`manage.py doctor`: is everything there, of the right version, and of one mind about the time?"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import typer
+from sqlalchemy import text
+
+from config import get_settings, unknown_variables
+from database.connection import get_db_connection
+from run_migrations import schema_state
+from services.cli.output import FAILED, AsJson, console, print_json
+from services.errors import SchedulerError
+from services.redis_client import get_redis_client
+from services.triggers import tzdata_version
+
+OLDEST_POSTGRES, OLDEST_REDIS = 13, (6, 2)
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    verdict: Verdict
+    fact: str
+    way_out: str = ""
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Check servers, versions, schema, clocks and settings, and say how to mend what is wrong.
+
+    Exit code 0 when everything is in order (warnings allowed), 1 otherwise.
+    """
+    findings = [finding for check in CHECKS for finding in _safely(check)]
+    if as_json:
+        print_json(findings)
+    else:
+        for finding in findings:
+            _print(finding)
+    if any(finding.verdict is Verdict.FAILED for finding in findings):
+        raise typer.Exit(FAILED)
+
+
+def _safely(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """A check that cannot be made is a finding, not the end of the others."""
+    try:
+        yield from check()
+    except SchedulerError as error:
+        yield Finding(check.__name__.strip("_"), Verdict.FAILED, str(error), "start the server, or correct its address")
+
+
+def _settings() -> Iterator[Finding]:
+    for name, meant in unknown_variables().items():
+        hint = f"did you mean {meant}?" if meant else "remove it, or ignore this if another program reads it"
+        yield Finding("settings", Verdict.WARNING, f"{name} in the .env file is no setting of this project", hint)
+    settings = get_settings()
+    kind = "given addresses" if settings.database_url else "embedded servers"
+    yield Finding("settings", Verdict.OK, f"valid; {kind}; this process is {settings.instance_id}")
+
+
+def _postgres() -> Iterator[Finding]:
+    db = get_db_connection()
+    with db.transaction() as connection:
+        number, version = connection.execute(
+            text("SELECT current_setting('server_version_num')::int, current_setting('server_version')")
+        ).one()
+    if number < OLDEST_POSTGRES * 10_000:
+        yield Finding("postgres", Verdict.FAILED, f"version {version} at {db.where}", f"use {OLDEST_POSTGRES} or newer")
+    else:
+        yield Finding("postgres", Verdict.OK, f"version {version} at {db.where}")
+
+
+def _schema() -> Iterator[Finding]:
+    state = schema_state(get_db_connection())
+    if state.is_current:
+        yield Finding("schema", Verdict.OK, f"at revision {state.current}, the newest")
+    else:
+        fact = f"at revision {state.current or 'none'}, newest is {state.newest}"
+        yield Finding("schema", Verdict.FAILED, fact, "run: python run_migrations.py")
+
+
+def _redis() -> Iterator[Finding]:
+    redis = get_redis_client()
+    version = redis.version()
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_REDIS:
+        yield Finding("redis", Verdict.FAILED, f"version {version} at {redis.where}", "use 6.2 or newer")
+    else:
+        yield Finding("redis", Verdict.OK, f"version {version} at {redis.where}")
+
+
+def _clocks() -> Iterator[Finding]:
+    limit = get_settings().max_clock_skew_seconds
+    for name, clock in (("Postgres", _postgres_clock), ("Redis", get_redis_client().time_seconds)):
+        skew, uncertainty = _skew(clock)
+        fact = f"this machine is {abs(skew) * 1000:.0f} ms {'ahead of' if skew > 0 else 'behind'} {name}"
+        if abs(skew) - uncertainty > limit:
+            way_out = f"run NTP on both machines; beyond {limit:g} s (MAX_CLOCK_SKEW_SECONDS) a replica stops claiming"
+            yield Finding("clocks", Verdict.FAILED, fact, way_out)
+        elif abs(skew) - uncertainty > limit / 5:
+            yield Finding("clocks", Verdict.WARNING, fact, "run NTP on both machines")
+        else:
+            yield Finding("clocks", Verdict.OK, fact)
+
+
+def _time_zones() -> Iterator[Finding]:
+    yield Finding("time zones", Verdict.OK, f"tzdata {tzdata_version()} (must be the same on every replica)")
+
+
+CHECKS = (_settings, _postgres, _schema, _redis, _clocks, _time_zones)
+
+
+def _postgres_clock() -> float:
+    with get_db_connection().transaction() as connection:
+        return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
+
+
+def _skew(clock: Callable[[], float]) -> tuple[float, float]:
+    """Our clock minus theirs, and how far off that can be: half of the round trip."""
+    clock()  # the first call may have to connect
+    before = time.time()
+    theirs = clock()
+    after = time.time()
+    return (before + after) / 2 - theirs, (after - before) / 2
+
+
+def _print(finding: Finding) -> None:
+    sign, style = {
+        Verdict.OK: ("ok  ", "green"),
+        Verdict.WARNING: ("warn", "yellow"),
+        Verdict.FAILED: ("FAIL", "red bold"),
+    }[finding.verdict]
+    console().print(sign, style=style, end="  ")
+    console().print(f"{finding.check:<11} {finding.fact}")
+    if finding.way_out:
+        console().print(f"                  -> {finding.way_out}")

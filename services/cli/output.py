@@ -1,0 +1,99 @@
+"""How commands speak: tables for people, JSON for programs, one line per error with the way out."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from sqlalchemy.exc import ProgrammingError
+from typer.core import TyperGroup
+
+from services.errors import InvalidInput, SchedulerError
+from services.schedule_repository import user_name
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+INVALID_INPUT, FAILED = 2, 1
+PIPE_WIDTH = 180  # a table in a file or a pipe must not lose text to a terminal's 80 columns
+
+
+def actor() -> str:
+    """Whom the audit trail names."""
+    return f"cli:{user_name()}"
+
+
+def console() -> Console:
+    """A new one each time: sys.stdout may be another one by now. No markup: users' text may contain brackets."""
+    interactive = sys.stdout.isatty()
+    return Console(highlight=False, markup=False, soft_wrap=not interactive, width=None if interactive else PIPE_WIDTH)
+
+
+def error_console() -> Console:
+    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+class ClearErrors(TyperGroup):
+    """Turns our own errors into lines on stderr and an exit code: 2 for bad input, 1 for everything else."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InvalidInput as error:
+            for problem in error.problems:
+                error_console().print(Text(f"{problem.field}: ", style="red bold") + Text(problem.reason))
+            raise typer.Exit(INVALID_INPUT) from None
+        except SchedulerError as error:
+            error_console().print(Text(str(error), style="red"))
+            raise typer.Exit(FAILED) from None
+        except ProgrammingError as error:
+            if getattr(error.orig, "pgcode", None) not in ("42P01", "42703"):  # no such table, no such column
+                raise
+            error_console().print(
+                Text("the database has no (or an old) schema; run: python run_migrations.py", style="red")
+            )
+            raise typer.Exit(FAILED) from None
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, default=plain, indent=2, ensure_ascii=False))
+
+
+def plain(value: Any) -> Any:
+    """JSON for what json does not know."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, UUID | StrEnum):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"no JSON form for {type(value).__name__}")
+
+
+def moment(instant: datetime | None, timezone: str = "UTC") -> str:
+    """An instant as people of that zone read it."""
+    if instant is None:
+        return "-"
+    return instant.astimezone(ZoneInfo(timezone)).strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def until(instant: datetime, now: datetime | None = None) -> str:
+    """`in 3 h 20 min`: the two largest units that matter."""
+    seconds = int((instant - (now or datetime.now(UTC))).total_seconds())
+    if seconds <= 0:
+        return "due"
+    parts = []
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return "in " + " ".join(parts[:2])

@@ -1,0 +1,224 @@
+"""Schedules as YAML: one document each, so that files of any size are read and written piece by piece."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+import yaml
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from services.cli.output import INVALID_INPUT, AsJson, actor, console, error_console, print_json
+from services.errors import InvalidInput, Problem
+from services.schedule_batch import Action, Saved, ScheduleRecord
+from services.schedule_listing import ScheduleFilter
+from services.schedule_repository import BulkSummary, get_schedule_repository
+from services.schedule_spec import DEFINITION_FIELDS, ScheduleSpec
+
+SHOWN = 20  # lines of a diff; the rest is counted
+DEFAULTS = ScheduleSpec(domain="", frequency="", time_config={})
+
+
+def export_file(
+    file: Annotated[Path | None, typer.Argument(help="Where to; standard output when absent.")] = None,
+    search: Annotated[
+        str | None, typer.Option("--search", "-s", help="Only with this part in the domain or the name.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write schedules as YAML (or one JSON array), without what is at its default.
+
+    Examples:
+
+      manage.py schedule export schedules.yaml
+
+      manage.py schedule export --tag nightly
+    """
+    where = ScheduleFilter(search=search, tag=tag)
+    records = get_schedule_repository().iter_schedules(where)
+    if as_json:
+        print_json([as_document(record) for record in records])
+        return
+    if file is None:
+        write_documents(records, sys.stdout)
+        return
+    partial = file.with_name(file.name + ".partial")  # an interrupted export leaves the former file whole
+    with (
+        partial.open("w") as stream,
+        _progress("exporting", get_schedule_repository().count_schedules(where)) as advance,
+    ):
+        written = write_documents((advance(record) for record in records), stream)
+    partial.replace(file)
+    console().print(f"{written} schedules written to {file}")
+
+
+def import_file(
+    file: Annotated[Path, typer.Argument(help="A file from `export`, or written by hand; - reads standard input.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change; write nothing.")] = False,
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Import the valid ones although others are bad.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create or update schedules from YAML; an item means an existing schedule by schedule_id, or else by name.
+
+    Everything is checked first: with one bad item nothing is written, unless --skip-invalid is given.
+
+    Examples:
+
+      manage.py schedule import schedules.yaml --dry-run
+
+      manage.py schedule import schedules.yaml
+    """
+    items = [*read_documents(sys.stdin, "standard input")] if str(file) == "-" else None
+
+    def documents() -> Iterator[dict[str, Any]]:
+        return iter(items) if items is not None else read_documents(_open(file), str(file))
+
+    report = _Report()
+    checked = _save(documents(), dry_run=True, on_saved=report.note)
+    refused = bool(checked.refused) and not skip_invalid
+    summary = checked if dry_run or refused else _save(documents(), dry_run=False, on_saved=lambda saved: None)
+    if as_json:
+        print_json(
+            {"dry_run": dry_run, "written": not dry_run and not refused, **_counts(summary), "changes": report.shown}
+        )
+    else:
+        report.print(summary, dry_run=dry_run, refused=refused)
+    if checked.refused:
+        raise typer.Exit(INVALID_INPUT)
+
+
+def as_document(record: ScheduleRecord) -> dict[str, Any]:
+    """The definition without what is at its default, in the order of the fields."""
+    document: dict[str, Any] = {"schedule_id": str(record.schedule_id)}
+    for name in DEFINITION_FIELDS:
+        value = getattr(record, name)
+        if name == "domain_config_id":
+            value = record.external_id or (None if value == record.schedule_id else str(value))
+        if name != "external_id" and value != getattr(DEFAULTS, name):
+            document[name] = str(value) if name == "profile_id" else value
+    return document
+
+
+def write_documents(records: Iterator[ScheduleRecord], stream: IO[str]) -> int:
+    count = 0
+    for count, record in enumerate(records, 1):  # noqa: B007 - the last number is the result
+        yaml.dump(
+            as_document(record),
+            stream,
+            Dumper=yaml.CSafeDumper,
+            sort_keys=False,
+            explicit_start=True,
+            allow_unicode=True,
+        )
+    return count
+
+
+def read_documents(stream: IO[str], name: str) -> Iterator[dict[str, Any]]:
+    """Each schedule of a YAML stream: documents, lists of schedules, or a list under `schedules`."""
+    try:
+        for document in yaml.load_all(stream, Loader=yaml.CSafeLoader):
+            content = document.get("schedules", document) if isinstance(document, dict) else document
+            for item in content if isinstance(content, list) else [] if content is None else [content]:
+                if not isinstance(item, dict):
+                    raise InvalidInput(Problem(name, f"a schedule must be a mapping of fields, got {item!r}"))
+                yield item
+    except yaml.YAMLError as error:
+        raise InvalidInput(Problem(name, f"is not YAML: {' '.join(str(error).split())}")) from None
+    except UnicodeDecodeError:
+        raise InvalidInput(Problem(name, "is not UTF-8 text")) from None
+    finally:
+        if stream is not sys.stdin:
+            stream.close()
+
+
+def _open(file: Path) -> IO[str]:
+    try:
+        return file.open(encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(Problem(str(file), f"cannot be read: {(error.strerror or str(error)).lower()}")) from None
+
+
+def _whole(item: dict[str, Any]) -> dict[str, Any]:
+    """A file says everything about a schedule: what it does not mention goes back to its default."""
+    rest = {
+        name: getattr(DEFAULTS, name)
+        for name in DEFINITION_FIELDS
+        if name not in ("domain", "frequency", "time_config")
+    }
+    return {**rest, **item}
+
+
+def _save(items: Iterator[dict[str, Any]], *, dry_run: bool, on_saved: Callable[[Saved], None]) -> BulkSummary:
+    with _progress("checking" if dry_run else "writing", None) as advance:
+        return get_schedule_repository().save_schedules(
+            (_whole(advance(item)) for item in items), actor=actor(), dry_run=dry_run, on_saved=on_saved
+        )
+
+
+@contextmanager
+def _progress(what: str, total: int | None) -> Iterator[Callable[[Any], Any]]:
+    """A bar on stderr (only in a terminal); the yielded function counts what passes through it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=error_console(), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+
+        def advance(item: Any) -> Any:
+            bar.advance(task)
+            return item
+
+        yield advance
+
+
+def _counts(summary: BulkSummary) -> dict[str, int]:
+    return {
+        "created": summary.created,
+        "updated": summary.updated,
+        "unchanged": summary.unchanged,
+        "refused": len(summary.refused),
+    }
+
+
+class _Report:
+    """What an import does, line by line up to a limit."""
+
+    def __init__(self) -> None:
+        self.shown: list[Saved] = []
+        self._more = 0
+
+    def note(self, saved: Saved) -> None:
+        if saved.action is Action.UNCHANGED:
+            return
+        if len(self.shown) < SHOWN or saved.action is Action.REFUSED:
+            self.shown.append(saved)
+        else:
+            self._more += 1
+
+    def print(self, summary: BulkSummary, *, dry_run: bool, refused: bool) -> None:
+        for saved in self.shown:
+            self._print_one(saved)
+        if self._more:
+            console().print(f"… and {self._more} more changes")
+        counts = ", ".join(f"{count} {what}" for what, count in _counts(summary).items())
+        if refused:
+            error_console().print(f"nothing was written: {counts}; mend the file or use --skip-invalid", style="red")
+        else:
+            console().print(f"{'would be: ' if dry_run else ''}{counts}")
+
+    @staticmethod
+    def _print_one(saved: Saved) -> None:
+        match saved.action:
+            case Action.REFUSED:
+                for problem in saved.problems:
+                    error_console().print(f"! item {saved.index + 1} ({saved.label}): {problem}", style="red")
+            case Action.CREATED:
+                console().print(f"+ {saved.label}", style="green")
+            case Action.UPDATED:
+                changes = ", ".join(f"{name}: {old} -> {new}" for name, (old, new) in saved.changes.items())
+                console().print(f"~ {saved.label}: {changes}", style="yellow")
+            case Action.UNCHANGED:
+                pass

@@ -1,0 +1,361 @@
+"""`manage.py schedule …`: add, list, show, edit, enable, disable, delete, preview, import, export."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from services.cli.output import AsJson, ClearErrors, actor, console, error_console, moment, print_json, until
+from services.cli.schedule_files import export_file, import_file
+from services.cli.schedule_page import show_page
+from services.cli.when import EXAMPLES, parse_when
+from services.errors import InvalidInput, InvalidSchedule, Problem
+from services.jobs import BUILT_IN_JOB_TYPES
+from services.schedule_batch import ScheduleRecord
+from services.schedule_listing import SORT_KEYS, ScheduleFilter
+from services.schedule_repository import ID_PREFIX, get_schedule_repository
+from services.schedule_spec import RULES, ScheduleSpec, parse_spec
+
+app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Create, change and look at schedules.")
+
+Reference = Annotated[
+    str,
+    typer.Argument(
+        metavar="SCHEDULE", help="Its id (8 characters will do), its name, or its domain if no other has it."
+    ),
+]
+References = Annotated[list[str], typer.Argument(metavar="SCHEDULE…", help="Ids, names or domains.")]
+When = Annotated[str | None, typer.Option("--when", "-w", help=f"The timing in words: {EXAMPLES}.")]
+Frequency = Annotated[
+    str | None, typer.Option(help="hourly, daily, weekly, monthly, interval, cron or once (with --time-config).")
+]
+TimeConfig = Annotated[str | None, typer.Option(help="""The timing as JSON, e.g. '{"hour": 2, "minute": 0}'.""")]
+Timezone = Annotated[
+    str | None, typer.Option("--timezone", "-z", help="IANA zone in which hours are meant, e.g. Europe/Berlin.")
+]
+Name = Annotated[str | None, typer.Option(help="A unique name; history uses it as the job id.")]
+JobType = Annotated[str | None, typer.Option(help=f"What to run: {', '.join(sorted(BUILT_IN_JOB_TYPES))}.")]
+JobConfig = Annotated[str | None, typer.Option(help="Settings of the job as a JSON object.")]
+ConfigId = Annotated[str | None, typer.Option("--config-id", help="The domain's configuration in another system.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="May be given several times; replaces all tags.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Any other field, e.g. --set max_retries=3; an empty value unsets a policy.",
+    ),
+]
+
+
+OPTION_FIELDS = {
+    "timezone": "timezone",
+    "name": "name",
+    "job_type": "job_type",
+    "config_id": "domain_config_id",
+    "tag": "tags",
+}
+
+
+@app.command("add")
+def add(
+    ctx: typer.Context,
+    domain: Annotated[str, typer.Argument(help="The domain to scan, or a readable name for other jobs.")],
+    when: When = None,
+    frequency: Frequency = None,
+    time_config: TimeConfig = None,
+    timezone: Timezone = None,
+    name: Name = None,
+    job_type: JobType = None,
+    job_config: JobConfig = None,
+    config_id: ConfigId = None,
+    tag: Tags = None,
+    set_: Set = None,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Create it switched off.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add a schedule.
+
+    Examples:
+
+      manage.py schedule add example.com --when "daily 02:00" --timezone Europe/Berlin
+
+      manage.py schedule add "nightly report" --when "cron 0 3 * * 1-5" --job-type http_request --job-config '{"url": "https://example.com/run"}'
+
+      manage.py schedule add example.com --when "every 15m" --set max_retries=3 --set timeout_seconds=120
+    """
+    given = _given(ctx.params)
+    given |= {"domain": domain, "enabled": not disabled}
+    repository = get_schedule_repository()
+    schedule_id = repository.create_schedule(actor=actor(), **given)
+    record = repository.find_schedule(schedule_id)
+    if as_json:
+        print_json(record)
+        return
+    console().print(f"added {record.schedule_id}: {record.domain}, {record.trigger.describe()}")
+    console().print(
+        f"next run: {moment(record.next_run, record.timezone)}" if record.next_run else "it is switched off"
+    )
+    _print_warnings(record)
+
+
+@app.command("list")
+def list_(
+    search: Annotated[str | None, typer.Option("--search", "-s", help="Part of the domain or the name.")] = None,
+    enabled: Annotated[bool | None, typer.Option("--enabled/--disabled", help="Only those.")] = None,
+    job_type: Annotated[str | None, typer.Option(help="Only this job type.")] = None,
+    source: Annotated[str | None, typer.Option(help="Only manual, api or system ones.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only with this last status, e.g. failed or invalid.")] = None,
+    sort: Annotated[str, typer.Option(help=f"{', '.join(SORT_KEYS)}; with a leading - descending.")] = "domain",
+    limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
+    cursor: Annotated[str | None, typer.Option(help="Where the former page ended.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List schedules, page by page.
+
+    Examples:
+
+      manage.py schedule list --search shop --sort next_run
+
+      manage.py schedule list --status invalid
+    """
+    where = ScheduleFilter(
+        search=search, enabled=enabled, job_type=job_type, source=source, tag=tag, last_status=status
+    )
+    repository = get_schedule_repository()
+    page = repository.list_schedules(where, sort=sort, limit=limit, cursor=cursor)
+    if as_json:
+        print_json({"items": page.items, "next_cursor": page.next_cursor})
+        return
+    if not page.items:
+        console().print('no schedule matches; add one: manage.py schedule add example.com --when "daily 02:00"')
+        return
+    console().print(schedule_table(page.items))
+    console().print(f"{len(page.items)} of {repository.count_schedules(where)}")
+    if page.next_cursor:
+        console().print(f"next page: --cursor {page.next_cursor}")
+
+
+@app.command("show")
+def show(schedule: Reference, as_json: AsJson = False) -> None:
+    """Show one schedule: its next fires, its last executions, who changed it."""
+    show_page(get_schedule_repository(), get_schedule_repository().find_schedule(schedule), as_json)
+
+
+@app.command("edit")
+def edit(
+    ctx: typer.Context,
+    schedule: Reference,
+    when: When = None,
+    frequency: Frequency = None,
+    time_config: TimeConfig = None,
+    timezone: Timezone = None,
+    name: Name = None,
+    job_type: JobType = None,
+    job_config: JobConfig = None,
+    config_id: ConfigId = None,
+    tag: Tags = None,
+    set_: Set = None,
+    expected_revision: Annotated[
+        int | None, typer.Option(help="Refuse if somebody changed it since this revision.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change some fields of a schedule; every replica obeys at once.
+
+    Examples:
+
+      manage.py schedule edit example.com --when "weekly monday 02:00"
+
+      manage.py schedule edit nightly --set timeout_seconds=600 --set max_retries=
+    """
+    given = _given(ctx.params)
+    if not given:
+        raise InvalidInput(Problem("edit", "nothing to change was given; see --help"))
+    before = get_schedule_repository().find_schedule(schedule)
+    after = get_schedule_repository().update_schedule(
+        before.schedule_id, expected_revision=expected_revision, actor=actor(), **given
+    )
+    if as_json:
+        print_json(after)
+        return
+    if after.revision == before.revision:
+        console().print("nothing changed: it says that already")
+        return
+    for field in RULES:
+        if getattr(before, field) != getattr(after, field):
+            console().print(f"{field}: {getattr(before, field)} -> {getattr(after, field)}")
+    console().print(f"next run: {moment(after.next_run, after.timezone)}")
+    _print_warnings(after)
+
+
+@app.command("enable")
+def enable(schedules: References, as_json: AsJson = False) -> None:
+    """Switch schedules on. Nothing that was due while they were off is made up for."""
+    _switch(schedules, True, as_json)
+
+
+@app.command("disable")
+def disable(schedules: References, as_json: AsJson = False) -> None:
+    """Switch schedules off; what is running finishes."""
+    _switch(schedules, False, as_json)
+
+
+@app.command("delete")
+def delete(
+    schedules: References,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete schedules. Their executions and changes stay in the history."""
+    repository = get_schedule_repository()
+    records = [repository.find_schedule(reference) for reference in schedules]
+    if not yes:
+        names = ", ".join(record.name or record.domain for record in records)
+        typer.confirm(f"Delete {names}?", abort=True)
+    deleted = [
+        record.schedule_id for record in records if repository.delete_schedule(record.schedule_id, actor=actor())
+    ]
+    if as_json:
+        print_json({"deleted": deleted})
+        return
+    for schedule_id in deleted:
+        console().print(f"deleted {schedule_id}")
+
+
+@app.command("preview")
+def preview(
+    schedule: Annotated[
+        str | None, typer.Argument(metavar="[SCHEDULE]", help="Id, name or domain; or give --when.")
+    ] = None,
+    when: When = None,
+    timezone: Timezone = None,
+    n: Annotated[int, typer.Option("-n", help="How many fires.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Show the next fire times of a schedule, or of a timing that does not exist yet.
+
+    Examples:
+
+      manage.py schedule preview example.com -n 10
+
+      manage.py schedule preview --when "monthly 31 02:30" --timezone Europe/Berlin
+    """
+    if (schedule is None) == (when is None):
+        raise InvalidInput(Problem("preview", "give either a schedule or --when"))
+    repository = get_schedule_repository()
+    if when is not None:
+        given = {
+            "domain": "preview.example",
+            **_timing(when, None, None),
+            **({"timezone": timezone} if timezone else {}),
+        }
+        spec = parse_spec(given, BUILT_IN_JOB_TYPES)
+    else:
+        spec = repository.find_schedule(schedule or "")
+    fires = repository.preview(spec, n)
+    if as_json:
+        print_json({"fires": fires, "description": spec.trigger.describe()})
+        return
+    console().print(spec.trigger.describe())
+    for fire in fires:
+        console().print(f"  {moment(fire, spec.timezone)}   {until(fire)}")
+    _print_warnings(spec)
+
+
+app.command("import")(import_file)
+app.command("export")(export_file)
+
+
+def schedule_table(records: list[ScheduleRecord]) -> Table:
+    table = Table(
+        "id", "domain", "name", "timing", "next run (UTC)", "last", header_style="bold", box=None, pad_edge=False
+    )
+    for record in records:
+        table.add_row(
+            str(record.schedule_id)[:ID_PREFIX],
+            record.domain,
+            record.name or "",
+            describe(record),
+            "off" if not record.enabled else moment(record.next_run),
+            record.last_status or "",
+            style=None if record.enabled else "dim",
+        )
+    return table
+
+
+def describe(record: ScheduleRecord) -> str:
+    try:
+        return record.trigger.describe()
+    except InvalidSchedule as error:
+        return f"invalid: {error}"
+
+
+def _print_warnings(spec: ScheduleSpec) -> None:
+    for warning in spec.trigger.warnings(datetime.now(UTC)):
+        error_console().print(f"note: {warning}", style="yellow")
+
+
+def _switch(references: list[str], enabled: bool, as_json: bool) -> None:
+    repository = get_schedule_repository()
+    found = [repository.find_schedule(reference) for reference in references]
+    after = [repository.update_schedule(record.schedule_id, enabled=enabled, actor=actor()) for record in found]
+    if as_json:
+        print_json(after)
+        return
+    for before, record in zip(found, after, strict=True):
+        state = "on" if enabled else "off"
+        already = " already" if before.enabled == enabled else ""
+        following = f", next run {moment(record.next_run, record.timezone)}" if enabled else ""
+        console().print(f"{record.name or record.domain} is {state}{already}{following}")
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Only what was said on the command line, as fields of a schedule."""
+    given: dict[str, Any] = _timing(options["when"], options["frequency"], options["time_config"])
+    for option, field in OPTION_FIELDS.items():
+        if options[option]:
+            given[field] = options[option]
+    if options["job_config"] is not None:
+        given["job_config"] = _json("job_config", options["job_config"])
+    for assignment in options["set_"] or []:
+        field, equals, value = assignment.partition("=")
+        if not equals:
+            raise InvalidInput(Problem("--set", f"must look like FIELD=VALUE, got {assignment!r}"))
+        given[field.strip()] = _value(value)
+    return given
+
+
+def _timing(when: str | None, frequency: str | None, time_config: str | None) -> dict[str, Any]:
+    if when is not None:
+        if frequency or time_config:
+            raise InvalidInput(Problem("when", "give either --when or --frequency with --time-config"))
+        words, config = parse_when(when)
+        return {"frequency": words, "time_config": config}
+    given: dict[str, Any] = {}
+    if frequency is not None:
+        given["frequency"] = frequency
+    if time_config is not None:
+        given["time_config"] = _json("time_config", time_config)
+    return given
+
+
+def _json(field: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(Problem(field, f"is not JSON: {error}")) from None
+
+
+def _value(text: str) -> Any:
+    """`3` is a number, `true` a flag, `[1, 2]` a list, nothing is NULL, everything else text."""
+    if text == "":
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

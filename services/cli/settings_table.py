@@ -1,0 +1,50 @@
+"""`manage.py settings`: the effective values, and the tables that the documentation is made from."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from config import get_settings, knob_group, knobs, masked, shown_default
+from services.cli.output import AsJson, console, print_json
+
+
+def settings(
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table of the README.")] = False,
+    env: Annotated[bool, typer.Option("--env", help="The contents of .env.example.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show every setting with its effective value; secrets are masked."""
+    if markdown or env:
+        typer.echo(markdown_table() if markdown else env_example())
+        return
+    values = {name: getattr(get_settings(), name.lower()) for name in knobs()}
+    shown = {name: None if value is None else masked(value) for name, value in values.items()}
+    if as_json:
+        print_json(shown)
+        return
+    table = Table("setting", "value", "what it does", header_style="bold", box=None, pad_edge=False)
+    for name, field in knobs().items():
+        table.add_row(name, shown[name] or "", field.description)
+    console().print(table)
+
+
+def markdown_table() -> str:
+    lines, group = [], ""
+    for name, field in knobs().items():
+        if knob_group(field) != group:
+            group = knob_group(field)
+            lines += ["", f"**{group}**", "", "| variable | default | what it does |", "|---|---|---|"]
+        default = shown_default(field)
+        lines.append(f"| `{name}` | {f'`{default}`' if default else ''} | {field.description} |")
+    return "\n".join(lines).strip()
+
+
+def env_example() -> str:
+    lines, group = ["# Copy to .env and change what you need; every line shows the default."], ""
+    for name, field in knobs().items():
+        if knob_group(field) != group:
+            group = knob_group(field)
+            lines += ["", f"# --- {group} ---"]
+        lines += [f"# {field.description}", f"# {name}={shown_default(field)}"]
+    return "\n".join(lines)

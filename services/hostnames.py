@@ -1,0 +1,47 @@
+"""Names of web hosts: what counts as one, and its one spelling (bare, lower case, ASCII)."""
+
+import ipaddress
+
+import idna
+
+MAX_LENGTH = 253
+
+
+def bare_host(name: str) -> str:
+    """`Bücher.example` -> `xn--bcher-kva.example`; ValueError says why a name is not a public host name."""
+    host = name.strip().removesuffix(".")
+    _refuse_what_is_more_than_a_host(host)
+    if _is_ip_address(host):
+        raise ValueError(f"{host} is an IP address; a domain name is needed")
+    try:
+        ascii_host = idna.encode(host.lower(), uts46=True).decode()
+    except idna.IDNAError as error:
+        raise ValueError(f"{host!r} is not a valid domain name: {str(error).rstrip('.').lower()}") from None
+    if len(ascii_host) > MAX_LENGTH:
+        raise ValueError(f"has {len(ascii_host)} characters, a domain name has at most {MAX_LENGTH}")
+    if "." not in ascii_host:
+        raise ValueError(f"{host!r} has no dot; a public domain name such as example.com is needed")
+    return ascii_host
+
+
+def _refuse_what_is_more_than_a_host(host: str) -> None:
+    if not host:
+        raise ValueError("must not be empty")
+    if "://" in host:
+        rest = host.split("://", 1)[1].split("/")[0].split("?")[0].rpartition("@")[2]
+        raise ValueError(f"give the bare domain without a scheme: {rest.partition(':')[0]!r}")
+    if any(character.isspace() for character in host):
+        raise ValueError(f"{host!r} contains white space")
+    for sign, what in (("/", "a path"), ("?", "a query"), ("@", "a user name"), ("#", "a fragment")):
+        if sign in host:
+            raise ValueError(f"give the bare domain without {what}, not {host!r}")
+    if ":" in host and not _is_ip_address(host):
+        raise ValueError(f"give the bare domain without a port: {host.partition(':')[0]!r}")
+
+
+def _is_ip_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,248 @@
+"""One bulk write of schedules: what is new, what changes, what is refused; then one INSERT and one UPDATE.
+
+Existing rows are locked in id order before anything is decided, as every writer of several schedules must.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal, cast
+from uuid import UUID, uuid4
+
+from sqlalchemy import Connection, Row, Table, and_, bindparam, insert, or_, select, update
+
+from database.models import ScanProfile, Schedule, Source
+from services.errors import InvalidSchedule, Problem
+from services.schedule_spec import DEFINITION_FIELDS, ScheduleSpec, config_id, parse_spec, parse_uuid
+
+TIMING_FIELDS = frozenset({"frequency", "time_config", "timezone", "start_at", "end_at", "enabled"})
+
+# How an item finds its row: by its id or else its name; by the external system's configuration; not at all.
+Match = Literal["identity", "api", "new"]
+
+
+class Action(StrEnum):
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRecord(ScheduleSpec):
+    """A row of `schedules` as it was read."""
+
+    schedule_id: UUID
+    next_run: datetime | None
+    last_run: datetime | None
+    last_status: str | None
+    invalid_reason: str | None
+    revision: int
+    effective_from: datetime
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def job_id(self) -> str:
+        """What history calls this schedule: its name, if it has one."""
+        return self.name or str(self.schedule_id)
+
+    def definition(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in DEFINITION_FIELDS}
+
+
+# The plain table: the ORM's own bulk operations cost several times as much.
+TABLE = cast(Table, Schedule.__table__)
+RECORD_COLUMNS = [TABLE.c[item.name] for item in fields(ScheduleRecord)]
+
+
+def to_record(row: Row[Any]) -> ScheduleRecord:
+    return ScheduleRecord(**row._mapping)
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What became of one item of a bulk write."""
+
+    index: int
+    action: Action
+    label: str
+    schedule_id: UUID | None = None
+    changes: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One thing to save: the fields as given, and the keys by which its row is found."""
+
+    index: int
+    given: Mapping[str, Any]
+    schedule_id: UUID | None
+    config_id: UUID | None
+    name: str | None
+
+    @property
+    def label(self) -> str:
+        return str(self.given.get("name") or self.given.get("domain") or f"item {self.index + 1}")
+
+    @classmethod
+    def read(cls, index: int, fields_given: Mapping[str, Any]) -> "_Item":
+        given = dict(fields_given)
+        schedule_id, config, name = given.pop("schedule_id", None), given.get("domain_config_id"), given.get("name")
+        return cls(
+            index,
+            given,
+            None if schedule_id is None else parse_uuid(schedule_id, "schedule_id"),
+            config_id(config) if isinstance(config, UUID | str) else None,
+            name if isinstance(name, str) else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A valid item: what its row will say, and what that changes."""
+
+    item: _Item
+    schedule_id: UUID
+    spec: ScheduleSpec
+    existing: ScheduleRecord | None
+
+    @property
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        if self.existing is None:
+            return {}
+        pairs = {name: (getattr(self.existing, name), getattr(self.spec, name)) for name in DEFINITION_FIELDS}
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+    @property
+    def action(self) -> Action:
+        if self.existing is None:
+            return Action.CREATED
+        return Action.UPDATED if self.changes else Action.UNCHANGED
+
+    def values(self, now: datetime) -> dict[str, Any]:
+        row = {name: getattr(self.spec, name) for name in DEFINITION_FIELDS}
+        row["schedule_id"] = self.schedule_id
+        # The replicas move next_run forward; only new timing sets it anew.
+        same_timing = self.existing is not None and not TIMING_FIELDS & self.changes.keys()
+        row["next_run"] = self.existing.next_run if self.existing and same_timing else self.spec.next_run_after(now)
+        return row
+
+
+class ScheduleBatch:
+    """`plan` decides and locks, `write` writes; a dry run stops between the two."""
+
+    def __init__(self, connection: Connection, job_types: Collection[str], match: Match = "identity") -> None:
+        self._connection, self._job_types, self._match = connection, job_types, match
+        self._plans: list[_Plan] = []
+        self._refused: list[Saved] = []
+
+    @property
+    def results(self) -> list[Saved]:
+        saved = [
+            Saved(plan.item.index, plan.action, plan.item.label, plan.schedule_id, plan.changes) for plan in self._plans
+        ]
+        return sorted([*saved, *self._refused], key=lambda result: result.index)
+
+    def plan(self, items: Iterable[tuple[int, Mapping[str, Any]]], *, lock: bool = True) -> None:
+        """Decide for each (index, fields) whether it is new, changed, unchanged or refused."""
+        readable = []
+        for index, given in items:
+            try:
+                readable.append(_Item.read(index, given))
+            except InvalidSchedule as error:
+                self._refused.append(Saved(index, Action.REFUSED, f"item {index + 1}", problems=error.problems))
+        neighbours = _Neighbours(self._read_existing(readable, lock), self._match)
+        for item in readable:
+            try:
+                plan = self._plan_one(item, neighbours.find(item))
+                neighbours.check_room_for(plan)
+            except InvalidSchedule as error:
+                self._refused.append(Saved(item.index, Action.REFUSED, item.label, problems=error.problems))
+            else:
+                self._plans.append(plan)
+        self._refuse_unknown_profiles()
+
+    def write(self, now: datetime) -> None:
+        plans = sorted(self._plans, key=lambda plan: plan.schedule_id)
+        created = [plan.values(now) for plan in plans if plan.action is Action.CREATED]
+        updated = [plan.values(now) for plan in plans if plan.action is Action.UPDATED]
+        if created:
+            self._connection.execute(insert(TABLE), created)
+        if updated:
+            columns = [name for name in updated[0] if name != "schedule_id"]
+            self._connection.execute(
+                update(TABLE)
+                .where(TABLE.c.schedule_id == bindparam("the_schedule_id"))
+                .values({name: bindparam(f"the_{name}") for name in columns}),
+                [{f"the_{name}": value for name, value in row.items()} for row in updated],
+            )
+
+    def _plan_one(self, item: _Item, existing: ScheduleRecord | None) -> _Plan:
+        schedule_id = existing.schedule_id if existing else item.schedule_id or uuid4()
+        before = existing.definition() if existing else {}
+        spec = parse_spec({**before, **item.given}, self._job_types)
+        if spec.domain_config_id is None:
+            spec = replace(spec, domain_config_id=schedule_id)
+        return _Plan(item, schedule_id, spec, existing)
+
+    def _read_existing(self, items: Sequence[_Item], lock: bool) -> list[ScheduleRecord]:
+        named = TABLE.c.name.in_({item.name for item in items if item.name})
+        if self._match == "api":
+            configs = {item.config_id for item in items if item.config_id}
+            meant = and_(TABLE.c.domain_config_id.in_(configs), TABLE.c.source == Source.API)
+        else:
+            meant = TABLE.c.schedule_id.in_({item.schedule_id for item in items if item.schedule_id})
+        query = select(*RECORD_COLUMNS).where(or_(meant, named)).order_by(TABLE.c.schedule_id)
+        return [to_record(row) for row in self._connection.execute(query.with_for_update() if lock else query)]
+
+    def _refuse_unknown_profiles(self) -> None:
+        wanted = {plan.spec.profile_id for plan in self._plans if plan.spec.profile_id}
+        if not wanted:
+            return
+        known = set(self._connection.scalars(select(ScanProfile.profile_id).where(ScanProfile.profile_id.in_(wanted))))
+        for plan in [plan for plan in self._plans if plan.spec.profile_id in wanted - known]:
+            problem = Problem("profile_id", f"there is no scan profile {plan.spec.profile_id}")
+            self._plans.remove(plan)
+            self._refused.append(Saved(plan.item.index, Action.REFUSED, plan.item.label, problems=(problem,)))
+
+
+class _Neighbours:
+    """The rows that a batch can meet, and the keys that its own items have taken so far."""
+
+    def __init__(self, records: Sequence[ScheduleRecord], match: Match) -> None:
+        self._match = match
+        self._by_id: dict[UUID | None, ScheduleRecord] = {record.schedule_id: record for record in records}
+        self._by_name: dict[str | None, ScheduleRecord] = {record.name: record for record in records if record.name}
+        self._by_config: dict[UUID | None, ScheduleRecord] = {
+            record.domain_config_id: record for record in records if record.source == Source.API
+        }
+        self._taken: dict[tuple[str, object], int] = {}
+
+    def find(self, item: _Item) -> ScheduleRecord | None:
+        match self._match:
+            case "new":
+                return None
+            case "api":
+                return self._by_config.get(item.config_id)
+            case "identity":
+                return self._by_id.get(item.schedule_id) if item.schedule_id else self._by_name.get(item.name)
+
+    def check_room_for(self, plan: _Plan) -> None:
+        """Refuse what the table's unique keys would refuse, but with the field and the other one's place."""
+        if plan.existing is None and plan.schedule_id in self._by_id:
+            raise InvalidSchedule(Problem("schedule_id", f"schedule {plan.schedule_id} exists already"))
+        namesake = self._by_name.get(plan.spec.name)
+        if namesake and namesake.schedule_id != plan.schedule_id:
+            raise InvalidSchedule(Problem("name", f"{plan.spec.name!r} is taken by schedule {namesake.schedule_id}"))
+        keys: list[tuple[str, object]] = [("schedule_id", plan.schedule_id)]
+        if plan.spec.name:
+            keys.append(("name", plan.spec.name))
+        if plan.spec.source == Source.API:
+            keys.append(("domain_config_id", plan.spec.domain_config_id))
+        for key in keys:
+            if key in self._taken:
+                raise InvalidSchedule(Problem(key[0], f"{key[1]} is in item {self._taken[key] + 1} already"))
+        self._taken.update(dict.fromkeys(keys, plan.item.index))

@@ -1,0 +1,331 @@
+"""Rows of `schedules`: create, change, delete, find, and bulk saves. Everything is validated before it is written.
+
+Single edits, imports and the API sync all write through `ScheduleBatch`, so that they obey the same rules.
+"""
+
+import getpass
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from itertools import islice
+from typing import Any, Unpack
+from uuid import UUID
+
+from sqlalchemy import Connection, Select, Text, delete, func, or_, select
+from sqlalchemy.exc import IntegrityError
+
+from database.connection import DatabaseConnection, get_db_connection
+from database.models import Schedule, ScheduleChange, Source
+from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict, ScheduleNotFound
+from services.jobs import BUILT_IN_JOB_TYPES
+from services.schedule_batch import (
+    RECORD_COLUMNS,
+    TABLE,
+    Action,
+    Match,
+    Saved,
+    ScheduleBatch,
+    ScheduleRecord,
+    to_record,
+)
+from services.schedule_listing import MAX_PAGE, Order, ScheduleFilter
+from services.schedule_spec import ScheduleFields, ScheduleSpec, config_id, parse_uuid
+
+# Fires wait while their schedules are locked, so a bulk save never holds more rows than this at once.
+ROWS_PER_COMMIT = 1000
+PREVIEW_LIMIT = 1000
+ID_PREFIX = 8  # characters of an id that people see and may give
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    items: list[ScheduleRecord]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line of a schedule's history: who, when, what it was and what it became."""
+
+    changed_at: datetime
+    changed_by: str
+    operation: str
+    revision: int
+    old: Mapping[str, Any] | None
+    new: Mapping[str, Any] | None
+
+    @property
+    def differences(self) -> dict[str, tuple[Any, Any]]:
+        old, new = self.old or {}, self.new or {}
+        names = [name for name in {**old, **new} if name not in ("revision", "effective_from")]
+        return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
+
+
+@dataclass(slots=True)
+class BulkSummary:
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    refused: list[Saved] = field(default_factory=list)
+
+    def count(self, saved: Saved) -> None:
+        match saved.action:
+            case Action.CREATED:
+                self.created += 1
+            case Action.UPDATED:
+                self.updated += 1
+            case Action.UNCHANGED:
+                self.unchanged += 1
+            case Action.REFUSED:
+                self.refused.append(saved)
+
+
+class ScheduleRepository:
+    """The one way in which our own programs read and write schedules. Safe to share between threads."""
+
+    def __init__(
+        self,
+        db: DatabaseConnection,
+        job_types: Collection[str] = BUILT_IN_JOB_TYPES,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._db, self._job_types, self._now = db, job_types, now
+
+    # --- one schedule ---
+
+    def create_schedule(
+        self, *, schedule_id: UUID | str | None = None, actor: str | None = None, **definition: Unpack[ScheduleFields]
+    ) -> UUID:
+        """Validate and insert; returns the new schedule's id."""
+        with self._writing(actor) as connection:
+            return self._save_one(connection, {**definition, "schedule_id": schedule_id}, "new")
+
+    def update_schedule(
+        self,
+        schedule_id: UUID | str,
+        *,
+        expected_revision: int | None = None,
+        actor: str | None = None,
+        **changes: Unpack[ScheduleFields],
+    ) -> ScheduleRecord:
+        """Change the given fields; the result as a whole must be valid. Without a difference nothing is written."""
+        with self._writing(actor) as connection:
+            found = self._lock(connection, schedule_id, expected_revision)
+            self._save_one(connection, {**changes, "schedule_id": found}, "identity")
+            record = self._read(connection, found)
+        if record is None:
+            raise ScheduleNotFound(schedule_id)
+        return record
+
+    def delete_schedule(
+        self, schedule_id: UUID | str, *, expected_revision: int | None = None, actor: str | None = None
+    ) -> bool:
+        """Delete it; its executions and changes stay. False when there was no such schedule."""
+        with self._writing(actor) as connection:
+            try:
+                found = self._lock(connection, schedule_id, expected_revision)
+            except ScheduleNotFound:
+                return False
+            connection.execute(delete(TABLE).where(TABLE.c.schedule_id == found))
+        return True
+
+    def get_schedule(self, schedule_id: UUID | str) -> ScheduleRecord | None:
+        with self._db.transaction() as connection:
+            return self._read(connection, parse_uuid(schedule_id, "schedule_id"))
+
+    def find_schedule(self, reference: UUID | str) -> ScheduleRecord:
+        """The one schedule that a person means: by id (or its beginning), name, or a domain that only one has."""
+        text = str(reference).strip()
+        same_id = TABLE.c.schedule_id.cast(Text).startswith(text.lower(), autoescape=True)
+        looks_like_id = len(text) >= ID_PREFIX and not set(text.lower()) - set("0123456789abcdef-")
+        meant = or_(TABLE.c.name == text, TABLE.c.domain == text.lower(), *([same_id] if looks_like_id else []))
+        with self._db.transaction() as connection:
+            found = [to_record(row) for row in connection.execute(_select().where(meant).limit(MAX_PAGE))]
+        found = [record for record in found if record.name == text] or found
+        if not found:
+            raise ScheduleNotFound(reference)
+        if len(found) > 1:
+            ids = ", ".join(str(record.schedule_id) for record in found[:5])
+            raise InvalidInput(
+                Problem("schedule", f"{text!r} could be any of {len(found)} schedules; give an id: {ids}")
+            )
+        return found[0]
+
+    # --- many schedules ---
+
+    def save_schedules(
+        self,
+        items: Iterable[Mapping[str, Any]],
+        *,
+        match: Match = "identity",
+        actor: str | None = None,
+        dry_run: bool = False,
+        on_saved: Callable[[Saved], None] = lambda saved: None,
+    ) -> BulkSummary:
+        """Create or update each item; a bad one is refused with its problems and never spoils the others.
+
+        An item with the id or the name of an existing schedule changes that one; what it does not mention stays.
+        Unchanged schedules are not written. Commits every 1,000 rows.
+        """
+        summary = BulkSummary()
+        numbered = enumerate(items)
+        while chunk := list(islice(numbered, ROWS_PER_COMMIT)):
+            with self._writing(actor) as connection:
+                batch = ScheduleBatch(connection, self._job_types, match)
+                batch.plan(chunk, lock=not dry_run)
+                if not dry_run:
+                    batch.write(self._now())
+            for saved in batch.results:
+                summary.count(saved)
+                on_saved(saved)
+        return summary
+
+    def get_all_schedules(self, enabled_only: bool = False) -> list[ScheduleRecord]:
+        return list(self.iter_schedules(ScheduleFilter(enabled=True if enabled_only else None)))
+
+    def get_schedules_by_domain(self, domain: str) -> list[ScheduleRecord]:
+        return list(self.iter_schedules(ScheduleFilter(domain=domain.strip().lower())))
+
+    def get_schedule_by_config_id(self, domain_config_id: UUID | str) -> ScheduleRecord | None:
+        """The schedule of a domain configuration: the external API's own one if there is one, else the oldest."""
+        query = (
+            _select()
+            .where(TABLE.c.domain_config_id == config_id(domain_config_id))
+            .order_by((TABLE.c.source == Source.API).desc(), TABLE.c.created_at, TABLE.c.schedule_id)
+            .limit(1)
+        )
+        with self._db.transaction() as connection:
+            row = connection.execute(query).first()
+        return to_record(row) if row else None
+
+    def iter_schedules(self, where: ScheduleFilter = ScheduleFilter()) -> Iterator[ScheduleRecord]:
+        """All matching schedules in id order, streamed: memory does not grow with their number."""
+        query = _select().where(*where.conditions()).order_by(TABLE.c.schedule_id)
+        with self._db.transaction() as connection:
+            for row in connection.execution_options(yield_per=ROWS_PER_COMMIT).execute(query):
+                yield to_record(row)
+
+    def list_schedules(
+        self,
+        where: ScheduleFilter = ScheduleFilter(),
+        *,
+        sort: str = "domain",
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        """One page; `next_cursor` leads to the next one and is None on the last."""
+        if not 1 <= limit <= MAX_PAGE:
+            raise InvalidInput(Problem("limit", f"must be between 1 and {MAX_PAGE}, got {limit}"))
+        order = Order.parse(sort)
+        query = order.apply(_select().where(*where.conditions()), cursor).limit(limit + 1)
+        with self._db.transaction() as connection:
+            records = [to_record(row) for row in connection.execute(query)]
+        more = len(records) > limit
+        return Page(records[:limit], order.cursor_after(records[limit - 1]) if more else None)
+
+    def count_schedules(self, where: ScheduleFilter = ScheduleFilter()) -> int:
+        with self._db.transaction() as connection:
+            return connection.execute(
+                select(func.count()).select_from(Schedule).where(*where.conditions())
+            ).scalar_one()
+
+    # --- what follows from a schedule ---
+
+    def preview(self, schedule: ScheduleSpec | UUID | str, n: int = 5, after: datetime | None = None) -> list[datetime]:
+        """The next n fire times (UTC) as if the schedule were enabled; fewer when it ends before."""
+        if not 1 <= n <= PREVIEW_LIMIT:
+            raise InvalidInput(Problem("n", f"must be between 1 and {PREVIEW_LIMIT}, got {n}"))
+        if not isinstance(schedule, ScheduleSpec):
+            record = self.get_schedule(schedule)
+            if record is None:
+                raise ScheduleNotFound(schedule)
+            schedule = record
+        trigger, fires = schedule.trigger, list[datetime]()
+        instant: datetime | None = after or self._now()
+        while len(fires) < n and instant is not None:
+            instant = trigger.next_after(instant)
+            if instant is not None:
+                fires.append(instant)
+        return fires
+
+    def get_changes(self, schedule_id: UUID | str, limit: int = 20) -> list[Change]:
+        """Newest first; also of a deleted schedule."""
+        query = (
+            select(*(getattr(ScheduleChange, name) for name in Change.__dataclass_fields__))
+            .where(ScheduleChange.schedule_id == parse_uuid(schedule_id, "schedule_id"))
+            .order_by(ScheduleChange.change_id.desc())
+            .limit(limit)
+        )
+        with self._db.transaction() as connection:
+            return [Change(**row._mapping) for row in connection.execute(query)]
+
+    # --- inside ---
+
+    @contextmanager
+    def _writing(self, actor: str | None) -> Iterator[Connection]:
+        """A transaction whose changes are recorded under the actor's name."""
+        try:
+            with self._db.transaction() as connection:
+                connection.execute(select(func.set_config("scheduler.actor", actor or f"python:{user_name()}", True)))
+                yield connection
+        except IntegrityError as error:
+            raise _as_problem(error) from error
+
+    def _save_one(self, connection: Connection, given: Mapping[str, Any], match: Match) -> UUID:
+        batch = ScheduleBatch(connection, self._job_types, match)
+        batch.plan([(0, given)])
+        (saved,) = batch.results
+        if saved.schedule_id is None:
+            raise InvalidSchedule(*saved.problems)
+        batch.write(self._now())
+        return saved.schedule_id
+
+    def _lock(self, connection: Connection, schedule_id: UUID | str, expected_revision: int | None) -> UUID:
+        found = parse_uuid(schedule_id, "schedule_id")
+        query = select(TABLE.c.revision).where(TABLE.c.schedule_id == found).with_for_update()
+        revision = connection.execute(query).scalar_one_or_none()
+        if revision is None:
+            raise ScheduleNotFound(found)
+        if expected_revision is not None and expected_revision != revision:
+            raise RevisionConflict(found, expected_revision, revision)
+        return found
+
+    @staticmethod
+    def _read(connection: Connection, schedule_id: UUID) -> ScheduleRecord | None:
+        row = connection.execute(_select().where(TABLE.c.schedule_id == schedule_id)).first()
+        return to_record(row) if row else None
+
+
+def _select() -> Select[Any]:
+    return select(*RECORD_COLUMNS)
+
+
+def _as_problem(error: IntegrityError) -> Exception:
+    """Two writers raced for one unique key: the later one gets the same answer as if it had come later."""
+    match getattr(getattr(error.orig, "diag", None), "constraint_name", None):
+        case "schedules_name_key":
+            return InvalidSchedule(Problem("name", "is taken by another schedule"))
+        case "schedules_api_domain_config_id_key":
+            return InvalidSchedule(Problem("domain_config_id", "has a schedule from the API already"))
+        case "schedules_pkey":
+            return InvalidSchedule(Problem("schedule_id", "exists already"))
+        case "schedules_profile_id_fkey":
+            return InvalidSchedule(Problem("profile_id", "there is no such scan profile"))
+        case _:
+            return error
+
+
+def user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user id without a name
+        return str(os.getuid())
+
+
+@cache
+def get_schedule_repository() -> ScheduleRepository:
+    """The repository of this process."""
+    return ScheduleRepository(get_db_connection())

@@ -1,0 +1,120 @@
+"""When a schedule fires: frequency + time_config + timezone -> instants in UTC. Pure: no clock, no I/O, no database.
+
+The fires of a trigger are one fixed set of whole seconds, the same in every process. Start at Trigger.next_after; the
+rules are in trigger_times.py, the strict reading of input in trigger_input.py, the words in trigger_words.py.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import Any, final
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+from services import trigger_words
+from services.local_time import END_OF_TIME, instant_of, seconds_of, tzdata_version
+from services.trigger_input import FREQUENCIES, Definition, read_definition
+from services.trigger_times import Times, fire_times
+
+__all__ = ["FREQUENCIES", "Trigger", "parse_trigger", "spread_offset", "tzdata_version"]
+
+_LOOKAHEAD_SECONDS = 365 * 86_400
+
+_Answer = tuple[int, int, datetime | None]  # valid for every instant in [first, second)
+_NO_ANSWER: _Answer = (0, 0, None)
+
+
+@final
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Trigger:
+    """The fires of one definition, shared by all schedules that have it; obtained from `parse_trigger`."""
+
+    definition: Definition
+    _times: Times = field(repr=False, compare=False)
+    _first: int = field(repr=False, compare=False)
+    _limit: int = field(repr=False, compare=False)
+    # The last answer: schedules that share a trigger ask the same question. One slot holding one tuple, replaced as a
+    # whole, so that threads need no lock.
+    _last: list[_Answer] = field(default_factory=lambda: [_NO_ANSWER], repr=False, compare=False)
+
+    def next_after(self, instant: datetime) -> datetime | None:
+        """The first fire strictly after `instant`, or None when there is none any more.
+
+        A fire t satisfies start_at <= t < end_at.
+        """
+        seconds = seconds_of(instant)
+        since, until, answer = self._last[0]
+        if since <= seconds < until:
+            return answer
+        at = self._fire_after(seconds)
+        answer = None if at is None else instant_of(at)
+        self._last[0] = (seconds, END_OF_TIME if at is None else at, answer)
+        return answer
+
+    def between(self, after: datetime, until: datetime) -> Iterator[datetime]:
+        """The fires t with after < t <= until, lazily."""
+        for bound in (after, until):
+            seconds_of(bound)  # refuses a naive datetime now, not at the first fire
+        return self._between(after, until)
+
+    def describe(self) -> str:
+        return trigger_words.describe(self.definition)
+
+    def warnings(self, since: datetime | None = None) -> list[str]:
+        """What may surprise the author: in general, and with `since` also the clock changes of the year after it."""
+        if self._fire_after(-1) is None:
+            return ["never fires"]
+        warnings = trigger_words.lasting_warnings(self.definition)
+        if since is None:
+            return warnings
+        if self.next_after(since) is None:
+            return [*warnings, f"has no fire after {since.isoformat(sep=' ', timespec='seconds')}"]
+        start = seconds_of(since)
+        return [*warnings, *trigger_words.clock_change_warnings(self.definition, start, start + _LOOKAHEAD_SECONDS)]
+
+    def _fire_after(self, seconds: int) -> int | None:
+        at = self._times.after(max(seconds, self._first - 1)) if seconds < self._limit else None
+        return None if at is None or at >= self._limit else at
+
+    def _between(self, after: datetime, until: datetime) -> Iterator[datetime]:
+        fire = self.next_after(after)
+        while fire is not None and fire <= until:
+            yield fire
+            fire = self.next_after(fire)
+
+
+_shared: WeakValueDictionary[Definition, Trigger] = WeakValueDictionary()
+_shared_lock = Lock()
+
+
+def parse_trigger(
+    frequency: str,
+    time_config: Mapping[str, Any],
+    timezone: str = "UTC",
+    start_at: datetime | None = None,
+    end_at: datetime | None = None,
+) -> Trigger:
+    """The one Trigger of this definition; raises InvalidSchedule with every problem found."""
+    definition = read_definition(frequency, time_config, timezone, start_at, end_at)
+    with _shared_lock:
+        trigger = _shared.get(definition)
+        if trigger is None:
+            trigger = _shared[definition] = _build(definition)
+        return trigger
+
+
+def _build(definition: Definition) -> Trigger:
+    return Trigger(definition, fire_times(definition), definition.first, definition.limit)
+
+
+def spread_offset(schedule_id: UUID, spread_seconds: int) -> timedelta:
+    """How long this schedule waits after its nominal time: the same in every process, uniform in [0, spread_seconds).
+
+    In milliseconds, so that 10,000 schedules spread over ten seconds do not meet in ten bursts.
+    """
+    if spread_seconds <= 0:
+        return timedelta(0)
+    digest = hashlib.blake2b(schedule_id.bytes, digest_size=8).digest()
+    return timedelta(milliseconds=int.from_bytes(digest, "big") % (spread_seconds * 1000))

@@ -1,0 +1,109 @@
+"""Real servers for every test: one embedded Postgres and Redis per run, one database cloned per test."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg2
+import pytest
+from psycopg2.extensions import connection as PgConnection
+from sqlalchemy.engine import make_url
+
+from config import PROJECT_ROOT, get_settings
+from database.connection import DatabaseConnection, get_db_connection
+from run_migrations import upgrade
+from services import servers as server_addresses
+from services.embedded import Addresses, EmbeddedServers
+from services.redis_client import get_redis_client
+from services.schedule_repository import ScheduleRepository, get_schedule_repository
+
+PER_PROCESS = (get_settings, get_db_connection, get_redis_client, get_schedule_repository)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Addresses]:
+    """Data of tests is thrown away, so nothing waits for the disk; everything else is as in production."""
+    options = {"fsync": "off", "full_page_writes": "off", "max_connections": "300"}
+    with EmbeddedServers(PROJECT_ROOT / ".embedded" / "tests", postgres_options=options) as embedded:
+        yield embedded.start()
+
+
+@pytest.fixture(scope="session")
+def new_database(servers: Addresses) -> Iterator[Callable[[str | None], str]]:
+    """Makes an empty database, or a copy of another one; returns its URL. All are dropped at the end of the run."""
+    made: list[str] = []
+    with closing(_admin(servers.database_url)) as admin:
+
+        def make(template: str | None = None) -> str:
+            name = f"test_{uuid4().hex}"
+            with admin.cursor() as cursor:
+                cursor.execute(f'CREATE DATABASE "{name}"' + (f' TEMPLATE "{template}"' if template else ""))
+            made.append(name)
+            return make_url(servers.database_url).set(database=name).render_as_string(hide_password=False)
+
+        yield make
+        with admin.cursor() as cursor:
+            for name in made:
+                cursor.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def _admin(url: str) -> PgConnection:
+    connection = psycopg2.connect(make_url(url).set(drivername="postgresql").render_as_string(hide_password=False))
+    connection.autocommit = True
+    return connection
+
+
+@pytest.fixture(scope="session")
+def template(new_database: Callable[[str | None], str]) -> str:
+    """The name of a migrated, empty database."""
+    url = new_database(None)
+    db = DatabaseConnection(url)
+    upgrade(db)
+    db.close()
+    return str(make_url(url).database)
+
+
+@pytest.fixture
+def empty_database_url(new_database: Callable[[str | None], str]) -> str:
+    """A database without any table."""
+    return new_database(None)
+
+
+@pytest.fixture
+def database_url(new_database: Callable[[str | None], str], template: str) -> str:
+    """A migrated database of this test's own."""
+    return new_database(template)
+
+
+@pytest.fixture
+def db(database_url: str) -> Iterator[DatabaseConnection]:
+    connection = DatabaseConnection(database_url)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def repository(db: DatabaseConnection) -> ScheduleRepository:
+    return ScheduleRepository(db)
+
+
+@pytest.fixture
+def own_process(
+    database_url: str, servers: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, str]]:
+    """This process behaves like a fresh program whose environment names the test's servers; yields that environment."""
+    environment = {"DATABASE_URL": database_url, "REDIS_URL": servers.redis_url, "ENV_FILE": ""}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    _forget()
+    yield environment
+    get_db_connection().close()
+    get_redis_client().close()
+    _forget()
+
+
+def _forget() -> None:
+    for made_once in PER_PROCESS:
+        made_once.cache_clear()
+    server_addresses.embedded_addresses.cache_clear()

@@ -1,0 +1,263 @@
+"""The schema: made by migrations, equal to the models, safe to run twice, adopting what was there before."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from config import PROJECT_ROOT
+from database.connection import DatabaseConnection
+from database.models import Base
+from run_migrations import downgrade, schema_state, upgrade
+
+# The tables of the first scheduler, as its own documentation defines them.
+FIRST_TABLES = """
+CREATE TABLE scan_profiles (profile_id UUID PRIMARY KEY);
+CREATE TABLE schedules (
+    schedule_id UUID PRIMARY KEY,
+    domain_config_id UUID NOT NULL,
+    domain VARCHAR(255) NOT NULL,
+    profile_id UUID REFERENCES scan_profiles(profile_id),
+    frequency VARCHAR(50) NOT NULL,
+    time_config JSONB NOT NULL,
+    enabled BOOLEAN DEFAULT TRUE,
+    next_run TIMESTAMP,
+    last_run TIMESTAMP,
+    last_status VARCHAR(50),
+    created_at TIMESTAMP DEFAULT NOW(),
+    updated_at TIMESTAMP DEFAULT NOW()
+);
+CREATE TABLE job_executions (
+    execution_id UUID PRIMARY KEY,
+    schedule_id UUID REFERENCES schedules(schedule_id),
+    job_id VARCHAR(255) NOT NULL,
+    domain VARCHAR(255) NOT NULL,
+    domain_config_id UUID NOT NULL,
+    status VARCHAR(50) NOT NULL,
+    started_at TIMESTAMP NOT NULL,
+    completed_at TIMESTAMP,
+    duration_seconds FLOAT,
+    scan_id UUID,
+    error_message TEXT,
+    error_details JSONB,
+    metadata JSONB,
+    created_at TIMESTAMP DEFAULT NOW()
+);
+"""
+
+FIRST_ROWS = """
+INSERT INTO scan_profiles VALUES ('aaaaaaaa-0000-0000-0000-000000000001');
+INSERT INTO schedules (schedule_id, domain_config_id, domain, profile_id, frequency, time_config, enabled, next_run)
+VALUES
+    ('11111111-0000-0000-0000-000000000001', '22222222-0000-0000-0000-000000000001', 'one.example',
+     'aaaaaaaa-0000-0000-0000-000000000001', 'daily', '{"hour": 2, "minute": 0}', TRUE, '2026-01-01 02:00'),
+    ('11111111-0000-0000-0000-000000000002', '22222222-0000-0000-0000-000000000002', 'two.example',
+     NULL, 'interval', '{"minutes": -5}', TRUE, NULL),
+    ('11111111-0000-0000-0000-000000000003', '22222222-0000-0000-0000-000000000003', 'three.example',
+     NULL, 'daily', '[1]', NULL, NULL);
+INSERT INTO job_executions (execution_id, schedule_id, job_id, domain, domain_config_id, status, started_at) VALUES
+    ('33333333-0000-0000-0000-000000000001', '11111111-0000-0000-0000-000000000001', 'job', 'one.example',
+     '22222222-0000-0000-0000-000000000001', 'completed', '2026-01-01 02:00'),
+    ('33333333-0000-0000-0000-000000000002', '11111111-0000-0000-0000-000000000001', 'job', 'one.example',
+     '22222222-0000-0000-0000-000000000001', 'running', '2026-01-01 02:00'),
+    ('33333333-0000-0000-0000-000000000003', NULL, 'job', 'gone.example',
+     '22222222-0000-0000-0000-000000000009', 'failed', '2026-01-01 03:00');
+"""
+
+CATALOG = {
+    "columns": """
+        SELECT table_name, column_name, data_type, udt_name, character_maximum_length, is_nullable, is_identity,
+               column_default
+        FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'alembic_version'""",
+    "constraints": """
+        SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+        FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND conrelid <> 0
+          AND conrelid::regclass::text <> 'alembic_version'""",
+    "indexes": "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'"
+    " AND tablename <> 'alembic_version'",
+    "sequences": "SELECT sequencename FROM pg_sequences WHERE schemaname = 'public'",
+}
+
+
+def catalog(db: DatabaseConnection) -> dict[str, set[tuple[Any, ...]]]:
+    with db.transaction() as connection:
+        return {what: {tuple(row) for row in connection.execute(text(sql))} for what, sql in CATALOG.items()}
+
+
+def run_sql(db: DatabaseConnection, sql: str) -> list[Any]:
+    with db.transaction() as connection:
+        result = connection.execute(text(sql.replace(":", r"\:")))
+        return list(result) if result.returns_rows else []
+
+
+@pytest.fixture
+def empty_db(empty_database_url: str) -> DatabaseConnection:
+    return DatabaseConnection(empty_database_url)
+
+
+@pytest.fixture
+def first_db(empty_db: DatabaseConnection) -> DatabaseConnection:
+    """A database of the first scheduler, with rows, some of them odd."""
+    run_sql(empty_db, FIRST_TABLES)
+    run_sql(empty_db, FIRST_ROWS)
+    return empty_db
+
+
+def test_the_migrated_schema_equals_the_models(
+    db: DatabaseConnection, new_database: Callable[[str | None], str]
+) -> None:
+    from_models = DatabaseConnection(new_database(None))
+    Base.metadata.create_all(from_models.engine)
+    expected, migrated = catalog(from_models), catalog(db)
+    for what in CATALOG:
+        assert migrated[what] == expected[what], what
+
+
+def test_a_second_run_finds_nothing_to_do(db: DatabaseConnection) -> None:
+    before = catalog(db)
+    assert upgrade(db) == []
+    assert catalog(db) == before
+
+
+def test_two_runs_at_once_apply_each_revision_once(empty_database_url: str) -> None:
+    def run(_: int) -> list[str]:
+        return upgrade(DatabaseConnection(empty_database_url))
+
+    with ThreadPoolExecutor(4) as pool:
+        applied = list(pool.map(run, range(4)))
+    assert sorted(len(lines) for lines in applied) == [0, 0, 0, 2]
+
+
+def test_a_failing_revision_leaves_nothing_half_done(empty_db: DatabaseConnection) -> None:
+    run_sql(empty_db, "CREATE TABLE schedules (id int)")
+    with pytest.raises(Exception, match=r"not the scheduler's: .*schedules.schedule_id"):
+        upgrade(empty_db)
+    assert run_sql(empty_db, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'") == [("schedules",)]
+
+
+def test_an_existing_database_is_adopted_with_all_its_rows(first_db: DatabaseConnection) -> None:
+    upgrade(first_db)
+    schedules = run_sql(
+        first_db, "SELECT domain, enabled, next_run, last_status, time_config FROM schedules ORDER BY 1"
+    )
+    assert [tuple(row) for row in schedules] == [
+        ("one.example", True, datetime(2026, 1, 1, 2, tzinfo=UTC), None, {"hour": 2, "minute": 0}),
+        ("three.example", False, None, "invalid", {"adopted": [1]}),
+        ("two.example", False, None, "invalid", {"adopted": {"minutes": -5}}),
+    ]
+    executions = run_sql(
+        first_db,
+        """SELECT status, scheduled_for, attempt, reason, metadata->>'adopted_status'
+           FROM job_executions ORDER BY execution_id""",
+    )
+    two, three = datetime(2026, 1, 1, 2, tzinfo=UTC), datetime(2026, 1, 1, 3, tzinfo=UTC)
+    assert [tuple(row) for row in executions] == [
+        ("success", two, 1, None, "completed"),
+        ("abandoned", two, 2, "adopted with status running", "running"),
+        ("failed", three, 1, None, None),
+    ]
+
+
+def test_an_adopted_database_ends_with_the_same_schema(db: DatabaseConnection, first_db: DatabaseConnection) -> None:
+    upgrade(first_db)
+    assert catalog(first_db) == catalog(db)
+
+
+def test_down_and_up_again_keeps_the_rows(first_db: DatabaseConnection) -> None:
+    upgrade(first_db)
+    downgrade(first_db, "0001")
+    run_sql(first_db, "DELETE FROM job_executions WHERE schedule_id IS NULL")
+    assert run_sql(first_db, "SELECT started_at FROM job_executions LIMIT 1")[0][0] == datetime(2026, 1, 1, 2)  # noqa: DTZ001
+    upgrade(first_db)
+    assert run_sql(first_db, "SELECT count(*) FROM schedules")[0][0] == 3
+    assert run_sql(first_db, "SELECT count(DISTINCT revision) FROM schedules")[0][0] == 3
+    assert run_sql(first_db, "SELECT count(*) FROM job_executions")[0][0] == 2
+
+
+def test_history_of_deleted_schedules_survives_down_and_up(first_db: DatabaseConnection) -> None:
+    upgrade(first_db)
+    run_sql(first_db, "DELETE FROM schedules")
+    downgrade(first_db, "0001")
+    upgrade(first_db)
+    assert run_sql(first_db, "SELECT count(*) FROM job_executions WHERE schedule_id IS NOT NULL")[0][0] == 2
+
+
+def test_the_tables_themselves_are_never_dropped(first_db: DatabaseConnection) -> None:
+    upgrade(first_db)
+    with pytest.raises(Exception, match="never dropped by a migration"):
+        downgrade(first_db, "base")
+    assert schema_state(first_db).current == "0002"
+
+
+def test_an_insert_that_names_only_the_first_columns_works(db: DatabaseConnection) -> None:
+    run_sql(
+        db, FIRST_ROWS.split("INSERT INTO job_executions")[0].split(",\n    ('11111111-0000-0000-0000-000000000002'")[0]
+    )
+    run_sql(
+        db,
+        """INSERT INTO job_executions (execution_id, job_id, domain, domain_config_id, status, started_at)
+           VALUES (gen_random_uuid(), 'job', 'one.example', gen_random_uuid(), 'running', now())""",
+    )
+    assert run_sql(db, "SELECT timezone, job_type, source FROM schedules") == [("UTC", "cookie_scan", "manual")]
+    assert run_sql(db, "SELECT attempt, cause FROM job_executions") == [(1, "schedule")]
+
+
+def command(*arguments: str, url: str, answer: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "run_migrations.py", *arguments],
+        cwd=PROJECT_ROOT,
+        env={"DATABASE_URL": url, "ENV_FILE": "", "PATH": "", "HOME": "/nonexistent"},
+        input=answer,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_command_needs_only_the_database_and_says_what_it_did(empty_database_url: str) -> None:
+    assert command("--status", url=empty_database_url).returncode == 1
+    first = command(url=empty_database_url)
+    assert (first.returncode, first.stderr) == (0, "")
+    assert [line.split(":")[0] for line in first.stdout.splitlines()] == [
+        "applied 0001",
+        "applied 0002",
+        "the schema is at 0002",
+    ]
+    assert command(url=empty_database_url).stdout == "the schema is at 0002, nothing to do\n"
+    assert command("--status", url=empty_database_url).stdout == "applied: 0002   newest: 0002\n"
+
+
+def test_going_back_asks_first(database_url: str) -> None:
+    refused = command("--down", "-1", url=database_url, answer="n\n")
+    assert refused.returncode == 1
+    assert schema_state(DatabaseConnection(database_url)).current == "0002"
+    agreed = command("--down", "-1", url=database_url, answer="y\n")
+    assert "the schema is at 0001" in agreed.stdout
+
+
+def test_sql_can_be_printed_and_applied_by_hand(
+    empty_db: DatabaseConnection, db: DatabaseConnection, empty_database_url: str
+) -> None:
+    sql = command("--sql", url=empty_database_url).stdout
+    with empty_db.engine.connect() as connection:
+        connection.connection.cursor().execute(sql)
+        connection.connection.commit()
+    assert catalog(empty_db) == catalog(db)
+
+
+def test_an_unknown_revision_is_one_clear_line(database_url: str) -> None:
+    result = command("--to", "0815", url=database_url)
+    assert (result.returncode, result.stderr) == (1, "Can't locate revision identified by '0815'\n")
+
+
+def test_a_dead_server_is_one_clear_line(database_url: str) -> None:
+    result = command(url="postgresql://user:secret@127.0.0.1:1/nothing")
+    assert result.returncode == 1
+    assert result.stderr.startswith("Postgres at user:***@127.0.0.1:1/nothing does not answer: ")
+    assert "secret" not in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -1,0 +1,22 @@
+"""Waiting for something that another thread or process does: never a fixed sleep."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def eventually(check: Callable[[], T], timeout_seconds: float = 10.0, interval_seconds: float = 0.02) -> T:
+    """Repeat `check` until its answer is true, and return that answer; a failed assert in it means "not yet"."""
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        failure: AssertionError | None = None
+        try:
+            if answer := check():
+                return answer
+        except AssertionError as error:
+            failure = error
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_seconds} s: {failure or check}") from failure
+        time.sleep(interval_seconds)
