@@ -8,6 +8,7 @@ down_revision = None
 
 
 def upgrade() -> None:
+    op.execute(REFUSE_FOREIGN_TABLES)
     op.execute("CREATE TABLE IF NOT EXISTS scan_profiles (profile_id uuid PRIMARY KEY)")
     op.execute(
         """
@@ -47,7 +48,6 @@ def upgrade() -> None:
         )
         """
     )
-    op.execute(REFUSE_FOREIGN_TABLES)
 
 
 def downgrade() -> None:
@@ -58,6 +58,7 @@ def downgrade() -> None:
 
 
 # A table of the same name that belongs to another program must not be altered by the next revision.
+# (No percent sign in any of this SQL: Alembic doubles it when it prints the SQL instead of running it.)
 REFUSE_FOREIGN_TABLES = """
 DO $$
 DECLARE missing text;
@@ -75,13 +76,14 @@ BEGIN
         ('job_executions', 'scan_id'), ('job_executions', 'error_message'), ('job_executions', 'error_details'),
         ('job_executions', 'metadata'), ('job_executions', 'created_at')
     ) AS wanted (t, c)
-    WHERE NOT EXISTS (
+    WHERE to_regclass(wanted.t) IS NOT NULL AND NOT EXISTS (
         SELECT FROM pg_attribute
         WHERE attrelid = to_regclass(wanted.t) AND attname = wanted.c AND attnum > 0 AND NOT attisdropped
     );
     IF missing IS NOT NULL THEN
-        RAISE EXCEPTION 'this database has tables of the same names that are not the scheduler''s: % missing', missing
-            USING HINT = 'use another database';
+        RAISE EXCEPTION USING
+            MESSAGE = 'this database has tables of the same names that are not the scheduler''s: no ' || missing,
+            HINT = 'use another database';
     END IF;
 END $$
 """

@@ -34,7 +34,8 @@ def timestamps_become_utc(table: str) -> str:
             SELECT attname FROM pg_attribute
             WHERE attrelid = '{table}'::regclass AND atttypid = 'timestamp'::regtype AND NOT attisdropped
         LOOP
-            EXECUTE format('ALTER TABLE {table} ALTER %1$I TYPE timestamptz USING %1$I AT TIME ZONE ''UTC''', col);
+            EXECUTE 'ALTER TABLE {table} ALTER ' || quote_ident(col)
+                || ' TYPE timestamptz USING ' || quote_ident(col) || ' AT TIME ZONE ''UTC''';
         END LOOP;
     END $$
     """
@@ -281,8 +282,10 @@ TRIGGERS = [
     """
     CREATE FUNCTION job_executions_keep_end() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        RAISE EXCEPTION 'execution % ended as %: a terminal status never changes', OLD.execution_id, OLD.status
-            USING ERRCODE = 'restrict_violation';
+        RAISE EXCEPTION USING
+            MESSAGE = 'execution ' || OLD.execution_id || ' ended as ' || OLD.status
+                      || ': a terminal status never changes',
+            ERRCODE = 'restrict_violation';
     END $$
     """,
     f"""

@@ -26,7 +26,7 @@ import os, sys, json
 from dataclasses import asdict
 from pathlib import Path
 from services.embedded import EmbeddedServers
-servers = EmbeddedServers(Path(sys.argv[1]), postgres_options={"fsync": "off"}, linger_seconds=0.2)
+servers = EmbeddedServers(Path(sys.argv[1]), postgres_options={"fsync": "off"}, linger_seconds=0.05)
 print(json.dumps({"uid": os.geteuid(), **asdict(servers.start())}), flush=True)
 sys.stdin.read()
 """
@@ -79,7 +79,7 @@ def root(new_root: Path, template: Path) -> Path:
 
 
 def servers_at(root: Path) -> EmbeddedServers:
-    return EmbeddedServers(root, postgres_options={"fsync": "off"}, linger_seconds=0.2)
+    return EmbeddedServers(root, postgres_options={"fsync": "off"}, linger_seconds=0.05)
 
 
 def state_of(root: Path) -> State:
@@ -306,16 +306,16 @@ def test_deleting_the_directory_ends_the_servers(root: Path) -> None:
         eventually(lambda: all_gone(root))
 
 
-def test_stop_ends_servers_that_are_in_use_and_status_tells_what_runs(new_root: Path) -> None:
+def test_stop_ends_servers_that_are_in_use_and_status_tells_what_runs(root: Path) -> None:
     def command(name: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "services.embedded", name, str(new_root)]
+        command = [sys.executable, "-m", "services.embedded", name, str(root)]
         return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
 
     assert command("stop").returncode == 0
-    with servers_at(new_root) as servers:
+    with servers_at(root) as servers:
         assert servers.addresses.database_url in command("status").stdout
         stopped = command("stop")
-        assert all_gone(new_root)
+        assert all_gone(root)
         assert (stopped.returncode, stopped.stdout, stopped.stderr) == (0, "", "")
         assert "no embedded servers" in command("status").stdout
 
@@ -360,8 +360,8 @@ def test_data_of_another_postgres_version_is_refused_with_the_way_out(new_root: 
         servers_at(new_root).start()
 
 
-def test_a_server_that_cannot_start_is_reported_with_its_own_words(new_root: Path) -> None:
-    broken = EmbeddedServers(new_root, postgres_options={"fsync": "off", "no_such_option": "1"}, linger_seconds=0.2)
+def test_a_server_that_cannot_start_is_reported_with_its_own_words(root: Path) -> None:
+    broken = EmbeddedServers(root, postgres_options={"fsync": "off", "no_such_option": "1"}, linger_seconds=0.05)
     with pytest.raises(ConfigurationError, match='unrecognized configuration parameter "no_such_option"'):
         broken.start()
 
@@ -383,8 +383,8 @@ def test_a_directory_of_another_user_is_refused_by_name(new_root: Path) -> None:
         servers_at(foreign).start()
 
 
-def test_a_socket_directory_of_another_user_is_refused(new_root: Path) -> None:
-    root = new_root / "a,b"
+def test_a_socket_directory_of_another_user_is_refused(root: Path) -> None:
+    root = root.rename(root.with_name("servers,odd"))
     with servers_at(root):
         run = Path(state_of(root).run)
     eventually(lambda: all_gone(root))

@@ -1,0 +1,96 @@
+"""Schedules that nobody may save: what is wrong with them, and exactly what the user is told."""
+
+from typing import Any
+
+VALID: dict[str, Any] = {"domain": "example.com", "frequency": "daily", "time_config": {"hour": 2, "minute": 0}}
+
+UUID_TEXT = "must be a UUID, got"
+KNOWN_JOBS = "(known: cookie_scan, http_request, workflow)"
+
+# (what differs from VALID, the lines that the user sees)
+BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
+    # domain
+    ({"domain": ""}, ["domain: must not be empty"]),
+    ({"domain": "   "}, ["domain: must not be empty"]),
+    ({"domain": "https://example.com/shop"}, ["domain: give the bare domain without a scheme: 'example.com'"]),
+    ({"domain": "example.com/shop"}, ["domain: give the bare domain without a path, not 'example.com/shop'"]),
+    ({"domain": "example.com:8080"}, ["domain: give the bare domain without a port: 'example.com'"]),
+    ({"domain": "me@example.com"}, ["domain: give the bare domain without a user name, not 'me@example.com'"]),
+    ({"domain": "exam ple.com"}, ["domain: 'exam ple.com' contains white space"]),
+    ({"domain": "localhost"}, ["domain: 'localhost' has no dot; a public domain name such as example.com is needed"]),
+    ({"domain": "127.0.0.1"}, ["domain: 127.0.0.1 is an IP address; a domain name is needed"]),
+    ({"domain": "[::1]"}, ["domain: [::1] is an IP address; a domain name is needed"]),
+    ({"domain": "a" * 300}, ["domain: has 300 characters, at most 255 are allowed"]),
+    ({"domain": "bad\x00.com"}, ["domain: must not contain control characters"]),
+    # frequency
+    ({"frequency": "dayly"}, ["frequency: unknown frequency 'dayly': did you mean 'daily'?"]),
+    ({"frequency": 7}, ["frequency: must be text, got 7"]),
+    # time_config
+    ({"time_config": [2, 0]}, ["time_config: must be an object, got [2, 0]"]),
+    ({"time_config": {}}, ["time_config.hour: is required"]),
+    ({"time_config": {"hour": 25}}, ["time_config.hour: must be between 0 and 23, got 25"]),
+    ({"time_config": {"hour": -1}}, ["time_config.hour: must be between 0 and 23, got -1"]),
+    ({"time_config": {"hour": "two"}}, ["time_config.hour: must be a whole number, got 'two'"]),
+    ({"time_config": {"hour": 2.5}}, ["time_config.hour: must be a whole number, got 2.5"]),
+    ({"time_config": {"hour": True}}, ["time_config.hour: must be a whole number, got true"]),
+    ({"time_config": {"hour": 2, "minute": 60}}, ["time_config.minute: must be between 0 and 59, got 60"]),
+    (
+        {"frequency": "weekly", "time_config": {"day": "mondey", "hour": 2}},
+        ["time_config.day: unknown weekday 'mondey': did you mean 'monday'?"],
+    ),
+    ({"frequency": "weekly", "time_config": {"hour": 2}}, ["time_config.day: is required"]),
+    (
+        {"frequency": "monthly", "time_config": {"day": 32, "hour": 2}},
+        ["time_config.day: must be between 1 and 31, got 32"],
+    ),
+    # time zone and limits in time
+    ({"timezone": "Europe/Berln"}, ["timezone: unknown time zone 'Europe/Berln': did you mean 'Europe/Berlin'?"]),
+    ({"start_at": "tomorrow"}, ["start_at: must be an ISO 8601 time, got 'tomorrow'"]),
+    ({"start_at": "2027-01-01T00:00:00"}, ["start_at: needs an offset, as in 2027-01-01T00:00:00+00:00"]),
+    (
+        {"start_at": "2027-01-02T00:00:00+00:00", "end_at": "2027-01-01T00:00:00+00:00"},
+        ["end_at: must be after start_at (2027-01-02T00:00:00+00:00)"],
+    ),
+    # the job
+    ({"job_type": "ftp_fetch"}, [f"job_type: no job type 'ftp_fetch' is registered {KNOWN_JOBS}"]),
+    (
+        {"job_type": "cookie_scn"},
+        [f"job_type: no job type 'cookie_scn' is registered, did you mean 'cookie_scan'? {KNOWN_JOBS}"],
+    ),
+    ({"job_config": "fast"}, ["job_config: must be an object, got 'fast'"]),
+    ({"job_config": {"key": "a\x00b"}}, ["job_config: must not contain NUL characters"]),
+    ({"job_config": {"key": "x" * 70_000}}, ["job_config: has 70011 bytes as JSON, at most 65536 are allowed"]),
+    # policies
+    ({"timeout_seconds": -5}, ["timeout_seconds: must be between 1 and 2592000, got -5"]),
+    ({"timeout_seconds": "soon"}, ["timeout_seconds: must be a whole number, got 'soon'"]),
+    ({"max_instances": 0}, ["max_instances: must be between 1 and 1000, got 0"]),
+    ({"max_retries": 101}, ["max_retries: must be between 0 and 100, got 101"]),
+    ({"retry_backoff_seconds": -1}, ["retry_backoff_seconds: must be between 0 and 86400, got -1"]),
+    ({"misfire_grace_seconds": 0}, ["misfire_grace_seconds: must be between 1 and 86400, got 0"]),
+    ({"spread_seconds": 100_000}, ["spread_seconds: must be between 0 and 86400, got 100000"]),
+    ({"coalesce": "yes"}, ["coalesce: must be true or false, got 'yes'"]),
+    ({"catchup": "some"}, ["catchup: must be one of none, one, all, got 'some'"]),
+    ({"priority": 5000}, ["priority: must be between -1000 and 1000, got 5000"]),
+    ({"source": "mars"}, ["source: must be one of manual, api, system, got 'mars'"]),
+    ({"tags": "nightly"}, ["tags: must be a list of at most 50 words, got 'nightly'"]),
+    ({"tags": ["ok", ""]}, ["tags: must not be empty"]),
+    # identity
+    ({"profile_id": "none"}, [f"profile_id: {UUID_TEXT} 'none'"]),
+    (
+        {"profile_id": "99999999-0000-0000-0000-000000000009"},
+        ["profile_id: there is no scan profile 99999999-0000-0000-0000-000000000009"],
+    ),
+    ({"name": "taken"}, ["name: 'taken' is taken by schedule 11111111-0000-0000-0000-000000000001"]),
+    ({"name": "x" * 256}, ["name: has 256 characters, at most 255 are allowed"]),
+    ({"timezon": "UTC"}, ["timezon: is not a field of a schedule, did you mean 'timezone'?"]),
+    # several at once: all are told
+    (
+        {"domain": "localhost", "time_config": {"hour": 24, "minute": "0"}, "max_retries": -1},
+        [
+            "max_retries: must be between 0 and 100, got -1",
+            "domain: 'localhost' has no dot; a public domain name such as example.com is needed",
+            "time_config.hour: must be between 0 and 23, got 24",
+            "time_config.minute: must be a whole number, got '0'",
+        ],
+    ),
+]

@@ -1,0 +1,173 @@
+"""The door to Postgres: pooled, thread-safe, and clear about a server that is away."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select, text
+from sqlalchemy.exc import DBAPIError
+
+import database.connection
+from config import get_settings
+from database.connection import DatabaseConnection, get_db_connection
+from database.models import ScanProfile
+from services.embedded import EmbeddedServers
+from services.errors import ConfigurationError, Unavailable
+from tests.waiting import eventually
+
+
+def test_a_transaction_is_committed_at_its_end_and_rolled_back_by_an_exception(db: DatabaseConnection) -> None:
+    with db.transaction() as connection:
+        connection.execute(text("INSERT INTO scan_profiles (name) VALUES ('kept')"))
+    with pytest.raises(DBAPIError), db.transaction() as connection:
+        connection.execute(text("INSERT INTO scan_profiles (name) VALUES ('lost'); SELECT 1 / 0"))
+    with db.transaction() as connection:
+        assert connection.scalars(text("SELECT name FROM scan_profiles")).all() == ["kept"]
+
+
+def test_a_background_session_is_a_transaction_of_its_own(db: DatabaseConnection) -> None:
+    with db.get_background_session() as session:
+        session.add(ScanProfile(name="from the session"))
+    with db.get_background_session() as session:
+        assert session.scalars(select(ScanProfile.name)).all() == ["from the session"]
+
+
+def test_many_threads_share_a_small_pool(database_url: str) -> None:
+    db = DatabaseConnection(database_url, pool_size=2)
+
+    def ask(number: int) -> int:
+        with db.transaction() as connection:
+            return int(connection.execute(text("SELECT :n"), {"n": number}).scalar_one())
+
+    with ThreadPoolExecutor(20) as threads:
+        assert list(threads.map(ask, range(200))) == list(range(200))
+    with db.transaction() as connection:
+        query = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+        assert connection.execute(query).scalar_one() <= 2
+
+
+def test_an_exhausted_pool_is_a_clear_error(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database.connection, "POOL_WAIT_SECONDS", 0.2)
+    db = DatabaseConnection(database_url, pool_size=1)
+    with (
+        db.transaction(),
+        pytest.raises(Unavailable, match=r"all connections of this process were busy for 0\.2 s"),
+        db.transaction(),
+    ):
+        pass
+
+
+def test_sessions_are_named_and_in_utc(database_url: str) -> None:
+    db = DatabaseConnection(database_url, application_name="replica-7")
+    with db.transaction() as connection:
+        row = connection.execute(text("SELECT current_setting('application_name'), current_setting('timezone')")).one()
+    assert tuple(row) == ("replica-7", "UTC")
+
+
+@pytest.mark.parametrize("transaction_pooler", [False, True])
+def test_a_statement_that_takes_too_long_is_ended(database_url: str, transaction_pooler: bool) -> None:
+    db = DatabaseConnection(database_url, statement_timeout_seconds=1, transaction_pooler=transaction_pooler)
+    with pytest.raises(DBAPIError, match="statement timeout"), db.transaction() as connection:
+        connection.execute(text("SELECT pg_sleep(20)"))
+    assert db.ping()
+
+
+def test_behind_a_transaction_pooler_nothing_is_kept_in_the_session(database_url: str) -> None:
+    db = DatabaseConnection(database_url, pool_size=1, transaction_pooler=True)
+    with db.engine.connect() as connection:
+        raw = connection.connection.driver_connection
+        assert raw is not None
+        assert not raw.info.dsn_parameters.get("options"), "pgbouncer refuses start-up options"
+    with db.transaction() as connection:
+        assert connection.execute(text("SHOW statement_timeout")).scalar_one() == "30s"
+        assert connection.execute(text("SHOW timezone")).scalar_one() == "UTC"
+    raw_connection = db.engine.raw_connection()
+    cursor = raw_connection.cursor()
+    cursor.execute("SHOW statement_timeout")
+    assert cursor.fetchone() == ("0",)
+    raw_connection.close()
+
+
+def test_a_dead_server_is_reported_at_once_and_without_the_password() -> None:
+    db = DatabaseConnection("postgresql://user:hunter2@127.0.0.1:1/db")
+    started = time.monotonic()
+    with (
+        pytest.raises(Unavailable, match=r"Postgres at user:\*\*\*@127\.0\.0\.1:1/db does not answer: ") as refused,
+        db.transaction(),
+    ):
+        pass
+    assert time.monotonic() - started < 3
+    assert "hunter2" not in str(refused.value)
+    assert db.ping() is False
+
+
+def test_a_server_that_accepts_but_says_nothing_is_given_up(silent_port: int) -> None:
+    db = DatabaseConnection(f"postgresql://user@127.0.0.1:{silent_port}/db", connect_timeout_seconds=2)
+    assert db.ping() is False
+
+
+def test_an_address_that_is_none_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigurationError, match="is not a URL of a Postgres server"):
+        DatabaseConnection("postgresql://host:port/db")
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def own_servers(tmp_path: Path) -> Iterator[EmbeddedServers]:
+    with EmbeddedServers(tmp_path / "servers", postgres_options={"fsync": "off"}, linger_seconds=0) as servers:
+        yield servers
+
+
+def test_calls_fail_clearly_while_postgres_is_away_and_work_when_it_is_back(own_servers: EmbeddedServers) -> None:
+    db = DatabaseConnection(own_servers.start().database_url)
+    assert db.ping()
+    own_servers.stop_postgres("immediate")
+    with pytest.raises(Unavailable), db.transaction() as connection:
+        connection.execute(text("SELECT 1"))
+    own_servers.start_postgres()
+    with db.transaction() as connection:
+        assert connection.execute(text("SELECT 1")).scalar_one() == 1
+    db.close()
+
+
+def test_a_transaction_that_loses_its_server_midway_is_a_clear_error(own_servers: EmbeddedServers) -> None:
+    db = DatabaseConnection(own_servers.start().database_url)
+
+    def lose_the_server_midway() -> None:
+        with db.transaction() as connection:
+            connection.execute(text("SELECT 1"))
+            own_servers.restart_postgres("immediate")
+            connection.execute(text("SELECT 1"))
+
+    with pytest.raises(Unavailable):
+        lose_the_server_midway()
+    assert db.ping()
+    db.close()
+
+
+def test_one_connection_per_process(own_process: dict[str, str]) -> None:
+    found: list[DatabaseConnection] = []
+    threads = [threading.Thread(target=lambda: found.append(get_db_connection())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(found) == 2)
+    assert get_db_connection() is get_db_connection()
+    assert get_db_connection().ping()
+
+
+def test_the_settings_decide_the_pool(own_process: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_POOL_SIZE", "1")
+    monkeypatch.setenv("INSTANCE_ID", "replica-9")
+    get_settings.cache_clear()
+    with get_db_connection().transaction() as connection:
+        assert connection.execute(text("SHOW application_name")).scalar_one() == "replica-9"
+    assert get_db_connection().engine.pool.size() == 1  # type: ignore[attr-defined]

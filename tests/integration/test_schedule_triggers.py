@@ -1,0 +1,227 @@
+"""What the database itself does when a schedule changes, whoever changes it."""
+
+import select
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg2
+import psycopg2.errors
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from database.connection import DatabaseConnection
+
+INSERT = """
+INSERT INTO schedules (domain_config_id, domain, frequency, time_config)
+SELECT gen_random_uuid(), 'host' || n || '.example', 'daily', '{"hour": 2, "minute": 0}'
+FROM generate_series(1, %s) AS n
+"""
+
+
+@pytest.fixture
+def sql(db: DatabaseConnection) -> Any:
+    def run(statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with db.transaction() as connection:
+            result = connection.exec_driver_sql(statement, values)
+            return [tuple(row) for row in result] if result.returns_rows else []
+
+    return run
+
+
+def test_every_definition_change_gets_a_new_revision_from_one_sequence(sql: Any) -> None:
+    sql(INSERT, 3)
+    revisions = [revision for (revision,) in sql("SELECT revision FROM schedules ORDER BY revision")]
+    assert len(set(revisions)) == 3
+    sql("UPDATE schedules SET priority = 7 WHERE domain = 'host1.example'")
+    assert sql("SELECT revision FROM schedules WHERE domain = 'host1.example'")[0][0] > max(revisions)
+
+
+@pytest.mark.parametrize("bookkeeping", ["next_run = now()", "last_run = now()", "last_status = 'success'"])
+def test_bookkeeping_is_no_change(sql: Any, bookkeeping: str) -> None:
+    sql(INSERT, 1)
+    before = sql("SELECT revision, updated_at, effective_from FROM schedules")
+    sql(f"UPDATE schedules SET {bookkeeping}")
+    assert sql("SELECT revision, updated_at, effective_from FROM schedules") == before
+    assert sql("SELECT count(*) FROM schedule_changes") == [(1,)]
+
+
+def test_an_update_that_changes_nothing_is_no_change(sql: Any) -> None:
+    sql(INSERT, 1)
+    before = sql("SELECT revision FROM schedules")
+    sql("UPDATE schedules SET domain = domain, enabled = enabled, time_config = time_config")
+    assert sql("SELECT revision FROM schedules") == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["enabled = false", """time_config = '{"hour": 1}'""", "timezone = 'Europe/Berlin'", "frequency = 'weekly'",
+     "start_at = now()", "end_at = now()"],
+)  # fmt: skip
+def test_new_timing_holds_from_now_on(sql: Any, change: str) -> None:
+    sql(INSERT, 1)
+    ((before,),) = sql("SELECT effective_from FROM schedules")
+    sql(f"UPDATE schedules SET {change}")
+    ((after,),) = sql("SELECT effective_from FROM schedules")
+    assert after > before
+
+
+@pytest.mark.parametrize(
+    "change", ["job_config = '{\"a\": 1}'", "priority = 1", "max_retries = 2", "spread_seconds = 9"]
+)
+def test_a_change_that_is_not_about_time_keeps_the_timing_valid(sql: Any, change: str) -> None:
+    sql(INSERT, 1)
+    before = sql("SELECT effective_from FROM schedules")
+    sql(f"UPDATE schedules SET {change}")
+    assert sql("SELECT effective_from FROM schedules") == before
+
+
+def test_nobody_can_write_revision_or_effective_from(sql: Any) -> None:
+    sql(INSERT, 1)
+    ((revision, since),) = sql("SELECT revision, effective_from FROM schedules")
+    sql("UPDATE schedules SET revision = 1, effective_from = '2000-01-01'")
+    assert sql("SELECT revision > %s, effective_from = %s FROM schedules", revision, since) == [(True, True)]
+
+
+def test_a_recreated_schedule_never_repeats_a_revision(sql: Any) -> None:
+    sql(INSERT, 1)
+    ((schedule_id, first),) = sql("SELECT schedule_id, revision FROM schedules")
+    sql("DELETE FROM schedules")
+    sql(
+        """INSERT INTO schedules (schedule_id, domain_config_id, domain, frequency, time_config)
+           VALUES (%s, gen_random_uuid(), 'x.example', 'daily', '{}')""",
+        schedule_id,
+    )
+    assert sql("SELECT revision FROM schedules")[0][0] > first
+
+
+def test_edits_by_plain_sql_are_audited_with_the_login(sql: Any) -> None:
+    sql(INSERT, 1)
+    sql("UPDATE schedules SET priority = 3")
+    sql("DELETE FROM schedules")
+    changes = sql(
+        "SELECT operation, changed_by, old->>'priority', new->>'priority' FROM schedule_changes ORDER BY 1 DESC"
+    )
+    assert changes == [
+        ("update", "sql:postgres", "0", "3"),
+        ("insert", "sql:postgres", None, "0"),
+        ("delete", "sql:postgres", "3", None),
+    ]
+
+
+def test_the_actor_of_a_transaction_is_recorded(sql: Any, db: DatabaseConnection) -> None:
+    with db.transaction() as connection:
+        connection.execute(text("SELECT set_config('scheduler.actor', 'api:alice', true)"))
+        connection.exec_driver_sql(INSERT, (1,))
+    sql("UPDATE schedules SET priority = 1")
+    assert sql("SELECT changed_by FROM schedule_changes ORDER BY change_id") == [("api:alice",), ("sql:postgres",)]
+
+
+def test_a_refused_insert_leaves_no_trace(sql: Any) -> None:
+    sql(INSERT, 1)
+    sql(
+        """INSERT INTO schedules SELECT * FROM schedules ON CONFLICT DO NOTHING""",
+    )
+    assert sql("SELECT count(*) FROM schedule_changes") == [(1,)]
+
+
+def test_a_truncated_table_is_audited_too(sql: Any) -> None:
+    sql(INSERT, 2)
+    sql("TRUNCATE schedules")
+    assert sql("SELECT schedule_id, operation FROM schedule_changes ORDER BY change_id DESC LIMIT 1") == [
+        (None, "truncate")
+    ]
+
+
+@pytest.fixture
+def listener(db: DatabaseConnection) -> Any:
+    raw = psycopg2.connect(db.engine.url.set(drivername="postgresql").render_as_string(hide_password=False))
+    raw.autocommit = True
+    raw.cursor().execute("LISTEN schedules_changed")
+
+    def heard() -> list[str]:
+        select.select([raw], [], [], 0.3)
+        raw.poll()
+        payloads = [notification.payload for notification in raw.notifies]
+        raw.notifies.clear()
+        return payloads
+
+    yield heard
+    raw.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["UPDATE schedules SET priority = 1", "DELETE FROM schedules", "TRUNCATE schedules",
+     "INSERT INTO schedules (domain_config_id, domain, frequency, time_config) "
+     "VALUES (gen_random_uuid(), 'x.example', 'daily', '{}')"],
+)  # fmt: skip
+def test_listeners_wake_up_once_per_transaction(sql: Any, listener: Any, change: str) -> None:
+    sql(INSERT, 50)
+    assert listener() == [""]
+    sql(change)
+    assert listener() == [""]
+
+
+def test_listeners_sleep_through_bookkeeping(sql: Any, listener: Any) -> None:
+    sql(INSERT, 1)
+    assert listener() == [""]
+    sql("UPDATE schedules SET next_run = now()")
+    sql("DELETE FROM schedules WHERE domain = 'nobody.example'")
+    assert listener() == []
+
+
+def test_a_verdict_ends_with_the_revision_it_was_passed_on(sql: Any) -> None:
+    sql(INSERT, 1)
+    sql("UPDATE schedules SET last_status = 'invalid', invalid_reason = 'time_config.hour: is 25'")
+    assert sql("SELECT last_status FROM schedules") == [("invalid",)]
+    sql("""UPDATE schedules SET time_config = '{"hour": 3}'""")
+    assert sql("SELECT last_status, invalid_reason FROM schedules") == [(None, None)]
+
+
+@pytest.mark.parametrize(
+    ("poison", "constraint"),
+    [
+        ("""time_config = '{"seconds": -1}'""", "schedules_time_config_not_negative_check"),
+        ("time_config = '[]'", "schedules_time_config_object_check"),
+        ("job_config = '3'", "schedules_job_config_object_check"),
+        ("max_instances = 0", "schedules_max_instances_check"),
+        ("timeout_seconds = 0", "schedules_timeout_seconds_check"),
+        ("misfire_grace_seconds = 0", "schedules_misfire_grace_seconds_check"),
+        ("max_retries = -1", "schedules_max_retries_check"),
+        ("retry_backoff_seconds = -1", "schedules_retry_backoff_seconds_check"),
+        ("spread_seconds = 90000", "schedules_spread_seconds_check"),
+        ("start_at = '2027-01-02', end_at = '2027-01-01'", "schedules_ends_after_start_check"),
+        ("catchup = 'some'", "schedules_catchup_check"),
+        ("source = 'mars'", "schedules_source_check"),
+    ],
+)
+def test_poison_is_refused_by_the_table(sql: Any, poison: str, constraint: str) -> None:
+    sql(INSERT, 1)
+    with pytest.raises(DBAPIError) as refused:
+        sql(f"UPDATE schedules SET {poison}")
+    assert isinstance(refused.value.orig, psycopg2.errors.CheckViolation)
+    assert refused.value.orig.diag.constraint_name == constraint
+
+
+def test_a_terminal_status_never_changes(sql: Any) -> None:
+    sql(
+        """INSERT INTO job_executions (job_id, domain, domain_config_id, status, started_at, scheduled_for)
+           VALUES ('job', 'x.example', gen_random_uuid(), 'success', now(), %s)""",
+        datetime(2027, 1, 1, tzinfo=UTC),
+    )
+    with pytest.raises(DBAPIError, match="ended as success: a terminal status never changes"):
+        sql("UPDATE job_executions SET status = 'running'")
+    sql("UPDATE job_executions SET metadata = '{}'")
+
+
+def test_a_fire_has_one_row_per_attempt(sql: Any) -> None:
+    insert = """INSERT INTO job_executions
+                    (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, attempt)
+                VALUES ('11111111-0000-0000-0000-000000000001', 'job', 'x.example', gen_random_uuid(), 'claimed',
+                        '2027-01-01', %s)"""
+    sql(insert, 1)
+    sql(insert, 2)
+    with pytest.raises(DBAPIError) as refused:
+        sql(insert, 2)
+    assert isinstance(refused.value.orig, psycopg2.errors.UniqueViolation)
