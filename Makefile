@@ -43,6 +43,6 @@ bench: $(READY) ## measure (results go to the terminal)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 clean: ## remove the virtual environment, caches and embedded servers' data
-	@if [ -x $(BIN)/python ]; then $(BIN)/python -m services.embedded stop; fi
+	@if [ -x $(BIN)/python ]; then $(BIN)/python -m services.embedded stop || true; fi
 	rm -rf $(VENV) .embedded .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

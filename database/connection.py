@@ -56,7 +56,6 @@ class DatabaseConnection:
             pool_timeout=POOL_WAIT_SECONDS,
             pool_pre_ping=True,
             pool_use_lifo=True,  # idle connections stay at the bottom, so a quiet process keeps one
-            executemany_mode="values_plus_batch",  # bulk updates travel in pages, not one by one
             connect_args=connect_args,
         )
         if transaction_pooler:

@@ -1,14 +1,19 @@
 """Names of web hosts: what counts as one, and its one spelling (bare, lower case, ASCII)."""
 
 import ipaddress
+import re
 
 import idna
 
 MAX_LENGTH = 253
+# Most names are plain: lower-case ASCII labels, not yet encoded, ending in letters. They need no closer look.
+PLAIN = re.compile(r"(?=.{4,253}\Z)(?:(?!..--)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
 
 
 def bare_host(name: str) -> str:
     """`Bücher.example` -> `xn--bcher-kva.example`; ValueError says why a name is not a public host name."""
+    if PLAIN.fullmatch(name):
+        return name
     host = name.strip().removesuffix(".")
     _refuse_what_is_more_than_a_host(host)
     if _is_ip_address(host):

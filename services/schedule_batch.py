@@ -3,14 +3,15 @@
 Existing rows are locked in id order before anything is decided, as every writer of several schedules must.
 """
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, cast
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Row, Table, and_, bindparam, insert, or_, select, update
+from sqlalchemy import Connection, Row, Table, and_, or_, select, text
 
 from database.models import ScanProfile, Schedule, Source
 from services.errors import InvalidSchedule, Problem
@@ -55,6 +56,19 @@ class ScheduleRecord(ScheduleSpec):
 # The plain table: the ORM's own bulk operations cost several times as much.
 TABLE = cast(Table, Schedule.__table__)
 RECORD_COLUMNS = [TABLE.c[item.name] for item in fields(ScheduleRecord)]
+
+# All rows travel as one JSON parameter: thousands of bind parameters would cost more than the write itself.
+_WRITTEN = ("schedule_id", *DEFINITION_FIELDS, "next_run")
+_ROWS = "json_populate_recordset(NULL::schedules, CAST(:rows AS json)) AS given"
+INSERT = text(f"INSERT INTO schedules ({', '.join(_WRITTEN)}) SELECT {', '.join(_WRITTEN)} FROM {_ROWS}")  # noqa: S608
+UPDATE = text(
+    f"UPDATE schedules SET {', '.join(f'{name} = given.{name}' for name in _WRITTEN)} FROM {_ROWS} "  # noqa: S608
+    "WHERE schedules.schedule_id = given.schedule_id"
+)
+
+
+def _as_json(rows: list[dict[str, Any]]) -> str:
+    return json.dumps(rows, default=str)  # a UUID's and an instant's text are what Postgres reads
 
 
 def to_record(row: Row[Any]) -> ScheduleRecord:
@@ -170,23 +184,17 @@ class ScheduleBatch:
         created = [plan.values(now) for plan in plans if plan.action is Action.CREATED]
         updated = [plan.values(now) for plan in plans if plan.action is Action.UPDATED]
         if created:
-            self._connection.execute(insert(TABLE), created)
+            self._connection.execute(INSERT, {"rows": _as_json(created)})
         if updated:
-            columns = [name for name in updated[0] if name != "schedule_id"]
-            self._connection.execute(
-                update(TABLE)
-                .where(TABLE.c.schedule_id == bindparam("the_schedule_id"))
-                .values({name: bindparam(f"the_{name}") for name in columns}),
-                [{f"the_{name}": value for name, value in row.items()} for row in updated],
-            )
+            self._connection.execute(UPDATE, {"rows": _as_json(updated)})
 
     def _plan_one(self, item: _Item, existing: ScheduleRecord | None) -> _Plan:
         schedule_id = existing.schedule_id if existing else item.schedule_id or uuid4()
         before = existing.definition() if existing else {}
-        spec = parse_spec({**before, **item.given}, self._job_types)
-        if spec.domain_config_id is None:
-            spec = replace(spec, domain_config_id=schedule_id)
-        return _Plan(item, schedule_id, spec, existing)
+        merged = {**before, **item.given}
+        if merged.get("domain_config_id") is None:
+            merged["domain_config_id"] = schedule_id  # it is about no domain, so it is about itself
+        return _Plan(item, schedule_id, parse_spec(merged, self._job_types), existing)
 
     def _read_existing(self, items: Sequence[_Item], lock: bool) -> list[ScheduleRecord]:
         named = TABLE.c.name.in_({item.name for item in items if item.name})

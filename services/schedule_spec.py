@@ -268,7 +268,7 @@ def _json_object(value: Any) -> dict[str, Any]:
         raise ValueError("must not contain NUL characters")
     if size > MAX_JSON_BYTES:
         raise ValueError(f"has {size} bytes as JSON, at most {MAX_JSON_BYTES} are allowed")
-    plain: dict[str, Any] = json.loads(encoded)
+    plain: dict[str, Any] = json.loads(encoded)  # as it will be read back: text for times, text for keys
     return plain
 
 

@@ -9,15 +9,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg2
 import pytest
 import redis  # noqa: TID251 - proves that redis-py accepts the address
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
+from database.connection import DatabaseConnection
 from services.embedded import PROJECT, Addresses, EmbeddedServers, default_root, stop_servers
-from services.embedded_supervisor import Files, State, redis_answers
+from services.embedded.files import Files, State
+from services.embedded.programs import redis_answers
 from services.errors import ConfigurationError
 from tests.waiting import eventually
 
@@ -49,33 +52,37 @@ def all_gone(root: Path) -> bool:
     return not processes_of(root)
 
 
-@pytest.fixture
-def new_root(tmp_path: Path) -> Iterator[Path]:
-    """A place for servers; whatever a test does, none of them may be left."""
-    path = tmp_path / "servers"
-    yield path
+@contextmanager
+def nothing_left(root: Path) -> Iterator[Path]:
+    """Whatever a test does, no process of this root may be left."""
+    yield root
     try:
-        eventually(lambda: all_gone(path))
+        eventually(lambda: all_gone(root))
     finally:
-        for pid in processes_of(path):
+        for pid in processes_of(root):
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.fixture
+def new_root(tmp_path: Path) -> Iterator[Path]:
+    """A directory that does not exist yet; deleted afterwards, because a database takes 40 MB."""
+    with nothing_left(tmp_path / "servers") as path:
+        yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("template")
-    with servers_at(path):
-        pass
-    eventually(lambda: all_gone(path))
-    return path
+def shared_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("shared") / "servers"
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture
-def root(new_root: Path, template: Path) -> Path:
-    """The same with a database that exists already: a copy is quicker than an initdb."""
-    new_root.mkdir()
-    subprocess.run(["cp", "-a", template / "postgres", new_root], check=True)
-    return new_root
+def root(shared_root: Path) -> Iterator[Path]:
+    """A directory that other tests used before: its servers are stopped, its database is there."""
+    with nothing_left(shared_root) as path:
+        yield path
 
 
 def servers_at(root: Path) -> EmbeddedServers:
@@ -100,13 +107,13 @@ def kill_supervisor(root: Path) -> None:
 
 
 def query(addresses: Addresses, sql: str) -> object:
-    engine = create_engine(addresses.database_url)
+    db = DatabaseConnection(addresses.database_url)
     try:
-        with engine.begin() as connection:
+        with db.transaction() as connection:
             result = connection.execute(text(sql))
             return result.scalar() if result.returns_rows else None
     finally:
-        engine.dispose()
+        db.close()
 
 
 class UserProcess:
@@ -135,11 +142,11 @@ class UserProcess:
 
 
 @pytest.fixture
-def user(new_root: Path) -> Iterator[Callable[..., UserProcess]]:
+def user() -> Iterator[Callable[..., UserProcess]]:
     started: list[UserProcess] = []
 
-    def start(*prefix: str) -> UserProcess:
-        started.append(UserProcess(new_root, *prefix))
+    def start(root: Path, *prefix: str) -> UserProcess:
+        started.append(UserProcess(root, *prefix))
         return started[-1]
 
     yield start
@@ -161,7 +168,7 @@ def test_both_servers_answer_at_the_addresses(new_root: Path) -> None:
 def test_a_second_user_shares_the_servers_and_the_last_one_to_leave_ends_them(
     root: Path, user: Callable[..., UserProcess]
 ) -> None:
-    other = user()
+    other = user(root)
     pids = other.answer()
     with servers_at(root) as first, servers_at(root) as second:
         assert first.addresses == second.addresses
@@ -178,7 +185,7 @@ def test_a_second_user_shares_the_servers_and_the_last_one_to_leave_ends_them(
 def test_the_servers_outlive_a_killed_starter_while_another_uses_them_and_end_when_the_last_is_killed(
     root: Path, user: Callable[..., UserProcess]
 ) -> None:
-    starter, other = user(), user()
+    starter, other = user(root), user(root)
     before = starter.answer()
     assert other.answer() == before
     starter.kill()
@@ -191,7 +198,7 @@ def test_the_servers_outlive_a_killed_starter_while_another_uses_them_and_end_wh
 def test_processes_that_start_at_the_same_instant_get_the_same_servers(
     new_root: Path, user: Callable[..., UserProcess]
 ) -> None:
-    users = [user() for _ in range(3)]
+    users = [user(new_root) for _ in range(3)]
     answers = [each.answer() for each in users]
     assert all(answer == answers[0] for answer in answers)
 
@@ -237,7 +244,7 @@ def test_a_start_right_after_the_kill_of_the_supervisor_works(root: Path) -> Non
 
 
 def test_an_orphan_that_nobody_ended_is_ended_by_the_next_start(root: Path) -> None:
-    (root / "redis").mkdir(parents=True)
+    (root / "redis").mkdir(parents=True, exist_ok=True)
     sleep = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print(flush=True); time.sleep(60)"
     command = [sys.executable, "-c", sleep, str(root / "redis")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as orphan:
@@ -280,15 +287,15 @@ def test_a_server_that_dies_is_started_again(root: Path) -> None:
 def test_servers_can_be_taken_down_and_brought_back_on_purpose(root: Path) -> None:
     with servers_at(root) as servers:
         before = servers.addresses
-        query(before, "CREATE TABLE kept AS SELECT 1")
+        query(before, "CREATE TABLE kept_by_restart AS SELECT 1")
         servers.restart_postgres("immediate")
         assert servers.addresses.postgres_pid != before.postgres_pid
-        assert query(servers.addresses, "SELECT count(*) FROM kept") == 1
+        assert query(servers.addresses, "SELECT count(*) FROM kept_by_restart") == 1
 
         servers.stop_postgres()
         assert servers.addresses.postgres_pid is None
         with pytest.raises(psycopg2.OperationalError):
-            psycopg2.connect(before.database_url.replace("+psycopg2", ""))
+            psycopg2.connect(before.database_url)
         with servers_at(root) as other:  # joins all the same
             assert other.addresses.redis_pid == before.redis_pid
         servers.start_postgres()
@@ -300,10 +307,10 @@ def test_servers_can_be_taken_down_and_brought_back_on_purpose(root: Path) -> No
         assert redis_answers(root / "run")
 
 
-def test_deleting_the_directory_ends_the_servers(root: Path) -> None:
-    with servers_at(root):
-        shutil.rmtree(root)
-        eventually(lambda: all_gone(root))
+def test_deleting_the_directory_ends_the_servers(new_root: Path) -> None:
+    with servers_at(new_root):
+        shutil.rmtree(new_root)
+        eventually(lambda: all_gone(new_root))
 
 
 def test_stop_ends_servers_that_are_in_use_and_status_tells_what_runs(root: Path) -> None:
@@ -338,7 +345,7 @@ def test_an_ordinary_user_can_run_the_servers(new_root: Path, user: Callable[...
     # The capability lets it read a checkout that is private to root.
     caps = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
     as_daemon = ("setpriv", "--reuid", "daemon", "--regid", "daemon", "--clear-groups", *caps)
-    ordinary = user(*as_daemon if os.geteuid() == 0 else ())
+    ordinary = user(new_root, *(as_daemon if os.geteuid() == 0 else ()))
     answer = ordinary.answer()
     assert answer["uid"] != 0
     assert Path(f"/proc/{answer['postgres_pid']}").stat().st_uid == answer["uid"] == new_root.stat().st_uid
@@ -383,8 +390,8 @@ def test_a_directory_of_another_user_is_refused_by_name(new_root: Path) -> None:
         servers_at(foreign).start()
 
 
-def test_a_socket_directory_of_another_user_is_refused(root: Path) -> None:
-    root = root.rename(root.with_name("servers,odd"))
+def test_a_socket_directory_that_others_can_enter_is_refused(new_root: Path) -> None:
+    root = new_root / "a,b"  # odd, so the sockets go to the temp dir
     with servers_at(root):
         run = Path(state_of(root).run)
     eventually(lambda: all_gone(root))

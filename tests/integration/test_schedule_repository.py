@@ -2,7 +2,6 @@
 
 import threading
 import tracemalloc
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,14 +13,7 @@ from database.connection import DatabaseConnection
 from services.errors import InvalidInput, InvalidSchedule, RevisionConflict, ScheduleNotFound
 from services.schedule_listing import ScheduleFilter
 from services.schedule_repository import ROWS_PER_COMMIT, ScheduleRepository, get_schedule_repository
-from tests.bad_input import BAD_INPUT, VALID
-
-TAKEN = UUID("11111111-0000-0000-0000-000000000001")
-
-
-def many(count: int, **more: Any) -> Iterator[dict[str, Any]]:
-    for number in range(count):
-        yield {**VALID, "domain": f"host{number:06}.example", "time_config": {"hour": number % 24, "minute": 0}, **more}
+from tests.schedules import BAD_INPUT, TAKEN, VALID, many
 
 
 def rows(db: DatabaseConnection, sql: str) -> list[tuple[Any, ...]]:
@@ -82,7 +74,7 @@ def test_the_table_of_bad_input_is_not_shrinking() -> None:
 def test_what_is_required_must_be_given(repository: ScheduleRepository, missing: str) -> None:
     given = {name: value for name, value in VALID.items() if name != missing}
     with pytest.raises(InvalidSchedule, match=f"^{missing}: is required$"):
-        repository.create_schedule(**given)  # type: ignore[arg-type]
+        repository.create_schedule(**given)
 
 
 def test_a_change_is_judged_by_the_merged_result(repository: ScheduleRepository) -> None:
@@ -115,13 +107,13 @@ def test_external_ids_become_stable_uuids_and_are_kept(repository: ScheduleRepos
 
 def test_a_schedule_that_is_about_no_domain_is_about_itself(repository: ScheduleRepository) -> None:
     given = {**VALID, "domain": "nightly report", "job_type": "http_request"}
-    record = repository.find_schedule(repository.create_schedule(**given))  # type: ignore[arg-type]
+    record = repository.find_schedule(repository.create_schedule(**given))
     assert (record.domain, record.domain_config_id) == ("nightly report", record.schedule_id)
 
 
 def test_domains_have_one_spelling(repository: ScheduleRepository) -> None:
     given = {**VALID, "domain": " Bücher.Example. "}
-    record = repository.find_schedule(repository.create_schedule(**given))  # type: ignore[arg-type]
+    record = repository.find_schedule(repository.create_schedule(**given))
     assert record.domain == "xn--bcher-kva.example"
     assert repository.get_schedules_by_domain("XN--BCHER-KVA.example") == [record]
 
@@ -174,7 +166,7 @@ def test_next_run_stays_when_the_timing_stays(at_noon: ScheduleRepository, db: D
 
 def test_a_schedule_without_a_further_fire_has_no_next_run(at_noon: ScheduleRepository) -> None:
     past = {**VALID, "frequency": "once", "time_config": {"at": "2026-01-01T00:00:00+00:00"}}
-    assert at_noon.find_schedule(at_noon.create_schedule(**past)).next_run is None  # type: ignore[arg-type]
+    assert at_noon.find_schedule(at_noon.create_schedule(**past)).next_run is None
 
 
 def test_a_preview_shows_the_fires_to_come(at_noon: ScheduleRepository) -> None:
@@ -220,13 +212,12 @@ def test_two_editors_cannot_overwrite_each_other(repository: ScheduleRepository)
 def test_edits_of_different_fields_at_the_same_time_are_both_kept(repository: ScheduleRepository) -> None:
     schedule_id = repository.create_schedule(**VALID)
 
-    def edit(**change: Any) -> None:
+    def edit(field: str) -> None:
         for number in range(1, 21):
-            repository.update_schedule(schedule_id, **dict.fromkeys(change, number))  # type: ignore[misc]
+            change: dict[str, Any] = {field: number}
+            repository.update_schedule(schedule_id, **change)
 
-    threads = [
-        threading.Thread(target=edit, kwargs={field: 0}) for field in ("priority", "max_retries", "spread_seconds")
-    ]
+    threads = [threading.Thread(target=edit, args=[field]) for field in ("priority", "max_retries", "spread_seconds")]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -343,14 +334,15 @@ def test_pages_put_together_are_the_whole_in_order(repository: ScheduleRepositor
 def test_a_page_refuses_what_makes_no_sense(repository: ScheduleRepository) -> None:
     repository.save_schedules(many(3))
     cursor = repository.list_schedules(limit=1).next_cursor
-    for arguments, message in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"sort": "colour"}, "sort: must be one of domain, name, "),
         ({"limit": 0}, "limit: must be between 1 and 1000, got 0"),
         ({"cursor": "rubbish"}, "cursor: is not one that a former page gave"),
         ({"cursor": cursor, "sort": "-domain"}, "cursor: belongs to the order 'domain', not '-domain'"),
-    ]:
+    ]
+    for arguments, message in cases:
         with pytest.raises(InvalidInput, match=f"^{message}"):
-            repository.list_schedules(**arguments)  # type: ignore[arg-type]
+            repository.list_schedules(**arguments)
 
 
 def test_all_enabled_schedules(repository: ScheduleRepository) -> None:

@@ -1,6 +1,7 @@
 """What holds for every trigger, whoever asks and from where; compared with clocks that are read minute by minute."""
 
 import json
+from bisect import bisect_left
 from calendar import monthrange
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,18 +11,28 @@ from itertools import islice, pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pytest
 from cronsim import CronSim
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from services.cron import Cron
 from services.errors import InvalidSchedule
-from services.local_time import instant_of, local_clock, seconds_of, wall_datetime_of, wall_seconds_of, zone_names
 from services.triggers import FREQUENCIES, Trigger, parse_trigger
+from services.triggers.cron import Cron
+from services.triggers.local_time import (
+    instant_of,
+    local_clock,
+    seconds_of,
+    wall_datetime_of,
+    wall_seconds_of,
+    zone_names,
+)
 
+CLOSEST_CHANGES = ("Asia/Gaza", "America/Recife")  # two within seven days
 ZONES = (
     "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Kolkata", "Africa/Casablanca",
     "America/St_Johns", "UTC", "Asia/Tehran", "Antarctica/Troll", "America/Havana", "Pacific/Kwajalein",
+    *CLOSEST_CHANGES,
 )  # fmt: skip
 FIRST, LAST = datetime(1980, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -30,18 +41,35 @@ checked = settings(derandomize=True, deadline=None, max_examples=100)
 checked_slowly = settings(derandomize=True, deadline=None, max_examples=50)
 
 
+def reading(at: datetime, zone: str) -> datetime:
+    return at.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0)
+
+
+def minutes_between(start: datetime, end: datetime) -> Iterator[datetime]:
+    at = start.replace(second=0, microsecond=0)
+    while (at := at + MINUTE) <= end:
+        yield at
+
+
 @cache
-def days_with_a_clock_change() -> list[tuple[str, datetime]]:
-    """(zone, the midnight in UTC before a change): where bugs live, so half of all examples start there."""
-    midnights = [FIRST + n * DAY for n in range((LAST - FIRST).days)]
+def clock_changes() -> list[tuple[str, datetime]]:
+    """Every (zone, instant of a change), found without the code under test."""
+    days = range((LAST - FIRST).days)
     return [
-        (zone, day)
+        (zone, FIRST + day * DAY + _minutes_until_change(zone, FIRST + day * DAY) * MINUTE)
         for zone in ZONES
-        for (day, offset), (_, next_offset) in pairwise(
-            (d, d.astimezone(ZoneInfo(zone)).utcoffset()) for d in midnights
-        )
-        if offset != next_offset
+        for day in days
+        if _offset(zone, FIRST + day * DAY) != _offset(zone, FIRST + (day + 1) * DAY)
     ]
+
+
+def _offset(zone: str, at: datetime) -> timedelta | None:
+    return at.astimezone(ZoneInfo(zone)).utcoffset()
+
+
+def _minutes_until_change(zone: str, midnight: datetime) -> int:
+    before = _offset(zone, midnight)
+    return bisect_left(range(1440), True, key=lambda minute: _offset(zone, midnight + minute * MINUTE) != before)
 
 
 @dataclass(frozen=True)
@@ -63,69 +91,89 @@ def moments() -> st.SearchStrategy[datetime]:
     return st.integers(0, int((LAST - FIRST).total_seconds()) * 10).map(lambda n: FIRST + n * timedelta(seconds=0.1))
 
 
-def places() -> st.SearchStrategy[tuple[str, datetime]]:
-    near_a_change = st.deferred(lambda: st.sampled_from(days_with_a_clock_change()))
-    nearby = st.builds(lambda at, n: (at[0], at[1] + n * MINUTE), near_a_change, st.integers(-1440, 2 * 1440))
-    return nearby | st.tuples(st.sampled_from(ZONES), moments())
+@dataclass(frozen=True)
+class Situation:
+    zone: str
+    start: datetime
+    wall: datetime  # a time on the local clock that lies close ahead, or that a change of the clock may touch
 
 
-hours, minutes = st.integers(0, 23) | st.integers(0, 3), st.integers(0, 59) | st.sampled_from([0, 30])
+@st.composite
+def situations(draw: st.DrawFn, zones: tuple[str, ...] = ZONES) -> Situation:
+    """Mostly around a change of the clock: there the bugs live, and random instants never meet it."""
+    if draw(st.integers(0, 3)) == 0:
+        zone, start = draw(st.sampled_from(zones)), draw(moments())
+        return Situation(zone, start, reading(start, zone) + draw(st.integers(0, 1440)) * MINUTE)
+    zone, change = draw(st.sampled_from([change for change in clock_changes() if change[0] in zones]))
+    start = change + draw(st.integers(-120, 120) | st.integers(-1440, 1440)) * MINUTE
+    return Situation(zone, start, reading(change, zone) + draw(st.integers(-120, 120)) * MINUTE)
+
+
+def case_at(frequency: str, time_config: dict[str, Any], at: Situation, matches: Callable[[datetime], bool]) -> Case:
+    return Case(frequency, time_config, at.zone, at.start, matches)
+
+
+def same_time(t: datetime, wall: datetime) -> bool:
+    return (t.hour, t.minute) == (wall.hour, wall.minute)
 
 
 @st.composite
 def daily(draw: st.DrawFn) -> Case:
-    hour, minute, place = draw(hours), draw(minutes), draw(places())
-    return Case("daily", {"hour": hour, "minute": minute}, *place, lambda t: (t.hour, t.minute) == (hour, minute))
+    at = draw(situations())
+    config = {"hour": at.wall.hour, "minute": at.wall.minute}
+    return case_at("daily", config, at, lambda t: same_time(t, at.wall))
 
 
 @st.composite
 def weekly(draw: st.DrawFn) -> Case:
-    day, case = draw(st.integers(0, 6)), draw(daily())
-    config = {"day": day, **case.time_config}
-    return Case("weekly", config, case.zone, case.start, lambda t: t.weekday() == day and case.matches(t))
+    at = draw(situations())
+    day = at.wall.weekday()
+    config = {"day": day, "hour": at.wall.hour, "minute": at.wall.minute}
+    return case_at("weekly", config, at, lambda t: t.weekday() == day and same_time(t, at.wall))
 
 
 @st.composite
 def monthly(draw: st.DrawFn) -> Case:
-    day, case = draw(st.integers(1, 31)), draw(daily())
+    at = draw(situations())
+    day = draw(st.sampled_from([at.wall.day, 31]))
 
     def matches(t: datetime) -> bool:
-        return t.day == min(day, monthrange(t.year, t.month)[1]) and case.matches(t)
+        return t.day == min(day, monthrange(t.year, t.month)[1]) and same_time(t, at.wall)
 
-    return Case("monthly", {"day": day, **case.time_config}, case.zone, case.start, matches)
+    return case_at("monthly", {"day": day, "hour": at.wall.hour, "minute": at.wall.minute}, at, matches)
 
 
 @st.composite
 def hourly(draw: st.DrawFn) -> Case:
-    minute, place = draw(minutes), draw(places())
-    return Case("hourly", {"minute": minute}, *place, lambda t: t.minute == minute)
+    at = draw(situations() | situations(("Australia/Lord_Howe",)))  # it turns back half an hour every year
+    return case_at("hourly", {"minute": at.wall.minute}, at, lambda t: t.minute == at.wall.minute)
 
 
 @st.composite
 def fixed_cron(draw: st.DrawFn) -> Case:
-    at_hours, at_minutes = draw(st.sets(hours, min_size=1, max_size=4)), draw(st.sets(minutes, min_size=1, max_size=4))
-    expression = f"{','.join(map(str, at_minutes))} {','.join(map(str, at_hours))} * * *"
-    return Case(
-        "cron", {"expression": expression}, *draw(places()), lambda t: t.hour in at_hours and t.minute in at_minutes
-    )
+    at = draw(situations())
+    hours = {at.wall.hour} | draw(st.sets(st.integers(0, 23), max_size=3))
+    minutes = {at.wall.minute} | draw(st.sets(st.integers(0, 59), max_size=3))
+    expression = f"{','.join(map(str, minutes))} {','.join(map(str, hours))} * * *"
+    return case_at("cron", {"expression": expression}, at, lambda t: t.hour in hours and t.minute in minutes)
 
 
 @st.composite
 def wildcard_cron(draw: st.DrawFn) -> Case:
-    step, minute, days = draw(st.integers(1, 5)), draw(minutes), draw(st.sets(st.integers(0, 6), min_size=1))
-    expression = f"{minute} */{step} * * {','.join(map(str, days))}"
-    return Case(
-        "cron",
-        {"expression": expression},
-        *draw(places()),
-        lambda t: t.hour % step == 0 and t.minute == minute and t.isoweekday() % 7 in days,
-    )
+    at, step = draw(situations()), draw(st.integers(1, 5))
+    days = {at.wall.isoweekday() % 7} | draw(st.sets(st.integers(0, 6)))
+    expression = f"{at.wall.minute} */{step} * * {','.join(map(str, days))}"
+
+    def matches(t: datetime) -> bool:
+        return t.hour % step == 0 and t.minute == at.wall.minute and t.isoweekday() % 7 in days
+
+    return case_at("cron", {"expression": expression}, at, matches)
 
 
 @st.composite
 def interval(draw: st.DrawFn) -> Case:
     units = st.dictionaries(st.sampled_from(["seconds", "minutes", "hours"]), st.integers(1, 5000), min_size=1)
-    return Case("interval", draw(units), *draw(places()), lambda t: False)
+    return case_at("interval", draw(units), draw(situations()), lambda t: False)
 
 
 def day_rule_cases() -> st.SearchStrategy[Case]:
@@ -141,16 +189,6 @@ def walk(trigger: Trigger, start: datetime) -> Iterator[datetime]:
     while fire is not None:
         yield fire
         fire = trigger.next_after(fire)
-
-
-def reading(at: datetime, zone: str) -> datetime:
-    return at.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0)
-
-
-def minutes_between(start: datetime, end: datetime) -> Iterator[datetime]:
-    at = start.replace(second=0, microsecond=0)
-    while (at := at + MINUTE) <= end:
-        yield at
 
 
 @checked
@@ -289,6 +327,15 @@ def test_a_clock_reads_what_zoneinfo_says(zone: str, instants: list[datetime]) -
     for instant in instants:
         at = seconds_of(instant)
         assert wall_datetime_of(at + clock.offset_at(at)) == reading(instant_of(at), zone)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_clock_knows_every_change(zone: str) -> None:
+    found, at = [], seconds_of(FIRST)
+    while (change := local_clock(zone).next_change(at, seconds_of(LAST))) is not None:
+        found.append((zone, instant_of(change)))
+        at = change
+    assert found == [change for change in clock_changes() if change[0] == zone]
 
 
 cron_numbers = {"minute": (0, 59), "hour": (0, 23), "day": (1, 31), "month": (1, 12), "weekday": (0, 7)}

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import assert_never
 
-from services.cron import Cron
-from services.local_time import LocalClock, local_clock, wall_datetime_of
-from services.trigger_input import (
+from services.triggers.cron import Cron
+from services.triggers.definition import (
     UNIT_SECONDS,
     WEEKDAYS,
     CronLine,
@@ -18,7 +17,8 @@ from services.trigger_input import (
     Timing,
     Weekly,
 )
-from services.trigger_times import Times, pattern
+from services.triggers.local_time import LocalClock, local_clock, wall_datetime_of
+from services.triggers.times import Times, pattern
 
 
 def describe(definition: Definition) -> str:

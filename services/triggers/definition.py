@@ -10,9 +10,9 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
-from services.cron import Cron
 from services.errors import InvalidSchedule, Problem
-from services.local_time import (
+from services.triggers.cron import Cron
+from services.triggers.local_time import (
     END_OF_TIME,
     FIRST_YEAR,
     LAST_YEAR,

@@ -1,10 +1,11 @@
 """When a schedule fires: frequency + time_config + timezone -> instants in UTC. Pure: no clock, no I/O, no database.
 
 The fires of a trigger are one fixed set of whole seconds, the same in every process. Start at Trigger.next_after; the
-rules are in trigger_times.py, the strict reading of input in trigger_input.py, the words in trigger_words.py.
+rules are in times.py, the strict reading of input in definition.py, the words in words.py.
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,10 +14,10 @@ from typing import Any, final
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from services import trigger_words
-from services.local_time import END_OF_TIME, instant_of, seconds_of, tzdata_version
-from services.trigger_input import FREQUENCIES, Definition, read_definition
-from services.trigger_times import Times, fire_times
+from services.triggers import words
+from services.triggers.definition import FREQUENCIES, Definition, read_definition
+from services.triggers.local_time import END_OF_TIME, instant_of, seconds_of, tzdata_version
+from services.triggers.times import Times, fire_times
 
 __all__ = ["FREQUENCIES", "Trigger", "parse_trigger", "spread_offset", "tzdata_version"]
 
@@ -60,19 +61,19 @@ class Trigger:
         return self._between(after, until)
 
     def describe(self) -> str:
-        return trigger_words.describe(self.definition)
+        return words.describe(self.definition)
 
     def warnings(self, since: datetime | None = None) -> list[str]:
         """What may surprise the author: in general, and with `since` also the clock changes of the year after it."""
         if self._fire_after(-1) is None:
             return ["never fires"]
-        warnings = trigger_words.lasting_warnings(self.definition)
+        warnings = words.lasting_warnings(self.definition)
         if since is None:
             return warnings
         if self.next_after(since) is None:
             return [*warnings, f"has no fire after {since.isoformat(sep=' ', timespec='seconds')}"]
         start = seconds_of(since)
-        return [*warnings, *trigger_words.clock_change_warnings(self.definition, start, start + _LOOKAHEAD_SECONDS)]
+        return [*warnings, *words.clock_change_warnings(self.definition, start, start + _LOOKAHEAD_SECONDS)]
 
     def _fire_after(self, seconds: int) -> int | None:
         at = self._times.after(max(seconds, self._first - 1)) if seconds < self._limit else None
@@ -86,6 +87,8 @@ class Trigger:
 
 
 _shared: WeakValueDictionary[Definition, Trigger] = WeakValueDictionary()
+# A bulk save asks for one trigger after the other and keeps none; the newest stay alive with their remembered answer.
+_newest: deque[Trigger] = deque(maxlen=256)
 _shared_lock = Lock()
 
 
@@ -102,6 +105,7 @@ def parse_trigger(
         trigger = _shared.get(definition)
         if trigger is None:
             trigger = _shared[definition] = _build(definition)
+            _newest.append(trigger)
         return trigger
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Protocol, assert_never
 
-from services.cron import Cron
-from services.local_time import LocalClock, local_clock
-from services.trigger_input import CronLine, Daily, Definition, Hourly, Interval, Monthly, Once, Timing, Weekly
+from services.triggers.cron import Cron
+from services.triggers.definition import CronLine, Daily, Definition, Hourly, Interval, Monthly, Once, Timing, Weekly
+from services.triggers.local_time import LocalClock, local_clock
 
 _HOUR, _DAY, _WEEK = 3_600, 86_400, 7 * 86_400
 _EPOCH_WEEKDAY = date(1970, 1, 1).weekday()

@@ -1,8 +1,8 @@
 """Cron expressions on a naive wall clock: the door to cronsim.
 
 cronsim reads the expression and matches days. It never sees a time zone: its own daylight-saving handling answers with
-a past instant inside a repeated hour; trigger_times.py applies one rule to all frequencies instead. And it does not
-search: it steps second by second or hour by hour, twenty times slower than looking up the times of a day.
+a past instant inside a repeated hour; times.py applies one rule to all frequencies instead. And it does not
+search: it steps second by second or hour by hour, about ten times slower than looking up the times of a day.
 """
 
 from bisect import bisect_right
@@ -10,7 +10,7 @@ from datetime import date, timedelta
 
 from cronsim import CronSim, CronSimError
 
-from services.local_time import wall_datetime_of
+from services.triggers.local_time import wall_datetime_of
 
 _MAX_LENGTH = 200  # longer ones are no schedules; also keeps int() away from absurd numbers
 _ALLOWED = {

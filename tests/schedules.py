@@ -1,8 +1,19 @@
-"""Schedules that nobody may save: what is wrong with them, and exactly what the user is told."""
+"""Schedules for tests: a valid one, many of them, and those that nobody may save with exactly what the user is told."""
 
+from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 VALID: dict[str, Any] = {"domain": "example.com", "frequency": "daily", "time_config": {"hour": 2, "minute": 0}}
+
+# Whoever has the name "taken" in the table of bad input.
+TAKEN = UUID("11111111-0000-0000-0000-000000000001")
+
+
+def many(count: int) -> Iterator[dict[str, Any]]:
+    for number in range(count):
+        yield {**VALID, "domain": f"host{number:06}.example", "time_config": {"hour": number % 24, "minute": 0}}
+
 
 UUID_TEXT = "must be a UUID, got"
 KNOWN_JOBS = "(known: cookie_scan, http_request, workflow)"
@@ -80,7 +91,7 @@ BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
         {"profile_id": "99999999-0000-0000-0000-000000000009"},
         ["profile_id: there is no scan profile 99999999-0000-0000-0000-000000000009"],
     ),
-    ({"name": "taken"}, ["name: 'taken' is taken by schedule 11111111-0000-0000-0000-000000000001"]),
+    ({"name": "taken"}, [f"name: 'taken' is taken by schedule {TAKEN}"]),
     ({"name": "x" * 256}, ["name: has 256 characters, at most 255 are allowed"]),
     ({"timezon": "UTC"}, ["timezon: is not a field of a schedule, did you mean 'timezone'?"]),
     # several at once: all are told

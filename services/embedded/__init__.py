@@ -1,11 +1,10 @@
 """Real PostgreSQL and Redis from the wheels, for development and tests, shared by every process that uses one root.
 
 A user holds users.lock shared as long as it uses the servers; the kernel drops that even on kill -9. A detached
-supervisor (embedded_supervisor.py) owns the servers and ends them when it gets users.lock exclusively. transition.lock
+supervisor (supervisor.py) owns the servers and ends them when it gets users.lock exclusively. transition.lock
 lets one process at a time decide whether a supervisor must be started; supervisor.lock is held by the living one.
 """
 
-import argparse
 import fcntl
 import json
 import os
@@ -23,26 +22,11 @@ from types import MappingProxyType
 from typing import Literal, Self
 from urllib.parse import quote
 
-from services.embedded_supervisor import (
-    POLL_SECONDS,
-    PORT,
-    WAY_OUT,
-    Files,
-    State,
-    end_orphans,
-    find_binaries,
-    is_ours,
-    open_lock,
-    postgres_answers,
-    redis_answers,
-    supervise,
-    tail,
-    try_lock,
-    wait_until,
-)
+from services.embedded.files import POLL_SECONDS, WAY_OUT, Files, State, open_lock, tail, try_lock, wait_until
+from services.embedded.programs import PORT, end_orphans, find_binaries, is_ours, postgres_answers, redis_answers
 from services.errors import ConfigurationError
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parent.parent.parent
 WAIT_SECONDS = 60.0
 
 StopMode = Literal["fast", "immediate"]
@@ -177,8 +161,7 @@ class EmbeddedServers:
 
 def _addresses(state: State) -> Addresses:
     return Addresses(
-        # The driver is named: since 2.1 SQLAlchemy takes a bare postgresql:// for psycopg 3.
-        database_url=f"postgresql+psycopg2://postgres@/scheduler?host={quote(state.run)}&port={PORT}",
+        database_url=f"postgresql://postgres@/scheduler?host={quote(state.run)}&port={PORT}",
         redis_url=f"unix://{quote(state.run)}/redis.sock?db=0",
         postgres_pid=state.postgres_pid,
         redis_pid=state.redis_pid,
@@ -239,9 +222,6 @@ def _take(fd: int, operation: int, files: Files, name: str) -> None:
         raise ConfigurationError(f"another process has been holding {files.lock(name)} for {WAIT_SECONDS:.0f} seconds")
 
 
-# --- command line ---------------------------------------------------------------------------------------------------
-
-
 def stop_servers(root: Path) -> None:
     """Stop the servers now, whoever uses them; return when they are gone."""
     files = Files(root.resolve())
@@ -268,38 +248,11 @@ def _end_supervisor(files: Files) -> bool:
     return wait_until(gone, WAIT_SECONDS)
 
 
-def _status(root: Path) -> int:
+def running(root: Path) -> Addresses | None:
+    """The servers of this root, if somebody runs them."""
     files = Files(root.resolve())
-    if files.root.exists():
-        _check_owner(files)
-    if not files.root.exists() or not _has_supervisor(files) or (state := State.read(files)) is None:
-        sys.stdout.write(f"no embedded servers are running in {files.root}\n")
-        return 1
-    found = _addresses(state)
-    sys.stdout.write(f"postgres  pid {found.postgres_pid}  {found.database_url}\n")
-    sys.stdout.write(f"redis     pid {found.redis_pid}  {found.redis_url}\n")
-    return 0
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m services.embedded", description=__doc__)
-    parser.add_argument("command", choices=("status", "stop", "supervise"))
-    parser.add_argument("root", type=Path, nargs="?", default=default_root())
-    parser.add_argument("--linger-seconds", type=float, default=3.0)
-    parser.add_argument("--postgres-options", type=json.loads, default={})
-    arguments = parser.parse_args()
-    try:
-        if arguments.command == "status":
-            return _status(arguments.root)
-        if arguments.command == "stop":
-            stop_servers(arguments.root)
-        else:
-            supervise(arguments.root, arguments.linger_seconds, arguments.postgres_options)
-    except ConfigurationError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    if not files.root.exists():
+        return None
+    _check_owner(files)
+    state = State.read(files)
+    return _addresses(state) if state and _has_supervisor(files) else None

@@ -1,14 +1,10 @@
-"""The process that owns the embedded servers: the parent of one postgres and one redis-server, for one root directory.
+"""The two servers: found in their wheels, prepared, started, asked whether they answer, and ended.
 
-It holds supervisor.lock from its first to its last moment, so there is never a second one. It publishes state.json when
-both servers answer, restarts a server that dies, and stops both while it holds users.lock exclusively: nobody can be
-using them then, and whoever comes waits. It never takes transition.lock. Start reading at `Supervisor.run`.
+Only the binaries of the wheels are used. Start reading at `servers`.
 """
 
-import fcntl
 import hashlib
 import importlib.util
-import json
 import logging
 import os
 import pwd
@@ -19,103 +15,22 @@ import socket
 import stat
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
+import psycopg2
+
+from services.embedded.files import WAY_OUT, Files, tail, wait_until
 from services.errors import ConfigurationError
 
 INSTALL = "`pip install -r requirements-dev.txt`"
-WAY_OUT = "or set DATABASE_URL and REDIS_URL to servers of your own"
-POLL_SECONDS = 0.02
 READY_SECONDS = 50.0  # less than a user waits, so that the user gets to see our reason
-RESTARTS_PER_MINUTE = 5
 LONGEST_SOCKET_PATH = 100  # bytes; the kernel's limit is 107 on Linux, 103 on macOS
 PORT = 5432  # only names the socket file; fixed, so that a PGPORT in somebody's environment changes nothing
 
 logger = logging.getLogger("embedded")
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Where everything lives; `root` is absolute and private (0700)."""
-
-    root: Path
-
-    @property
-    def postgres(self) -> Path:
-        return self.root / "postgres"
-
-    @property
-    def redis(self) -> Path:
-        return self.root / "redis"
-
-    @property
-    def redis_pid(self) -> Path:
-        return self.redis / "redis.pid"
-
-    @property
-    def state(self) -> Path:
-        return self.root / "state.json"
-
-    def lock(self, name: str) -> Path:
-        return self.root / f"{name}.lock"
-
-    def log(self, name: str) -> Path:
-        return self.root / f"{name}.log"
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What the supervisor tells its users (state.json); a server without a pid was stopped on purpose."""
-
-    supervisor_pid: int
-    run: str
-    postgres_pid: int | None
-    redis_pid: int | None
-
-    @staticmethod
-    def read(files: Files) -> "State | None":
-        try:
-            return State(**json.loads(files.state.read_bytes()))
-        except (FileNotFoundError, ValueError, TypeError):  # the last two: left by another version of this program
-            return None
-
-    def write(self, files: Files) -> None:
-        temporary = files.state.with_suffix(".tmp")
-        temporary.write_text(json.dumps(asdict(self)))
-        temporary.replace(files.state)
-
-
-def open_lock(files: Files, name: str) -> int:
-    """A file descriptor of its own for each holder: flock belongs to it, and the kernel drops it with the process."""
-    return os.open(files.lock(name), os.O_RDWR | os.O_CREAT, 0o600)
-
-
-def try_lock(fd: int, operation: int) -> bool:
-    try:
-        fcntl.flock(fd, operation | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def wait_until(check: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not check():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
-
-
-def tail(log: Path, lines: int = 12) -> str:
-    with suppress(OSError):
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
-    return ""
 
 
 # --- the programs ---------------------------------------------------------------------------------------------------
@@ -196,7 +111,6 @@ def _nobody() -> tuple[int, int]:
 
 
 def postgres_answers(run: Path) -> bool:
-    import psycopg2  # here, because `make clean` must be able to stop servers with half a virtual environment
 
     try:
         psycopg2.connect(host=str(run), port=PORT, user="postgres", dbname="postgres", connect_timeout=5).close()
@@ -214,8 +128,7 @@ def redis_answers(run: Path) -> bool:
     return False
 
 
-def _ensure_database(run: Path) -> None:
-    import psycopg2
+def ensure_database(run: Path) -> None:
 
     connection = psycopg2.connect(host=str(run), port=PORT, user="postgres", dbname="postgres")
     try:
@@ -267,7 +180,7 @@ def is_ours(pid: int, directory: Path) -> bool:
 # --- directories ----------------------------------------------------------------------------------------------------
 
 
-def _run_directory(files: Files) -> Path:
+def run_directory(files: Files) -> Path:
     """Where the sockets are: root/run, or a private directory in the temp dir when that is too long or too odd.
 
     Odd means a character that libpq or postgres would take for something else, such as the comma of a list of hosts.
@@ -281,11 +194,11 @@ def _run_directory(files: Files) -> Path:
     found = run.lstat()  # lstat: somebody else's symbolic link is no directory of ours
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
         raise ConfigurationError(f"{run} must be a directory of this user with mode 0700; remove it, {WAY_OUT}")
-    _empty(run)  # stale sockets, and a socket lock whose pid may be somebody else's by now
+    empty(run)  # stale sockets, and a socket lock whose pid may be somebody else's by now
     return run
 
 
-def _empty(run: Path) -> None:
+def empty(run: Path) -> None:
     for leftover in run.iterdir():
         leftover.unlink()
 
@@ -382,7 +295,7 @@ class Server:
                 return
 
 
-def _servers(files: Files, run: Path, postgres_options: Mapping[str, str]) -> dict[str, Server]:
+def servers(files: Files, run: Path, postgres_options: Mapping[str, str]) -> dict[str, Server]:
     binaries = find_binaries()
     postgres_prefix, own_prefix, version = _launcher(binaries.postgres)
     _initialise(files, binaries, postgres_prefix, version, fsync=postgres_options.get("fsync", "on") != "off")
@@ -410,140 +323,3 @@ def _servers(files: Files, run: Path, postgres_options: Mapping[str, str]) -> di
         ),
         "redis": Server("redis", redis, env, files.log("redis"), lambda: redis_answers(run), REDIS_ENDINGS),
     }
-
-
-# --- the supervisor -------------------------------------------------------------------------------------------------
-
-
-def supervise(root: Path, linger_seconds: float, postgres_options: Mapping[str, str]) -> None:
-    """Become the supervisor of this root, in a process of its own whose start the caller can wait for."""
-    files = Files(root)
-    lock = open_lock(files, "supervisor")
-    if not wait_until(lambda: try_lock(lock, fcntl.LOCK_EX), 5.0):  # who asks whether we exist holds it for a moment
-        raise ConfigurationError(f"{root} has a supervisor already")
-    # The caller reaps us at once, and the child, which keeps the lock, is nobody's zombie later.
-    if os.fork():
-        os._exit(0)
-    os.umask(0o077)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    Supervisor(files, lock, linger_seconds).run(postgres_options)
-
-
-class Supervisor:
-    def __init__(self, files: Files, lock: int, linger_seconds: float) -> None:
-        self._files = files
-        self._lock = lock
-        self._linger_seconds = linger_seconds
-        self._users = open_lock(files, "users")
-        self._servers: dict[str, Server] = {}
-        self._unused_since: float | None = None
-        self._restarts: list[float] = []
-        self._told_to_stop = False
-
-    def run(self, postgres_options: Mapping[str, str]) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._stop_soon)
-        end_orphans(self._files)
-        run = _run_directory(self._files)
-        try:
-            self._start(run, postgres_options)
-            with self._control(run) as listener:
-                while not self._told_to_stop and not self._unused():
-                    self._obey(listener)
-                    self._revive(run)
-        finally:
-            self._stop(run)
-
-    def _start(self, run: Path, postgres_options: Mapping[str, str]) -> None:
-        for name in ("postgres", "redis"):
-            self._files.log(name).write_bytes(b"")  # one run per log: it cannot grow for ever
-        self._servers = _servers(self._files, run, postgres_options)
-        for server in self._servers.values():
-            server.start()
-        _ensure_database(run)
-
-    def _stop_soon(self, number: int, frame: FrameType | None) -> None:
-        self._told_to_stop = True
-
-    def _stop(self, run: Path) -> None:
-        self._files.state.unlink(missing_ok=True)  # first: nobody shall attach to servers that are going
-        for server in self._servers.values():
-            server.stop()
-        with suppress(OSError):
-            _empty(run)
-            run.rmdir()
-        # In this order: a user who then gets users.lock must not find a supervisor that is only just leaving.
-        os.close(self._lock)
-        os.close(self._users)
-
-    def _publish(self, run: Path) -> None:
-        pids = self._servers["postgres"].pid, self._servers["redis"].pid
-        State(os.getpid(), str(run), *pids).write(self._files)
-
-    def _unused(self) -> bool:
-        """Whether nobody used the servers for the linger time. If so users.lock stays ours: newcomers wait."""
-        if not self._is_in_place():
-            return True
-        if not try_lock(self._users, fcntl.LOCK_EX):
-            self._unused_since = None
-            return False
-        now = time.monotonic()
-        self._unused_since = self._unused_since or now
-        if now - self._unused_since >= self._linger_seconds:
-            return True
-        fcntl.flock(self._users, fcntl.LOCK_UN)
-        return False
-
-    def _is_in_place(self) -> bool:
-        """False when somebody deleted the root directory under us: nobody can find these servers any more."""
-        try:
-            return os.path.samestat(os.fstat(self._lock), self._files.lock("supervisor").stat())
-        except FileNotFoundError:
-            return False
-
-    def _revive(self, run: Path) -> None:
-        for server in self._servers.values():
-            if not server.died():
-                continue
-            now = time.monotonic()
-            self._restarts = [at for at in self._restarts if now - at < 60]
-            if len(self._restarts) >= RESTARTS_PER_MINUTE:
-                raise ConfigurationError(f"{server.name} keeps dying:\n{tail(server.log)}")
-            time.sleep(0.1 * 2 ** len(self._restarts))
-            self._restarts.append(now)
-            try:
-                server.start()
-            except ConfigurationError:
-                logger.exception("%s died and did not come back", server.name)
-            else:
-                self._publish(run)
-
-    @contextmanager
-    def _control(self, run: Path) -> Iterator[socket.socket]:
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(run / "control.sock"))
-            listener.listen()
-            listener.settimeout(0.1)  # also the pace of the main loop
-            self._publish(run)
-            yield listener
-
-    def _obey(self, listener: socket.socket) -> None:
-        """One request: {"server", "do": "start" | "stop", "mode"} -> {"error": null | why}, when it is done."""
-        try:
-            connection, _ = listener.accept()
-        except TimeoutError:
-            return
-        with connection, suppress(OSError, ValueError, KeyError):  # a caller that went away, or talks nonsense
-            connection.settimeout(5)
-            with connection.makefile() as lines:
-                request = json.loads(lines.readline())
-            server, error = self._servers[request["server"]], None
-            try:
-                if request["do"] == "stop":
-                    server.stop(request["mode"])
-                elif server.process is None or server.died():
-                    server.start()
-            except ConfigurationError as failure:
-                error = str(failure)
-            self._publish(Path(listener.getsockname()).parent)
-            connection.sendall(json.dumps({"error": error}).encode() + b"\n")
