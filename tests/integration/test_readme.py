@@ -1,0 +1,42 @@
+"""The README's own examples, run as they stand there."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import manage
+from config import PROJECT_ROOT
+from services.schedule_repository import ScheduleRepository
+
+README = (PROJECT_ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def test_the_tour_works(own_process: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tour,) = [block for block in blocks("bash") if "schedule add" in block]
+    monkeypatch.chdir(tmp_path)
+    commands = [shlex.split(line, comments=True) for line in tour.replace("\\\n", " ").splitlines()]
+    ours = [command[2:] for command in commands if command[:2] == ["python", "manage.py"]]
+    assert len(ours) == 9
+    for arguments in ours:
+        result = CliRunner().invoke(manage.app, arguments)
+        assert result.exit_code == 0, (arguments, result.output)
+
+
+def test_the_python_example_works(own_process: dict[str, str], repository: ScheduleRepository) -> None:
+    (example,) = blocks("python")
+    exec(compile(example, "README.md", "exec"), {})
+    assert repository.count_schedules() == 0
+    assert repository.list_schedules().items == []
+
+
+def test_the_refusal_reads_as_shown(own_process: dict[str, str]) -> None:
+    ((command, *lines),) = [block.splitlines() for block in blocks("console")]
+    result = CliRunner().invoke(manage.app, shlex.split(command)[3:])
+    assert (result.exit_code, result.stderr.splitlines()) == (2, lines)
