@@ -66,7 +66,7 @@ def _wheel(module: str, distribution: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _launcher(postgres: Path) -> tuple[list[str], list[str], str]:
+def launcher(postgres: Path) -> tuple[list[str], list[str], str]:
     """Prefixes for postgres' and for our own commands, and postgres' version as the proof that they work.
 
     `--pdeathsig` lets the kernel stop the servers when we are killed. Postgres refuses to be root, so root runs it as
@@ -86,7 +86,9 @@ def _launcher(postgres: Path) -> tuple[list[str], list[str], str]:
     if not own:
         raise ConfigurationError(f"postgres refuses to run as root and `setpriv` (util-linux) is missing: {way_out}")
     drop = ["--reuid", str(_nobody()[0]), "--regid", str(_nobody()[1]), "--clear-groups"]
-    as_nobody = [*own, *drop, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    # no_setuid_fixup: without it access(2), by which postgres finds its own files, would not see the capability.
+    keep = ["--securebits=+no_setuid_fixup", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    as_nobody = [*own, *drop, *keep]
     version = _version([*as_nobody, str(postgres)])
     if version is None:
         raise ConfigurationError(f"postgres refuses to run as root and `setpriv` cannot make it nobody: {way_out}")
@@ -203,7 +205,7 @@ def empty(run: Path) -> None:
         leftover.unlink()
 
 
-def _initialise(files: Files, binaries: Binaries, prefix: list[str], version: str, fsync: bool) -> None:
+def initialise(files: Files, binaries: Binaries, prefix: list[str], version: str, fsync: bool) -> None:
     """Make the data directory beside its place and rename it, so that a half-made one is never taken for a whole."""
     for half_made in files.root.glob("postgres.new*"):
         shutil.rmtree(half_made, ignore_errors=True)  # an orphaned initdb may still write: the next start retries
@@ -297,8 +299,8 @@ class Server:
 
 def servers(files: Files, run: Path, postgres_options: Mapping[str, str]) -> dict[str, Server]:
     binaries = find_binaries()
-    postgres_prefix, own_prefix, version = _launcher(binaries.postgres)
-    _initialise(files, binaries, postgres_prefix, version, fsync=postgres_options.get("fsync", "on") != "off")
+    postgres_prefix, own_prefix, version = launcher(binaries.postgres)
+    initialise(files, binaries, postgres_prefix, version, fsync=postgres_options.get("fsync", "on") != "off")
     files.redis.mkdir(mode=0o700, exist_ok=True)
     options = {
         "listen_addresses": "",

@@ -20,7 +20,7 @@ from sqlalchemy import text
 from database.connection import DatabaseConnection
 from services.embedded import PROJECT, Addresses, EmbeddedServers, default_root, stop_servers
 from services.embedded.files import Files, State
-from services.embedded.programs import redis_answers
+from services.embedded.programs import Binaries, find_binaries, initialise, launcher, redis_answers
 from services.errors import ConfigurationError
 from tests.waiting import eventually
 
@@ -341,9 +341,21 @@ def test_a_long_and_odd_path_under_a_private_parent_works(new_root: Path) -> Non
     assert not run.exists()
 
 
+def test_the_programs_themselves_may_lie_under_a_private_parent(new_root: Path) -> None:
+    """As in a clone below a directory of mktemp, which only its owner can enter."""
+    new_root.mkdir(mode=0o700)
+    programs = find_binaries().postgres.parent.parent
+    shutil.copytree(programs, new_root / "programs")
+    binaries = Binaries(new_root / "programs/bin/initdb", new_root / "programs/bin/postgres", find_binaries().redis)
+    files = Files(new_root)
+    prefix, _, version = launcher(binaries.postgres)
+    initialise(files, binaries, prefix, version, fsync=False)
+    assert (files.postgres / "PG_VERSION").read_text().strip() == version.split(".")[0]
+
+
 def test_an_ordinary_user_can_run_the_servers(new_root: Path, user: Callable[..., UserProcess]) -> None:
     # The capability lets it read a checkout that is private to root.
-    caps = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
+    caps = ("--securebits=+no_setuid_fixup", "--inh-caps=+dac_override", "--ambient-caps=+dac_override")
     as_daemon = ("setpriv", "--reuid", "daemon", "--regid", "daemon", "--clear-groups", *caps)
     ordinary = user(new_root, *(as_daemon if os.geteuid() == 0 else ()))
     answer = ordinary.answer()
