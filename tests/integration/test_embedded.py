@@ -344,9 +344,11 @@ def test_a_long_and_odd_path_under_a_private_parent_works(new_root: Path) -> Non
 def test_the_programs_themselves_may_lie_under_a_private_parent(new_root: Path) -> None:
     """As in a clone below a directory of mktemp, which only its owner can enter."""
     new_root.mkdir(mode=0o700)
-    programs = find_binaries().postgres.parent.parent
-    shutil.copytree(programs, new_root / "programs")
-    binaries = Binaries(new_root / "programs/bin/initdb", new_root / "programs/bin/postgres", find_binaries().redis)
+    package = find_binaries().postgres.parents[2]
+    shutil.copytree(package, new_root / package.name)
+    shutil.copytree(package.with_name(f"{package.name}.libs"), new_root / f"{package.name}.libs")
+    programs = new_root / find_binaries().postgres.parent.relative_to(package.parent)
+    binaries = Binaries(programs / "initdb", programs / "postgres", find_binaries().redis)
     files = Files(new_root)
     prefix, _, version = launcher(binaries.postgres)
     initialise(files, binaries, prefix, version, fsync=False)
