@@ -3,10 +3,11 @@
 import argparse
 from collections.abc import Callable
 
-from benchmarks import triggers
+from benchmarks import repository, triggers
 
 SCENARIOS: dict[str, Callable[[], None]] = {
     "triggers": triggers.run,
+    "repository": repository.run,
 }
 
 
