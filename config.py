@@ -268,6 +268,17 @@ def env_file() -> Path | None:
     return Path(chosen) if chosen else None
 
 
+def environment_secret(name: str) -> str | None:
+    """A value that a job's configuration refers to as ${env:NAME}; None when it is unset or empty.
+
+    The scheduler's own settings are not for jobs: whoever may edit a schedule could send the database's password away.
+    """
+    if name.upper() in knobs():
+        return None
+    from_file = dotenv_values(env_file()) if env_file() else {}
+    return os.environ.get(name) or from_file.get(name) or None
+
+
 def load_settings() -> Settings:
     """Read and check all settings; one ConfigurationError line for each bad value."""
     try:

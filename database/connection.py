@@ -4,12 +4,14 @@ Start reading at `DatabaseConnection.transaction`.
 """
 
 import logging
-from collections.abc import Iterator
+import select
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+import psycopg2
+from sqlalchemy import URL, Connection, Engine, Row, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
@@ -75,14 +77,22 @@ class DatabaseConnection:
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """One transaction: committed at the end of the block, rolled back by an exception."""
-        with self._clear_errors(), self.engine.begin() as connection:
+        with self.clear_errors(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
     def get_background_session(self) -> Iterator[Session]:
         """An ORM session of its own in one transaction, for work that does not belong to a request."""
-        with self._clear_errors(), Session(self.engine, expire_on_commit=False) as session, session.begin():
+        with self.clear_errors(), Session(self.engine, expire_on_commit=False) as session, session.begin():
             yield session
+
+    def dedicated(self) -> "DedicatedConnection":
+        """A connection that one thread keeps, for work that must not queue behind others."""
+        return DedicatedConnection(self)
+
+    def listener(self, *channels: str) -> "Listener":
+        """A session of its own that hears notifications; not to be had through a transaction pooler."""
+        return Listener(self, channels)
 
     def ping(self) -> bool:
         """Does Postgres answer right now?"""
@@ -109,7 +119,7 @@ class DatabaseConnection:
         )
 
     @contextmanager
-    def _clear_errors(self) -> Iterator[None]:
+    def clear_errors(self) -> Iterator[None]:
         try:
             yield
         except PoolTimeout as error:
@@ -119,7 +129,82 @@ class DatabaseConnection:
         except DBAPIError as error:
             if not _is_lost_connection(error):
                 raise
-            raise Unavailable("Postgres", self.where, str(error.orig).strip().splitlines()[0]) from error
+            raise self.lost(error.orig) from error
+
+    def lost(self, cause: object) -> Unavailable:
+        return Unavailable("Postgres", self.where, (str(cause).strip() or type(cause).__name__).splitlines()[0])
+
+
+class DedicatedConnection:
+    """One connection in autocommit mode, opened when needed and again after it broke. For one thread.
+
+    `run` is one round trip. In `transaction` the first statement carries BEGIN with it, so that a transaction of two
+    statements is three round trips.
+    """
+
+    def __init__(self, db: DatabaseConnection) -> None:
+        self._db = db
+        self._connection: Connection | None = None
+        self._opening = ""  # what the next statement has to carry
+
+    def run(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row[Any]]:
+        with self._db.clear_errors():
+            result = self._connect().exec_driver_sql(self._opening + sql, dict(values or {}))
+            self._opening = ""
+            return list(result) if result.returns_rows else []
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is acknowledged is on disk, whatever the server's own setting says."""
+        self._opening = "BEGIN; SET LOCAL synchronous_commit = on; "
+        try:
+            yield
+            if not self._opening:
+                self.run("COMMIT")
+        except BaseException:
+            self.close()  # the server rolls back; cheaper to reason about than a connection in doubt
+            raise
+        finally:
+            self._opening = ""
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.invalidate()
+            connection.close()
+
+    def _connect(self) -> Connection:
+        if self._connection is None or self._connection.invalidated:
+            self.close()
+            self._connection = self._db.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        return self._connection
+
+
+class Listener:
+    """Hears NOTIFY on some channels from the moment it exists. After an Unavailable it is of no use any more."""
+
+    def __init__(self, db: DatabaseConnection, channels: Sequence[str]) -> None:
+        self._db = db
+        with db.clear_errors():
+            pooled = db.engine.raw_connection()
+        self._raw = cast(Any, pooled.driver_connection)
+        pooled.detach()  # it is ours now, and never goes back into the pool
+        self._raw.autocommit = True
+        self._raw.cursor().execute("; ".join(f"LISTEN {channel}" for channel in channels))
+
+    def wait(self, seconds: float) -> set[str]:
+        """The channels on which something was said, at once or within this time."""
+        try:
+            select.select([self._raw], [], [], seconds)
+            self._raw.poll()
+        except (psycopg2.Error, OSError, ValueError) as error:
+            raise self._db.lost(error) from error
+        heard = {notification.channel for notification in self._raw.notifies}
+        self._raw.notifies.clear()
+        return heard
+
+    def close(self) -> None:
+        self._raw.close()
 
 
 def _with_our_driver(url: str) -> URL:

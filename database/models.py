@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import UserDefinedType
 
 
 class ExecutionStatus(StrEnum):
@@ -93,7 +94,17 @@ class Base(DeclarativeBase):
     }
 
 
+class TransactionId(UserDefinedType[int]):
+    """Postgres' xid8: a transaction id that never wraps around."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "xid8"
+
+
 REVISIONS = Sequence("schedule_revision_seq", metadata=Base.metadata)
+FENCING_TOKENS = Sequence("fencing_token_seq", metadata=Base.metadata)
 NEW_UUID, NOW, CLOCK = text("gen_random_uuid()"), text("now()"), text("clock_timestamp()")
 
 
@@ -192,8 +203,10 @@ class ScheduleChange(Base):
     changed_by: Mapped[str]
     old: Mapped[dict[str, Any] | None]
     new: Mapped[dict[str, Any] | None]
+    txid: Mapped[int] = mapped_column(TransactionId, server_default=text("pg_current_xact_id()"))
 
     __table_args__ = (
+        Index("schedule_changes_txid_idx", "txid"),
         Index("schedule_changes_schedule_id_idx", "schedule_id", "change_id"),
         Index("schedule_changes_changed_at_idx", "changed_at"),
     )
@@ -237,10 +250,23 @@ class JobExecution(Base):
         CheckConstraint("attempt >= 1", "attempt"),
         Index("job_executions_created_at_idx", "created_at"),
         Index("job_executions_domain_idx", "domain", "created_at"),
-        Index(
-            "job_executions_live_idx",
-            "status",
-            "due_at",
-            postgresql_where=text("status IN ('pending', 'claimed', 'running')"),
-        ),
+        Index("job_executions_live_idx", "schedule_id", postgresql_where=text("status IN ('claimed', 'running')")),
+        Index("job_executions_pending_idx", "due_at", postgresql_where=text("status = 'pending'")),
     )
+
+
+class SchedulerInstance(Base):
+    """A replica that lives, or died lately. A restarted process is another incarnation of the same instance."""
+
+    __tablename__ = "scheduler_instances"
+
+    instance_id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    incarnation: Mapped[UUID] = mapped_column(primary_key=True)
+    started_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    heartbeat_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    revision: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))  # newest change that it has applied
+    schedules: Mapped[int] = mapped_column(server_default=text("0"))
+    running: Mapped[int] = mapped_column(server_default=text("0"))
+    clock_skew_seconds: Mapped[float] = mapped_column(server_default=text("0"))
+    claiming: Mapped[bool] = mapped_column(server_default=text("true"))
+    facts: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))

@@ -5,12 +5,15 @@ SchedulerError
 ├── InvalidInput                refused at the door: every field with its reason
 │   └── InvalidSchedule
 ├── ScheduleNotFound
+├── UnknownJobType              a job_type that no handler is registered for
+├── BlockedAddress              a job must not call this address; the message says what would allow it
 ├── RevisionConflict            somebody else changed the schedule first
 └── Unavailable                 Postgres or Redis does not answer right now
 
 Each class builds its message from the facts, so that a log line or a terminal needs nothing else.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -50,6 +53,22 @@ class ScheduleNotFound(SchedulerError):
     def __init__(self, schedule_id: UUID | str) -> None:
         self.schedule_id = schedule_id
         super().__init__(f"there is no schedule {schedule_id}")
+
+
+class UnknownJobType(SchedulerError):
+    def __init__(self, job_type: str, known: Collection[str]) -> None:
+        self.job_type = job_type
+        super().__init__(f"no job type {job_type!r} is registered (known: {', '.join(sorted(known))})")
+
+
+class BlockedAddress(SchedulerError):
+    def __init__(self, host: str, address: str) -> None:
+        self.host, self.address = host, address
+        named = address if host == address else f"{host} ({address})"
+        super().__init__(
+            f"{named} is not a public address; to let jobs call it, add it to FETCH_ALLOWED_NETWORKS "
+            "or set FETCH_ALLOW_PRIVATE_ADDRESSES=true"
+        )
 
 
 class RevisionConflict(SchedulerError):

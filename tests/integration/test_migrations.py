@@ -15,6 +15,8 @@ from database.connection import DatabaseConnection
 from database.models import Base
 from run_migrations import downgrade, schema_state, upgrade
 
+REVISIONS = sorted(path.name[:4] for path in (PROJECT_ROOT / "migrations/versions").glob("[0-9]*.py"))
+
 # The tables of the first scheduler, as its own documentation defines them.
 FIRST_TABLES = """
 CREATE TABLE scan_profiles (profile_id UUID PRIMARY KEY);
@@ -130,7 +132,7 @@ def test_two_runs_at_once_apply_each_revision_once(empty_database_url: str) -> N
 
     with ThreadPoolExecutor(4) as pool:
         applied = list(pool.map(run, range(4)))
-    assert sorted(len(lines) for lines in applied) == [0, 0, 0, 2]
+    assert sorted(len(lines) for lines in applied) == [0, 0, 0, len(REVISIONS)]
 
 
 def test_a_failing_revision_leaves_nothing_half_done(empty_db: DatabaseConnection) -> None:
@@ -191,7 +193,7 @@ def test_the_tables_themselves_are_never_dropped(first_db: DatabaseConnection) -
     upgrade(first_db)
     with pytest.raises(Exception, match="never dropped by a migration"):
         downgrade(first_db, "base")
-    assert schema_state(first_db).current == "0002"
+    assert schema_state(first_db).current == REVISIONS[-1]
 
 
 def test_an_insert_that_names_only_the_first_columns_works(db: DatabaseConnection) -> None:
@@ -224,20 +226,19 @@ def test_the_command_needs_only_the_database_and_says_what_it_did(empty_database
     first = command(url=empty_database_url)
     assert (first.returncode, first.stderr) == (0, "")
     assert [line.split(":")[0] for line in first.stdout.splitlines()] == [
-        "applied 0001",
-        "applied 0002",
-        "the schema is at 0002",
+        *(f"applied {revision}" for revision in REVISIONS),
+        f"the schema is at {REVISIONS[-1]}",
     ]
-    assert command(url=empty_database_url).stdout == "the schema is at 0002, nothing to do\n"
-    assert command("--status", url=empty_database_url).stdout == "applied: 0002   newest: 0002\n"
+    assert command(url=empty_database_url).stdout == f"the schema is at {REVISIONS[-1]}, nothing to do\n"
+    assert command("--status", url=empty_database_url).stdout == f"applied: {REVISIONS[-1]}   newest: {REVISIONS[-1]}\n"
 
 
 def test_going_back_asks_first(database_url: str) -> None:
     refused = command("--down", "-1", url=database_url, answer="n\n")
     assert refused.returncode == 1
-    assert schema_state(DatabaseConnection(database_url)).current == "0002"
+    assert schema_state(DatabaseConnection(database_url)).current == REVISIONS[-1]
     agreed = command("--down", "-1", url=database_url, answer="y\n")
-    assert "the schema is at 0001" in agreed.stdout
+    assert f"the schema is at {REVISIONS[-2]}" in agreed.stdout
 
 
 def test_sql_can_be_printed_and_applied_by_hand(

@@ -1,0 +1,338 @@
+"""The story of a fire: due -> claimed -> started -> run -> finished. Batches what came due together.
+
+One thread (`tick`) decides and writes; the pool runs the jobs; the finisher writes how they ended. A fire leaves this
+module only with a row, with somebody else's row, or because it is none any more; while Postgres is away it waits here.
+"""
+
+import heapq
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from services import metrics
+from services.clock import DatabaseClock
+from services.distributed_lock import Answer, Coordinator
+from services.errors import Unavailable
+from services.execution_store import ExecutionStore
+from services.finisher import Finisher
+from services.fires import Claim, Ending, Fire, Outcome, Policy
+from services.jobs import ExecutionContext, JobResult, WorkerPool
+from services.peers import Peers
+
+logger = logging.getLogger(__name__)
+
+AHEAD_SECONDS = 0.25  # of its own throughput that a replica claims beyond its free slots
+START_AHEAD_SECONDS = 0.1
+MAX_AHEAD = 500
+MAX_BATCH = 500
+LOCKED_AGAIN_SECONDS = 0.075
+PENDING_POLL_SECONDS = 1.0
+HAND_BACK_SECONDS = 5.0
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        *,
+        store: ExecutionStore,
+        coordinator: Coordinator,
+        finisher: Finisher,
+        peers: Peers,
+        clock: DatabaseClock,
+        policy: Policy,
+        instance_id: str,
+        max_workers: int,
+        verify_after_seconds: float,
+        may_claim: Callable[[], bool],
+    ) -> None:
+        self._store, self._coordinator, self._finisher = store, coordinator, finisher
+        self._peers, self._clock, self._policy, self._instance_id = peers, clock, policy, instance_id
+        self._max_workers, self._verify_after, self._may_claim = max_workers, verify_after_seconds, may_claim
+        self._pool: WorkerPool | None = None
+        self._inbox: deque[Fire] = deque()
+        self._waiting: list[tuple[float, int, float, int, Fire]] = []  # try at, -priority, due, tie-breaker
+        self._lost: deque[tuple[float, Fire]] = deque()
+        self._claimed: deque[tuple[float, Claim]] = deque()
+        self._known: dict[UUID, Claim] = {}
+        self._in_pool = 0
+        self._known_lock = threading.Lock()  # of the two above
+        self._pending_at = 0.0
+        self._job_seconds: float | None = None
+        self._batch = 1
+        self._ties = 0
+        self.wake: Callable[[], None] = lambda: None
+
+    def use(self, pool: WorkerPool) -> None:
+        self._pool = pool
+
+    # --- called by other threads ---
+
+    def hand_over(self, fires: Sequence[Fire]) -> None:
+        """From the timer: these are due. Never fails and never waits."""
+        self._inbox.extend(fires)
+        self.wake()
+
+    def look_for_pending(self) -> None:
+        """Somebody asked for a manual run, or a row was handed back."""
+        self._pending_at = 0.0
+        self.wake()
+
+    def done(self, context: ExecutionContext, result: JobResult, duration_seconds: float) -> None:
+        """From the pool, once per execution."""
+        with self._known_lock:
+            claim = self._known.get(context.execution_id)
+            self._in_pool -= 1
+        if claim is None:
+            return
+        before = self._job_seconds
+        self._job_seconds = duration_seconds if before is None else 0.9 * before + 0.1 * duration_seconds
+        self._finisher.put(self._ending(claim, result, duration_seconds))
+        self.wake()
+
+    def forget(self, claim: Claim) -> None:
+        """Its end is written, or it is not ours any more."""
+        with self._known_lock:
+            self._known.pop(claim.execution_id, None)
+
+    def dropped(self, claim: Claim) -> None:
+        """The pool was told not to run it: it is not ours any more."""
+        with self._known_lock:
+            self._in_pool -= 1
+        self.forget(claim)
+
+    def known(self) -> dict[UUID, Claim]:
+        """Every execution that this process holds, from the claim to the written end."""
+        with self._known_lock:
+            return dict(self._known)
+
+    def claim_of(self, execution_id: UUID) -> Claim | None:
+        with self._known_lock:
+            return self._known.get(execution_id)
+
+    @property
+    def queued(self) -> int:
+        """Fires that are due and have no row of ours yet."""
+        return len(self._inbox) + len(self._waiting)
+
+    # --- the loop ---
+
+    def tick(self) -> float | None:
+        self._sort_inbox()
+        self._verify_lost()
+        if self._may_claim():
+            self._claim_due()
+            self._claim_pending()
+        self._start_claimed()
+        self._hand_back_what_waits()
+        return self._seconds_to_next()
+
+    def drain(self) -> None:
+        """Give back what was claimed and not started; for the end of the process, after the loop has stopped."""
+        self._give_back([claim for _, claim in self._claimed])
+        self._claimed.clear()
+
+    def _sort_inbox(self) -> None:
+        while self._inbox:
+            fire = self._inbox.popleft()
+            self._wait_for(fire, fire.due_at.timestamp() + self._peers.handicap_seconds(fire))
+
+    def _wait_for(self, fire: Fire, try_at: float) -> None:
+        self._ties += 1
+        heapq.heappush(self._waiting, (try_at, -fire.priority, fire.due_at.timestamp(), self._ties, fire))
+
+    def _claim_due(self) -> None:
+        while (room := self._room()) > 0:
+            fires = self._ready(max(room, self._batch))
+            if not fires:
+                return
+            answers = self._coordinator.mark_fires([fire.key for fire in fires])
+            won = [fire for fire, answer in zip(fires, answers, strict=True) if answer is not Answer.LOST]
+            lost = [fire for fire, answer in zip(fires, answers, strict=True) if answer is Answer.LOST]
+            metrics.fires_filtered(won=len(won), lost=len(lost))
+            verify_at = time.monotonic() + self._verify_after
+            self._lost.extend((verify_at, fire) for fire in lost)
+            # Nothing but other replicas' fires: look at more of them at once next time.
+            self._batch = 1 if won else min(2 * max(self._batch, len(fires)), MAX_BATCH)
+            self._claim(won)
+
+    def _ready(self, count: int) -> list[Fire]:
+        now = self._clock.timestamp()
+        ready: list[Fire] = []
+        while self._waiting and len(ready) < min(count, MAX_BATCH) and self._waiting[0][0] <= now:
+            ready.append(heapq.heappop(self._waiting)[-1])
+        return ready
+
+    def _claim(self, fires: Sequence[Fire]) -> None:
+        if not fires:
+            return
+        try:
+            report = self._store.claim(fires)
+        except Unavailable:
+            for fire in fires:  # nothing was started without a row; they wait for Postgres
+                self._wait_for(fire, self._clock.timestamp())
+            raise
+        for fire, outcome in report.outcomes.items():
+            metrics.fire_decided(outcome)
+            self._settle(fire, outcome)
+        self._accept(report.claims)
+
+    def _settle(self, fire: Fire, outcome: Outcome) -> None:
+        if outcome is Outcome.LOCKED:
+            self._wait_for(fire, self._clock.timestamp() + LOCKED_AGAIN_SECONDS * (0.7 + 0.6 * random.random()))  # noqa: S311
+        elif outcome is Outcome.EARLY:
+            self._wait_for(fire, max(fire.due_at.timestamp(), self._clock.timestamp() + LOCKED_AGAIN_SECONDS))
+        elif outcome not in (Outcome.CLAIMED, Outcome.EXISTS):
+            logger.info(
+                "fire of %s at %s: %s",
+                fire.schedule_id,
+                fire.scheduled_for,
+                outcome,
+                extra={"event": "fire_skipped", "schedule_id": str(fire.schedule_id), "outcome": outcome.value},
+            )
+
+    def _accept(self, claims: Sequence[Claim]) -> None:
+        if not claims:
+            return
+        with self._known_lock:
+            self._known.update((claim.execution_id, claim) for claim in claims)
+        now = time.monotonic()
+        self._claimed.extend((now, claim) for claim in claims)
+        self._coordinator.take_leases(_leases(claims, self._policy))
+
+    def _verify_lost(self) -> None:
+        """ "Somebody else has it", said Redis; a few seconds later the row must be there."""
+        now = time.monotonic()
+        fires: list[Fire] = []
+        while self._lost and self._lost[0][0] <= now and len(fires) < 5 * MAX_BATCH:
+            fires.append(self._lost.popleft()[1])
+        if not fires:
+            return
+        try:
+            existing = self._store.existing(fires)
+        except Unavailable:
+            self._lost.extend((now, fire) for fire in fires)
+            raise
+        missing = [fire for fire in fires if fire.key not in existing]
+        metrics.fires_unverified(len(missing))
+        if missing and self._may_claim():
+            self._claim(missing)
+        else:
+            for fire in missing:
+                self._wait_for(fire, self._clock.timestamp())
+
+    def _claim_pending(self) -> None:
+        now = time.monotonic()
+        room = self._room()
+        if room <= 0 or now < self._pending_at:
+            return
+        claims = self._store.claim_pending(min(room, MAX_BATCH))
+        self._pending_at = now + (0.0 if len(claims) == min(room, MAX_BATCH) else PENDING_POLL_SECONDS)
+        self._accept(claims)
+
+    def _start_claimed(self) -> None:
+        pool = self._the_pool()
+        while self._claimed and (count := self._free() + self._ahead(START_AHEAD_SECONDS)) > 0:
+            batch = [self._claimed.popleft() for _ in range(min(count, MAX_BATCH, len(self._claimed)))]
+            try:
+                report = self._store.start([claim for _, claim in batch])
+            except Unavailable:
+                self._claimed.extendleft(reversed(batch))
+                raise
+            for claim in report.lost:
+                self.forget(claim)
+            with self._known_lock:
+                self._known.update((claim.execution_id, claim) for claim in report.changed)
+            self._claimed.extendleft((time.monotonic(), claim) for claim in report.changed)
+            with self._known_lock:
+                self._in_pool += len(report.started)
+            for claim in report.started:
+                metrics.execution_started(claim, self._clock.now())
+                pool.submit(self._context(claim))
+
+    def _hand_back_what_waits(self) -> None:
+        """A claim that finds no slot soon is somebody else's chance."""
+        limit, stale = time.monotonic() - HAND_BACK_SECONDS, []
+        while self._claimed and self._claimed[0][0] < limit:
+            stale.append(self._claimed.popleft()[1])
+        self._give_back(stale)
+
+    def _give_back(self, claims: Sequence[Claim]) -> None:
+        if claims:
+            self._store.hand_back(claims)
+            self._coordinator.release_leases(_leases(claims, self._policy))
+            for claim in claims:
+                self.forget(claim)
+
+    # --- small answers ---
+
+    def _room(self) -> int:
+        return self._free() + self._ahead(AHEAD_SECONDS) - len(self._claimed)
+
+    def _free(self) -> int:
+        """Slots without a job; negative when more was started than runs at once."""
+        return self._max_workers - self._in_pool
+
+    def _ahead(self, seconds: float) -> int:
+        """How many jobs the pool gets through in that time, by what the last ones took."""
+        if self._job_seconds is None:
+            return 0
+        return min(MAX_AHEAD, int(seconds * self._max_workers / max(self._job_seconds, 0.0005)))
+
+    def _seconds_to_next(self) -> float | None:
+        soon = [PENDING_POLL_SECONDS]
+        if self._waiting and self._room() > 0:
+            soon.append(self._waiting[0][0] - self._clock.timestamp())
+        if self._lost:
+            soon.append(self._lost[0][0] - time.monotonic())
+        return max(0.001, min(soon))
+
+    def _the_pool(self) -> WorkerPool:
+        if self._pool is None:
+            raise RuntimeError("the dispatcher has no pool yet")
+        return self._pool
+
+    def _context(self, claim: Claim) -> ExecutionContext:
+        spec = claim.spec
+        return ExecutionContext(
+            execution_id=claim.execution_id,
+            schedule_id=claim.schedule_id,
+            job_id=claim.job_id,
+            job_type=spec.job_type,
+            domain=spec.domain,
+            domain_config_id=spec.domain_config_id or claim.schedule_id,
+            job_config=spec.job_config,
+            scheduled_for=claim.scheduled_for,
+            attempt=claim.attempt,
+            cause=claim.cause,
+            fencing_token=claim.fencing_token,
+            instance_id=self._instance_id,
+            timeout_seconds=self._policy.of(spec).timeout_seconds,
+        )
+
+    def _ending(self, claim: Claim, result: JobResult, duration_seconds: float) -> Ending:
+        policy = self._policy.of(claim.spec)
+        retry_in: float | None = None
+        if result.retryable and claim.attempt <= policy.max_retries:
+            jitter = 1 + 0.2 * (random.random() - 0.5)  # noqa: S311 - retries of many schedules must not march in step
+            retry_in = max(
+                policy.retry_delay(claim.attempt).total_seconds() * jitter, result.retry_after_seconds or 0.0
+            )
+        return Ending(
+            claim=claim,
+            status=result.status,
+            duration_seconds=duration_seconds,
+            details=result.details,
+            error_message=result.error_message,
+            error_details=result.error_details,
+            scan_id=result.scan_id,
+            retry_in_seconds=retry_in,
+        )
+
+
+def _leases(claims: Sequence[Claim], policy: Policy) -> dict[UUID, int]:
+    """Only a schedule that runs once at a time has a lease to show."""
+    return {claim.schedule_id: claim.fencing_token for claim in claims if policy.of(claim.spec).max_instances == 1}

@@ -1,0 +1,393 @@
+"""Every Redis key of the project: fire marks (who tries first), leases (what is running), and named locks.
+
+A Redis answer never writes a row and never ends an execution: it only spares the others a try in Postgres, which
+decides. So a Redis that is slow, empty or gone costs time and nothing else. Start at `Coordinator.mark_fires`.
+
+key                                 value                     lifetime
+fire:<schedule_id>:<epoch second>   <owner>                   mark_seconds; never renewed, never deleted
+lock:schedule:<schedule_id>         <owner>:<fencing token>   lease_seconds; renewed, deleted when the execution ended
+lock:<resource_id>                  <instance_id>/<random>    the lock's timeout; deleted by release
+check:<owner>                       <owner>                   one second
+"""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID, uuid4
+
+from redis import RedisError
+from redis.commands.core import Script
+
+from config import get_settings
+from services.errors import Unavailable
+from services.redis_client import RedisClient, get_redis_client
+
+logger = logging.getLogger(__name__)
+
+FAILURES_UNTIL_OPEN = 3
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 5.0
+MOST_MARKS_PER_CALL = 2_000  # 10 to 20 ms of Redis: all replicas call at once, and the last one waits 250 ms at most
+POLL_SECONDS = 0.05
+
+# In all scripts GET is a pcall: a key of another type is somebody else's and must not fail the rest of the batch.
+# The keys of one call lie in one server: standalone or Sentinel, not Cluster.
+
+# KEYS fires / ARGV owner, milliseconds -> per key 1: ours, 0: another owner's
+# A mark that carries our name is ours: the reply of the call that set it got lost, and nobody else will run the fire.
+MARK = """
+local ours = {}
+for i, key in ipairs(KEYS) do
+  local set = redis.call('SET', key, ARGV[1], 'NX', 'PX', ARGV[2])
+  ours[i] = (set or redis.pcall('GET', key) == ARGV[1]) and 1 or 0
+end
+return ours
+"""
+
+# KEYS leases / ARGV milliseconds, then per key '<owner>:<token>' -> per key 1: renewed, 2: taken, 0: somebody else's
+# A higher token replaces a lower one, never the reverse: Postgres gave it later. A value without a token is that of a
+# DistributedLock and left alone.
+HOLD = """
+local function token(value)
+  return type(value) == 'string' and tonumber(value:match(':(%d+)$')) or math.huge
+end
+local found = {}
+for i, key in ipairs(KEYS) do
+  local mine, held = ARGV[i + 1], redis.pcall('GET', key)
+  if held == mine then
+    redis.call('PEXPIRE', key, ARGV[1])
+    found[i] = 1
+  elseif not held or token(held) < token(mine) then
+    redis.call('SET', key, mine, 'PX', ARGV[1])
+    found[i] = 2
+  else
+    found[i] = 0
+  end
+end
+return found
+"""
+RENEWED = 1
+
+# KEYS locks / ARGV per key the value it must have -> how many were deleted
+RELEASE = """
+local deleted = 0
+for i, key in ipairs(KEYS) do
+  if redis.pcall('GET', key) == ARGV[i] then deleted = deleted + redis.call('DEL', key) end
+end
+return deleted
+"""
+
+# KEYS leases / ARGV per key the highest token that is over -> how many were deleted
+CLEAR = """
+local deleted = 0
+for i, key in ipairs(KEYS) do
+  local held = redis.pcall('GET', key)
+  local token = type(held) == 'string' and tonumber(held:match(':(%d+)$'))
+  if token and token <= tonumber(ARGV[i]) then deleted = deleted + redis.call('DEL', key) end
+end
+return deleted
+"""
+
+# KEYS one lock / ARGV the value it must have, milliseconds -> 1: lives that long from now on, 0: not ours
+EXTEND = """
+return redis.pcall('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0
+"""
+
+
+class Answer(StrEnum):
+    """What Redis says about a fire. UNKNOWN is no reason to leave it alone: Postgres is asked."""
+
+    WON = "won"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Totals since the start of the process."""
+
+    marks_won: int
+    marks_lost: int
+    marks_unknown: int
+    renewals: int  # leases, not rounds
+    lost_leases: int  # found gone or replaced by a renewal
+    failures: int  # calls without a usable answer; not those that the open breaker spared
+
+
+class Coordinator:
+    """The batch path of one replica. Thread-safe, raises no Redis error, waits at most one time-out per call.
+
+    `owner` names the process. Everything that is held is remembered here, so that a Redis that was emptied or away
+    gets it back from `renew`, which one thread calls about every `lease_seconds` / 3.
+    """
+
+    def __init__(
+        self,
+        redis: RedisClient,
+        *,
+        owner: str,
+        lease_seconds: float,
+        mark_seconds: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._owner, self._where = owner, redis.where
+        self._lease_seconds, self._lease_ms = lease_seconds, _milliseconds(lease_seconds)
+        self._mark_ms = _milliseconds(mark_seconds)
+        self._now = now
+        self._breaker = _Breaker(now)
+        self._mutex = threading.Lock()  # never held during a call
+        self._held: dict[UUID, int] = {}
+        self._renewed_at = now()
+        self._counts = Counter({field.name: 0 for field in fields(Stats)})
+        self.last_error: str | None = None
+        register = redis.commands.register_script  # EVALSHA; loads the script into a Redis that does not know it (yet)
+        self._mark_script, self._hold_script = register(MARK), register(HOLD)
+        self._release_script, self._clear_script = register(RELEASE), register(CLEAR)
+
+    def mark_fires(self, fires: Sequence[tuple[UUID, datetime]]) -> list[Answer]:
+        """Whether each fire is this replica's to try; all in one round trip."""
+        answers: list[Answer] = []
+        for start in range(0, len(fires), MOST_MARKS_PER_CALL):
+            answers += self._mark(fires[start : start + MOST_MARKS_PER_CALL])
+        self._count(**{f"marks_{answer}": answers.count(answer) for answer in Answer})
+        return answers
+
+    def take_leases(self, leases: Mapping[UUID, int]) -> None:
+        """Hold these (schedule, fencing token) until they are released; one that Redis refuses is tried by `renew`."""
+        with self._mutex:
+            for schedule_id, token in leases.items():
+                self._held[schedule_id] = max(token, self._held.get(schedule_id, token))
+        self._hold(leases)
+
+    def release_leases(self, leases: Mapping[UUID, int]) -> None:
+        """Let go of leases, if they are still ours. Without Redis they expire."""
+        with self._mutex:
+            for schedule_id, token in leases.items():
+                if self._held.get(schedule_id) == token:
+                    del self._held[schedule_id]
+        self._release(leases)
+
+    def clear_leases(self, leases: Mapping[UUID, int]) -> None:
+        """Delete the leases of a dead owner, whose tokens are known: a later one stays."""
+        self._ask(self._clear_script, _lease_keys(leases), list(leases.values()))
+
+    def renew(self) -> None:
+        """Renew all leases in one round trip and take lost ones again; with none to renew, see whether Redis works."""
+        asked_at = self._now()  # before the call: the leases live at least this long plus their lifetime
+        with self._mutex:
+            held = dict(self._held)
+        found = self._hold(held) if held else ([] if self.check() else None)
+        if found is None:
+            return
+        self._renewed_at = asked_at
+        self._count(renewals=found.count(RENEWED), lost_leases=len(found) - found.count(RENEWED))
+        with self._mutex:  # what was released during the call may have been taken again by it
+            over = {schedule: token for schedule, token in held.items() if self._held.get(schedule) != token}
+        self._release(over)
+
+    def check(self) -> bool:
+        """Does Redis accept writes right now? Asks in any case, and a yes ends the degraded state.
+
+        Not a PING, which a Redis that is out of memory or a read-only replica answers gladly.
+        """
+        return self._ask(self._mark_script, [f"check:{self._owner}"], [self._owner, 1000], always=True) is not None
+
+    @property
+    def degraded(self) -> bool:
+        """Redis failed several times in a row, and is left alone but for a probe every few seconds."""
+        return self._breaker.is_open
+
+    @property
+    def leases_fresh(self) -> bool:
+        """False if leases may have expired: this process was frozen, or Redis away. Ask Postgres what is still ours."""
+        return self._now() - self._renewed_at < self._lease_seconds
+
+    def stats(self) -> Stats:
+        with self._mutex:
+            return Stats(**self._counts)
+
+    def _mark(self, fires: Sequence[tuple[UUID, datetime]]) -> list[Answer]:
+        keys = [f"fire:{schedule_id}:{int(scheduled_for.timestamp())}" for schedule_id, scheduled_for in fires]
+        ours = self._ask(self._mark_script, keys, [self._owner, self._mark_ms])
+        if ours is None:
+            return [Answer.UNKNOWN] * len(fires)
+        return [Answer.WON if mine else Answer.LOST for mine in ours]
+
+    def _hold(self, leases: Mapping[UUID, int]) -> list[int] | None:
+        found: list[int] | None = self._ask(
+            self._hold_script, _lease_keys(leases), [self._lease_ms, *self._values(leases)]
+        )
+        return found
+
+    def _release(self, leases: Mapping[UUID, int]) -> None:
+        self._ask(self._release_script, _lease_keys(leases), self._values(leases))
+
+    def _values(self, leases: Mapping[UUID, int]) -> list[str]:
+        return [f"{self._owner}:{token}" for token in leases.values()]
+
+    def _ask(self, script: Script, keys: list[str], args: Sequence[str | int], *, always: bool = False) -> Any:
+        """The script's result; None if there is nothing to ask for, or no usable answer."""
+        if not keys or not (always or self._breaker.lets_through()):
+            return None
+        try:
+            result = script(keys=keys, args=args)
+        except (RedisError, OSError) as error:
+            self._failed(error)
+            return None
+        self._succeeded()
+        return result
+
+    def _failed(self, error: Exception) -> None:
+        self._count(failures=1)
+        self.last_error = f"{type(error).__name__}: {error}"
+        if self._breaker.failed():
+            message = "Redis at %s fails (%s): its answers count as unknown until it works again"
+            logger.warning(message, self._where, self.last_error, extra={"event": "redis_degraded"})
+
+    def _succeeded(self) -> None:
+        self.last_error = None
+        if self._breaker.succeeded():
+            logger.info("Redis at %s works again", self._where, extra={"event": "redis_recovered"})
+
+    def _count(self, **more: int) -> None:
+        with self._mutex:
+            self._counts.update(more)
+
+
+class _Breaker:
+    """After some failures in a row it opens: nothing passes but one probe per pause, until a call succeeds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._mutex = threading.Lock()
+        self._failures = 0
+        self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._probe_at = 0.0
+        self.is_open = False
+
+    def lets_through(self) -> bool:
+        with self._mutex:
+            if not self.is_open:
+                return True
+            if self._now() < self._probe_at:
+                return False
+            # Set before the probe's outcome is known: one that never reports cannot keep the next from being tried.
+            self._pause_seconds = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS)
+            self._probe_at = self._now() + self._pause_seconds
+            return True
+
+    def failed(self) -> bool:
+        """True if that opened it."""
+        with self._mutex:
+            self._failures += 1
+            if self.is_open or self._failures < FAILURES_UNTIL_OPEN:
+                return False
+            self.is_open, self._pause_seconds = True, FIRST_PAUSE_SECONDS
+            self._probe_at = self._now() + FIRST_PAUSE_SECONDS
+            return True
+
+    def succeeded(self) -> bool:
+        """True if that closed it."""
+        with self._mutex:
+            was_open, self.is_open, self._failures = self.is_open, False, 0
+            return was_open
+
+
+class DistributedLock:
+    """Named locks of one holder; any of its threads may release them. Not re-entrant: a second acquire gets False.
+
+    A Redis that does not answer is `Unavailable`: False would say that somebody else has the lock. After an acquire
+    that ended so, `release` removes what may have been set; else it expires.
+    """
+
+    def __init__(self, redis: RedisClient | None = None, instance_id: str | None = None) -> None:
+        self._redis = redis or get_redis_client()
+        self._instance_id = instance_id or get_settings().instance_id
+        self._tokens: dict[str, str] = {}
+        self._release_script = self._redis.commands.register_script(RELEASE)
+        self._extend_script = self._redis.commands.register_script(EXTEND)
+
+    def acquire(
+        self, resource_id: str, timeout: float = 60, blocking: bool = False, wait_timeout: float = 10.0
+    ) -> bool:
+        """Take the lock for `timeout` seconds; if blocking, try for `wait_timeout` seconds."""
+        return self._acquire(resource_id, timeout, wait_timeout if blocking else 0.0) is not None
+
+    def release(self, resource_id: str) -> bool:
+        """Give the lock back; False if it was not ours any more."""
+        token = self._tokens.get(resource_id)
+        return token is not None and self._release(resource_id, token)
+
+    def extend(self, resource_id: str, timeout: float = 60) -> bool:
+        """Let the lock live for `timeout` seconds from now; False if it was not ours any more."""
+        token = self._tokens.get(resource_id, "")
+        with self._answering():
+            return bool(self._extend_script(keys=[f"lock:{resource_id}"], args=[token, _milliseconds(timeout)]))
+
+    @contextmanager
+    def lock(
+        self, resource_id: str, timeout: float = 60, blocking: bool = False, wait_timeout: float = 10.0
+    ) -> Iterator[bool]:
+        """Yields whether the lock was acquired, and releases it if so."""
+        token = self._acquire(resource_id, timeout, wait_timeout if blocking else 0.0)
+        try:
+            yield token is not None
+        finally:
+            if token is not None:
+                self._release_quietly(resource_id, token)
+
+    def _acquire(self, resource_id: str, timeout: float, wait_seconds: float) -> str | None:
+        token = f"{self._instance_id}/{uuid4().hex}"
+        give_up_at = time.monotonic() + wait_seconds
+        while not self._set(resource_id, token, timeout):
+            left_seconds = give_up_at - time.monotonic()
+            if left_seconds <= 0:
+                return None
+            time.sleep(min(POLL_SECONDS, left_seconds))
+        self._tokens[resource_id] = token
+        return token
+
+    def _set(self, resource_id: str, token: str, timeout: float) -> bool:
+        try:
+            with self._answering():
+                return bool(self._redis.commands.set(f"lock:{resource_id}", token, nx=True, px=_milliseconds(timeout)))
+        except Unavailable:
+            self._tokens.setdefault(resource_id, token)
+            raise
+
+    def _release(self, resource_id: str, token: str) -> bool:
+        with self._answering():
+            released = bool(self._release_script(keys=[f"lock:{resource_id}"], args=[token]))
+        if self._tokens.get(resource_id) == token:
+            self._tokens.pop(resource_id, None)
+        return released
+
+    def _release_quietly(self, resource_id: str, token: str) -> None:
+        """What the lock protected is done: that Redis is away now must not turn it into a failure."""
+        try:
+            self._release(resource_id, token)
+        except Unavailable as error:
+            logger.warning("lock %r expires by itself: %s", resource_id, error, extra={"event": "lock_not_released"})
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except (RedisError, OSError) as error:
+            raise Unavailable("Redis", self._redis.where, str(error)) from error
+
+
+def _lease_keys(leases: Mapping[UUID, int]) -> list[str]:
+    return [f"lock:schedule:{schedule_id}" for schedule_id in leases]
+
+
+def _milliseconds(seconds: float) -> int:
+    if seconds < 0.001:
+        raise ValueError(f"a lifetime of {seconds} seconds is none")
+    return int(seconds * 1000)

@@ -1,0 +1,316 @@
+"""One replica: builds the parts, starts them, and stops them in order. Start reading here.
+
+timer -> dispatcher -> pool -> finisher      the way of a fire
+watcher                                      the table's changes into the timer
+heart, rescuer, gap scan                     life signs, dead replicas, holes
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from uuid import uuid4
+
+if __name__ == "__main__":  # `python services/enhanced_scheduler.py` has services/ on the path, not the project
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from config import Settings, get_settings
+from database.connection import DatabaseConnection
+from services import metrics
+from services.clock import DatabaseClock
+from services.dispatcher import Dispatcher
+from services.distributed_lock import Coordinator
+from services.errors import SchedulerError, Unavailable
+from services.execution_store import ExecutionStore
+from services.finisher import Finisher
+from services.fires import Owner, Policy
+from services.gap_scan import CatchupLimits, GapScanner
+from services.jobs import ExecutionContext, WorkerPool, default_registry
+from services.logs import configure_logging
+from services.loops import Loop
+from services.peers import Peers
+from services.recovery import Heart, Rescuer
+from services.redis_client import RedisClient
+from services.schedule_watcher import ScheduleWatcher
+from services.timer import Timer
+from services.triggers import tzdata_version
+
+logger = logging.getLogger(__name__)
+
+VERSION = "0.1.0"
+MARK_SECONDS = 600.0  # a fire's mark in Redis outlives every replica that is late by clock or load
+SETTLE_SECONDS = 2.0
+TIDY_SECONDS = 3600.0
+
+
+class EnhancedScheduler:
+    """Loads schedules from Postgres and runs each fire once, together with any number of other replicas."""
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        enable_api_sync: bool | None = None,
+        api_sync_interval: int | None = None,
+        schedule_check_interval: int | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.settings = settings or get_settings()
+        self.max_workers = max_workers or self.settings.max_workers
+        self.schedule_check_interval = schedule_check_interval or self.settings.schedule_check_interval
+        self.owner = Owner(self.settings.instance_id, uuid4())
+        self._stopping = threading.Event()
+        self._started = False
+        self._loops: list[Loop] = []
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Start all parts and return; `stop` ends them."""
+        default_registry.load_modules(self.settings.job_modules)
+        self._build()
+        self.heart.beat()  # before anything is claimed: the others must know us, and we the clock
+        for loop in self._loops:
+            loop.start()
+        self.timer.start()
+        self._started = True
+        logger.info(
+            "replica %s runs with %d workers", self.owner.instance_id, self.max_workers, extra={"event": "started"}
+        )
+
+    def run(self) -> None:
+        """Start and stay until SIGTERM or SIGINT, then drain."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        self.start()
+        self._stopping.wait()
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop the timer, stop claiming, wait for what runs, hand back the rest, unregister."""
+        self._stopping.set()
+        if not self._started:
+            return
+        self._started = False
+        logger.info("draining", extra={"event": "draining"})
+        self.timer.stop()
+        self._stop_loops("watcher", "gap-scan", "rescuer", "dispatcher")
+        _tolerating_outage(self.dispatcher.drain)
+        unfinished = self.pool.shutdown(self.settings.shutdown_grace_seconds)
+        self._write_what_is_left()
+        self._stop_loops("finisher", "leases", "heart", "gauges")
+        _tolerating_outage(self.heart.stop)  # what is unfinished is rescued at once: its owner is gone
+        for part in (self.store, self.finish_store, self.rescuer, self.watcher, self.redis, self.db):
+            part.close()
+        logger.info("stopped with %d unfinished", len(unfinished), extra={"event": "stopped"})
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping.set()
+
+    def _write_what_is_left(self) -> None:
+        deadline = time.monotonic() + 5
+        while self.finisher.unwritten and time.monotonic() < deadline:
+            self.finisher.wake()
+            time.sleep(0.02)
+
+    def _stop_loops(self, *names: str) -> None:
+        for loop in self._loops:
+            if loop.name in names:
+                loop.stop()
+
+    # --- health ---
+
+    @property
+    def may_claim(self) -> bool:
+        paused = self.settings.lock_failure_policy == "pause" and self.coordinator.degraded
+        return not self._stopping.is_set() and self.clock.is_trustworthy and self.heart.is_trusted and not paused
+
+    def liveness(self) -> dict[str, float]:
+        """Loops that made no progress lately, with the seconds since their last; empty means alive."""
+        return {loop.name: loop.stalled_seconds() for loop in self._loops if not loop.is_live()}
+
+    def readiness(self) -> list[str]:
+        """Why this replica does not do its work right now; empty means ready."""
+        reasons = []
+        if not self.heart.is_trusted:
+            reasons.append("no heartbeat could be written lately: is Postgres there?")
+        if not self.clock.is_trustworthy:
+            reasons.append(f"the clock is {self.clock.skew_seconds:.1f} s off Postgres'")
+        if self.coordinator.degraded and self.settings.lock_failure_policy == "pause":
+            reasons.append("Redis does not answer and LOCK_FAILURE_POLICY is pause")
+        return reasons
+
+    # --- parts ---
+
+    def _build(self) -> None:
+        settings = self.settings
+        self.db = DatabaseConnection.from_settings(settings)
+        self.redis = RedisClient.from_settings(settings)
+        self.clock = DatabaseClock(settings.max_clock_skew_seconds)
+        self.policy = default_policy(settings)
+        self.coordinator = Coordinator(
+            self.redis,
+            owner=str(self.owner.incarnation),
+            lease_seconds=settings.lock_timeout,
+            mark_seconds=MARK_SECONDS,
+        )
+        self.peers = Peers(self.owner.instance_id)
+        horizon = settings.fence_horizon_seconds
+        self.store = ExecutionStore(self.db, self.owner, self.policy, horizon)
+        self.finish_store = ExecutionStore(self.db, self.owner, self.policy, horizon)
+        self.finisher = Finisher(self.finish_store, self.coordinator, self.policy)
+        self.dispatcher = Dispatcher(
+            store=self.store,
+            coordinator=self.coordinator,
+            finisher=self.finisher,
+            peers=self.peers,
+            clock=self.clock,
+            policy=self.policy,
+            instance_id=self.owner.instance_id,
+            max_workers=self.max_workers,
+            verify_after_seconds=settings.verify_after_seconds,
+            may_claim=lambda: self.may_claim,
+        )
+        self.pool = WorkerPool(self.max_workers, default_registry, self.dispatcher.done, may_run=self._may_run)
+        self.dispatcher.use(self.pool)
+        self.finisher.on_written = self.dispatcher.forget
+        self.timer = Timer(self.dispatcher.hand_over, self.clock)
+        self._build_watchers()
+        self._build_loops()
+
+    def _build_watchers(self) -> None:
+        settings = self.settings
+        self.watcher = ScheduleWatcher(
+            self.db,
+            self.timer,
+            self.clock,
+            check_interval_seconds=self.schedule_check_interval,
+            listen=not settings.database_transaction_pooler,
+            on_pending=self.dispatcher.look_for_pending,
+        )
+        self.heart = Heart(
+            self.db,
+            self.owner,
+            self.clock,
+            self.peers,
+            timeout_seconds=settings.heartbeat_timeout_seconds,
+            facts=self._facts,
+            known=self.dispatcher.known,
+            cancel=self.pool.cancel,
+        )
+        self.rescuer = Rescuer(
+            self.db,
+            self.coordinator,
+            self.policy,
+            self.heart,
+            timeout_seconds=settings.heartbeat_timeout_seconds,
+            rescued=self.dispatcher.look_for_pending,
+        )
+        self.gap_scanner = GapScanner(
+            self.db,
+            self.clock,
+            self.policy,
+            CatchupLimits(
+                horizon=timedelta(seconds=settings.fence_horizon_seconds),
+                window=timedelta(seconds=settings.catchup_window_seconds),
+                max_fires=settings.catchup_max_fires,
+                settle=timedelta(seconds=settings.verify_after_seconds + SETTLE_SECONDS),
+            ),
+            loaded=lambda: self.watcher.loaded,
+            hand_over=self.dispatcher.hand_over,
+            look_for_pending=self.dispatcher.look_for_pending,
+            may_scan=lambda: self.may_claim and self.watcher.is_loaded,
+        )
+
+    def _build_loops(self) -> None:
+        settings = self.settings
+
+        def loop(name: str, tick: Callable[[], float | None], interval_seconds: float) -> Loop:
+            made = Loop(name, tick, interval_seconds)
+            self._loops.append(made)
+            return made
+
+        self._loops = []
+        self.dispatcher.wake = loop("dispatcher", self.dispatcher.tick, 1.0).wake
+        self.finisher.wake = loop("finisher", self.finisher.tick, 1.0).wake
+        loop("watcher", self.watcher.tick, 1.0)
+        loop("heart", self.heart.beat, settings.heartbeat_interval_seconds)
+        loop("rescuer", self.rescuer.tick, settings.rescue_interval_seconds)
+        loop("gap-scan", self.gap_scanner.tick, settings.gap_scan_seconds)
+        loop("leases", self._renew_leases, settings.lock_timeout / 3)
+        loop("gauges", self._set_gauges, 1.0)
+
+    def _renew_leases(self) -> float | None:
+        self.coordinator.renew()
+        return None
+
+    def _set_gauges(self) -> float | None:
+        metrics.RUNNING.set(len(self.pool.running))
+        metrics.QUEUED.set(self.dispatcher.queued)
+        metrics.UNWRITTEN.set(self.finisher.unwritten)
+        metrics.LEAKED.set(self.pool.leaked)
+        metrics.DEGRADED.set(int(self.coordinator.degraded))
+        return None
+
+    def _may_run(self, context: ExecutionContext) -> bool:
+        claim = self.dispatcher.claim_of(context.execution_id)
+        if claim is not None and self.heart.confirms(claim):
+            return True
+        if claim is not None:
+            self.dispatcher.dropped(claim)
+        return False
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "revision": self.watcher.revision,
+            "schedules": len(self.timer),
+            "running": len(self.pool.running),
+            "claiming": self.clock.is_trustworthy and not self._stopping.is_set(),
+            "version": VERSION,
+            "tzdata": tzdata_version(),
+            "pid": os.getpid(),
+            "max_workers": self.max_workers,
+            "redis_degraded": self.coordinator.degraded,
+            "leaked_threads": self.pool.leaked,
+        }
+
+
+def default_policy(settings: Settings) -> Policy:
+    """What a schedule gets when its own column is NULL."""
+    return Policy(
+        max_instances=settings.job_max_instances,
+        coalesce=settings.job_coalesce,
+        misfire_grace_seconds=settings.job_misfire_grace_time,
+        timeout_seconds=settings.job_timeout_seconds,
+        max_retries=settings.job_max_retries,
+        retry_backoff_seconds=settings.job_retry_backoff_seconds,
+        catchup=settings.job_catchup,
+    )
+
+
+def _tolerating_outage(action: Callable[[], None]) -> None:
+    """At the end of the process nothing waits for Postgres: what could not be handed back is rescued by the others."""
+    try:
+        action()
+    except Unavailable as error:
+        logger.warning("%s", error, extra={"event": "server_unavailable"})
+
+
+def run_enhanced_scheduler() -> None:
+    """What `python services/enhanced_scheduler.py` does."""
+    try:
+        settings = get_settings()
+        configure_logging(settings.log_level, settings.log_format)
+        EnhancedScheduler(settings=settings).run()
+    except SchedulerError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    run_enhanced_scheduler()

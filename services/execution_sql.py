@@ -1,0 +1,199 @@
+"""The statements of execution_store.py. Each comment says what a statement relies on."""
+
+from dataclasses import fields
+
+from services.schedule_spec import ScheduleSpec
+
+_SPEC = ", ".join(f"s.{item.name}" for item in fields(ScheduleSpec))
+_SCHEDULE = f"s.schedule_id, s.revision, s.effective_from, {_SPEC}"
+
+# One row per schedule that exists (`wanted`); the rest of it is NULL where somebody else holds the row.
+LOCK_SCHEDULES = f"""
+WITH locked AS MATERIALIZED (
+    SELECT {_SCHEDULE} FROM schedules AS s
+    WHERE s.schedule_id = ANY(%(ids)s::uuid[]) ORDER BY s.schedule_id FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT present.schedule_id AS wanted, s.*, clock_timestamp() AS now
+FROM schedules AS present LEFT JOIN locked AS s ON s.schedule_id = present.schedule_id
+WHERE present.schedule_id = ANY(%(ids)s::uuid[])
+"""
+
+# A statement of its own, so that its snapshot is younger than the locks: everybody who could have claimed another fire
+# of these schedules has committed. In one statement with the locks the count would be from before them.
+INSERT_CLAIMS = """
+WITH asked AS (
+    SELECT * FROM unnest(
+        %(schedule_ids)s::uuid[], %(scheduled)s::timestamptz[], %(due)s::timestamptz[], %(verdicts)s::text[],
+        %(coalesce)s::boolean[], %(limits)s::int[], %(job_ids)s::text[], %(domains)s::text[], %(config_ids)s::uuid[],
+        %(next_runs)s::timestamptz[]
+    ) AS a (
+        schedule_id, scheduled_for, due_at, verdict, coalesces, max_instances, job_id, domain, domain_config_id,
+        next_run
+    )
+), live AS (
+    SELECT schedule_id, count(*) AS n FROM job_executions
+    WHERE schedule_id = ANY(%(schedule_ids)s::uuid[]) AND status IN ('claimed', 'running') GROUP BY schedule_id
+), fresh AS (
+    SELECT a.*,
+           row_number() OVER (PARTITION BY schedule_id, verdict ORDER BY scheduled_for) AS rank,
+           count(*) OVER (PARTITION BY schedule_id, verdict) AS fires
+    FROM asked AS a
+    WHERE NOT EXISTS (
+        SELECT FROM job_executions AS e
+        WHERE e.schedule_id = a.schedule_id AND e.scheduled_for = a.scheduled_for AND e.attempt = 1
+    )
+), decided AS (
+    SELECT f.*, CASE
+        WHEN f.verdict <> 'run' THEN f.verdict
+        WHEN f.coalesces AND f.rank < f.fires THEN 'coalesced'
+        WHEN coalesce(live.n, 0) + CASE WHEN f.coalesces THEN 1 ELSE f.rank END > f.max_instances THEN 'overlap'
+    END AS reason
+    FROM fresh AS f LEFT JOIN live USING (schedule_id)
+), advanced AS (
+    UPDATE schedules AS s SET next_run = d.next_run
+    FROM (SELECT schedule_id, max(next_run) AS next_run FROM decided GROUP BY schedule_id) AS d
+    WHERE s.schedule_id = d.schedule_id AND (s.next_run IS NULL OR s.next_run < d.next_run)
+)
+INSERT INTO job_executions (
+    schedule_id, job_id, domain, domain_config_id, scheduled_for, due_at, status, reason,
+    claimed_at, completed_at, instance_id, incarnation, fencing_token
+)
+SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, due_at,
+       CASE WHEN reason IS NULL THEN 'claimed' WHEN reason = 'misfire' THEN 'missed' ELSE 'skipped' END, reason,
+       CASE WHEN reason IS NULL THEN clock_timestamp() END,
+       CASE WHEN reason IS NOT NULL THEN clock_timestamp() END,
+       %(instance_id)s, %(incarnation)s, CASE WHEN reason IS NULL THEN nextval('fencing_token_seq') END
+FROM decided
+ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
+RETURNING execution_id, schedule_id, job_id, scheduled_for, attempt, cause, reason, fencing_token
+"""
+
+# Pending rows that are due, oldest first, with their schedules locked; `gone` is true where the schedule was deleted.
+LOCK_PENDING = f"""
+WITH due AS MATERIALIZED (
+    SELECT execution_id, schedule_id, due_at FROM job_executions
+    WHERE status = 'pending' AND due_at <= clock_timestamp() ORDER BY due_at LIMIT %(limit)s
+), locked AS MATERIALIZED (
+    SELECT {_SCHEDULE} FROM schedules AS s
+    WHERE s.schedule_id IN (SELECT schedule_id FROM due) ORDER BY s.schedule_id FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT due.execution_id, due.schedule_id AS wanted, present.schedule_id IS NULL AS gone, s.*, clock_timestamp() AS now
+FROM due LEFT JOIN schedules AS present ON present.schedule_id = due.schedule_id
+LEFT JOIN locked AS s ON s.schedule_id = due.schedule_id
+ORDER BY due.due_at
+"""
+
+# Again a younger snapshot than the locks. What finds no room waits; after its grace it is skipped.
+CLAIM_PENDING = """
+WITH asked AS (
+    SELECT * FROM unnest(
+        %(execution_ids)s::uuid[], %(schedule_ids)s::uuid[], %(limits)s::int[], %(waits)s::int[],
+        %(enabled)s::boolean[], %(deleted)s::boolean[]
+    ) WITH ORDINALITY AS a (execution_id, schedule_id, max_instances, wait_seconds, enabled, deleted, place)
+), live AS (
+    SELECT schedule_id, count(*) AS n FROM job_executions
+    WHERE schedule_id = ANY(%(schedule_ids)s::uuid[]) AND status IN ('claimed', 'running') GROUP BY schedule_id
+), decided AS (
+    SELECT a.execution_id, CASE
+        WHEN a.deleted THEN 'deleted'
+        WHEN a.enabled IS NULL THEN 'locked'
+        WHEN NOT a.enabled AND e.cause IN ('schedule', 'catchup') THEN 'disabled'
+        WHEN coalesce(live.n, 0) + row_number() OVER (PARTITION BY a.schedule_id ORDER BY a.place) <= a.max_instances
+            THEN 'run'
+        WHEN clock_timestamp() - e.due_at > make_interval(secs => a.wait_seconds) THEN 'overlap'
+        ELSE 'wait'
+    END AS verdict
+    FROM asked AS a JOIN job_executions AS e ON e.execution_id = a.execution_id AND e.status = 'pending'
+    LEFT JOIN live ON live.schedule_id = a.schedule_id
+)
+UPDATE job_executions AS e SET
+    status = CASE WHEN verdict = 'run' THEN 'claimed' ELSE 'skipped' END,
+    reason = CASE WHEN verdict = 'run' THEN e.reason ELSE verdict END,
+    claimed_at = CASE WHEN verdict = 'run' THEN clock_timestamp() END,
+    completed_at = CASE WHEN verdict <> 'run' THEN clock_timestamp() END,
+    instance_id = %(instance_id)s, incarnation = %(incarnation)s,
+    fencing_token = CASE WHEN verdict = 'run' THEN nextval('fencing_token_seq') END
+FROM decided AS d
+WHERE d.execution_id = e.execution_id AND e.status = 'pending' AND d.verdict NOT IN ('wait', 'locked')
+RETURNING e.execution_id, e.schedule_id, e.job_id, e.scheduled_for, e.due_at, e.attempt, e.cause, e.status,
+          e.fencing_token
+"""
+
+_FENCED = "unnest(%(execution_ids)s::uuid[], %(tokens)s::bigint[]) AS c (execution_id, token)"
+
+START = """
+UPDATE job_executions AS e SET status = 'running', started_at = clock_timestamp()
+FROM unnest(%(execution_ids)s::uuid[], %(tokens)s::bigint[], %(schedule_ids)s::uuid[], %(revisions)s::bigint[])
+     AS c (execution_id, token, schedule_id, revision)
+JOIN schedules AS s ON s.schedule_id = c.schedule_id AND s.revision = c.revision
+WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND e.status = 'claimed'
+RETURNING e.execution_id
+"""
+
+LOOK_AGAIN = f"""
+SELECT {_SCHEDULE}, clock_timestamp() AS now
+FROM job_executions AS e LEFT JOIN schedules AS s ON s.schedule_id = %(schedule_id)s
+WHERE e.execution_id = (%(execution_ids)s::uuid[])[1] AND e.fencing_token = (%(tokens)s::bigint[])[1]
+  AND e.status = 'claimed'
+FOR NO KEY UPDATE OF e
+"""
+
+SKIP = """
+UPDATE job_executions SET status = 'skipped', reason = %(reason)s, completed_at = clock_timestamp()
+WHERE execution_id = %(execution_id)s AND status = 'claimed'
+"""
+
+LOCK_FOR_FINISH = """
+SELECT schedule_id FROM schedules WHERE schedule_id = ANY(%(ids)s::uuid[]) ORDER BY schedule_id FOR NO KEY UPDATE
+"""
+
+# The end, the schedule's bookkeeping, and the next attempt, which waits without an owner.
+FINISH = """
+WITH ended AS (
+    UPDATE job_executions AS e SET
+        status = c.status, completed_at = clock_timestamp(), duration_seconds = c.duration,
+        metadata = coalesce(e.metadata, '{}') || coalesce(c.details::jsonb, '{}'), error_message = c.message,
+        error_details = c.error::jsonb, scan_id = c.scan_id
+    FROM unnest(
+        %(execution_ids)s::uuid[], %(tokens)s::bigint[], %(statuses)s::text[], %(durations)s::float8[],
+        %(details)s::text[], %(messages)s::text[], %(errors)s::text[], %(scans)s::uuid[], %(delays)s::float8[]
+    ) AS c (execution_id, token, status, duration, details, message, error, scan_id, delay)
+    WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND e.status = 'running'
+    RETURNING e.*, c.delay
+), kept AS (
+    UPDATE schedules AS s SET last_run = newest.started_at, last_status = newest.status
+    FROM (
+        SELECT DISTINCT ON (schedule_id) schedule_id, started_at, status FROM ended
+        ORDER BY schedule_id, started_at DESC
+    ) AS newest
+    WHERE s.schedule_id = newest.schedule_id AND s.last_status IS DISTINCT FROM 'invalid'
+      AND (s.last_run IS NULL OR s.last_run <= newest.started_at)
+), retried AS (
+    INSERT INTO job_executions
+        (schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt, cause, status, due_at)
+    SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt + 1, cause, 'pending',
+           clock_timestamp() + make_interval(secs => delay)
+    FROM ended WHERE delay IS NOT NULL
+    ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
+)
+SELECT execution_id FROM ended
+"""
+
+HAND_BACK = f"""
+UPDATE job_executions AS e SET
+    status = 'pending', due_at = least(e.due_at, clock_timestamp()), instance_id = NULL, incarnation = NULL,
+    fencing_token = NULL, claimed_at = NULL
+FROM {_FENCED}
+WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND e.status = 'claimed'
+"""
+
+EXISTING = """
+SELECT e.schedule_id, e.scheduled_for
+FROM unnest(%(ids)s::uuid[], %(scheduled)s::timestamptz[]) AS f (schedule_id, scheduled_for)
+JOIN job_executions AS e ON e.schedule_id = f.schedule_id AND e.scheduled_for = f.scheduled_for AND e.attempt = 1
+"""
+
+IS_RUNNING = f"""
+SELECT FROM job_executions AS e JOIN {_FENCED} ON e.execution_id = c.execution_id AND e.fencing_token = c.token
+WHERE e.status = 'running'
+"""

@@ -1,0 +1,329 @@
+"""The engine's writes to `job_executions`: claim, start, finish, hand back, always in batches.
+
+The unique key (schedule_id, scheduled_for, attempt) is the truth about who runs what, and the fencing token of a row is
+asked for by every later write. Transactions lock the schedules in id order first (SKIP LOCKED: nobody waits), then
+touch executions; the SQL is in execution_sql.py. Start reading at `ExecutionStore.claim`.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+from sqlalchemy import Row
+from sqlalchemy.exc import DBAPIError
+
+from database.connection import DatabaseConnection
+from database.models import Cause, ExecutionStatus
+from services import execution_sql as sql
+from services.errors import InvalidSchedule
+from services.fires import Claim, Ending, Fire, Outcome, Owner, Policy
+from services.schedule_spec import ScheduleSpec
+from services.triggers import spread_offset
+
+EARLY = timedelta(milliseconds=20)
+# A fire that came due just before its schedule was changed leaves a row; one that is older was never ours to tell.
+CHANGE_WINDOW = timedelta(seconds=60)
+SECOND = timedelta(seconds=1)
+DEADLOCKS = ("40P01", "40001")
+DEADLOCK_RETRIES = 5
+
+T = TypeVar("T")
+SPEC_FIELDS = tuple(item.name for item in fields(ScheduleSpec))
+
+
+@dataclass(slots=True)
+class ClaimReport:
+    """One outcome per fire, and the claims among them."""
+
+    claims: list[Claim] = field(default_factory=list)
+    outcomes: dict[Fire, Outcome] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class StartReport:
+    """What may run now, what has to be started again with a newer definition, and what somebody else settled."""
+
+    started: list[Claim] = field(default_factory=list)
+    changed: list[Claim] = field(default_factory=list)
+    lost: list[Claim] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Locked:
+    """A schedule whose row we hold until the end of the transaction."""
+
+    schedule_id: UUID
+    spec: ScheduleSpec
+    policy: Policy
+    revision: int
+    effective_from: datetime
+    now: datetime  # by Postgres' clock
+
+    def due_at(self, fire: Fire) -> datetime:
+        return fire.scheduled_for + spread_offset(self.schedule_id, self.spec.spread_seconds)
+
+    def fires_at(self, instant: datetime) -> bool:
+        try:
+            return self.spec.trigger.next_after(instant - SECOND) == instant
+        except InvalidSchedule:
+            return False
+
+    def next_run(self, fire: Fire) -> datetime | None:
+        return self.spec.trigger.next_after(max(fire.scheduled_for, self.now - SECOND))
+
+
+class ExecutionStore:
+    """For one thread: it keeps a connection of its own. Every method may raise Unavailable and then wrote nothing."""
+
+    def __init__(self, db: DatabaseConnection, owner: Owner, policy: Policy, horizon_seconds: int) -> None:
+        self._connection = db.dedicated()
+        self._owner, self._policy, self._horizon = owner, policy, timedelta(seconds=horizon_seconds)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # --- claim ---
+
+    def claim(self, fires: Sequence[Fire]) -> ClaimReport:
+        """Decide over fires that are due: claimed by us, settled with a reason, or somebody else's."""
+        return _retry_deadlocks(lambda: self._claim(fires))
+
+    def _claim(self, fires: Sequence[Fire]) -> ClaimReport:
+        report = ClaimReport()
+        with self._connection.transaction():
+            rows = self._connection.run(sql.LOCK_SCHEDULES, {"ids": list({fire.schedule_id for fire in fires})})
+            schedules = {row.wanted: self._locked(row) for row in rows}
+            judged = [(fire, schedules.get(fire.schedule_id)) for fire in fires if fire.schedule_id in schedules]
+            report.outcomes = dict.fromkeys(fires, Outcome.GONE)
+            asked = []
+            for fire, locked in judged:
+                if locked is None:
+                    report.outcomes[fire] = Outcome.LOCKED
+                    continue
+                outcome, verdict = self._judge(fire, locked)
+                report.outcomes[fire] = outcome
+                if verdict:
+                    asked.append((fire, locked, verdict))
+            if asked:
+                self._insert(asked, report)
+        return report
+
+    def _judge(self, fire: Fire, locked: _Locked) -> tuple[Outcome, str | None]:
+        """The outcome as far as this row decides it, and the verdict under which a row is to be written."""
+        if fire.scheduled_for < locked.now - self._horizon:
+            return Outcome.TOO_OLD, None
+        if locked.due_at(fire) > locked.now + EARLY:
+            return Outcome.EARLY, None
+        just_changed = locked.effective_from - CHANGE_WINDOW < fire.scheduled_for <= locked.effective_from
+        if not locked.spec.enabled:
+            return Outcome.DISABLED, "disabled" if just_changed else None
+        if fire.scheduled_for <= locked.effective_from or not locked.fires_at(fire.scheduled_for):
+            return Outcome.GONE, "changed" if just_changed else None
+        if locked.now - locked.due_at(fire) > timedelta(seconds=locked.policy.misfire_grace_seconds):
+            return Outcome.MISFIRE, "misfire"
+        return Outcome.EXISTS, "run"  # unless the INSERT says otherwise
+
+    def _insert(self, asked: list[tuple[Fire, _Locked, str]], report: ClaimReport) -> None:
+        values = {
+            **self._owned(),
+            "schedule_ids": [fire.schedule_id for fire, _, _ in asked],
+            "scheduled": [fire.scheduled_for for fire, _, _ in asked],
+            "due": [locked.due_at(fire) for fire, locked, _ in asked],
+            "verdicts": [verdict for _, _, verdict in asked],
+            "coalesce": [locked.policy.coalesce for _, locked, _ in asked],
+            "limits": [locked.policy.max_instances for _, locked, _ in asked],
+            "job_ids": [locked.spec.name or str(locked.schedule_id) for _, locked, _ in asked],
+            "domains": [locked.spec.domain for _, locked, _ in asked],
+            "config_ids": [locked.spec.domain_config_id for _, locked, _ in asked],
+            "next_runs": [locked.next_run(fire) if verdict == "run" else None for fire, locked, verdict in asked],
+        }
+        written = {(row.schedule_id, row.scheduled_for): row for row in self._connection.run(sql.INSERT_CLAIMS, values)}
+        for fire, locked, _ in asked:
+            row = written.get(fire.key)
+            if row is None:
+                report.outcomes[fire] = Outcome.EXISTS
+                continue
+            report.outcomes[fire] = OUTCOMES[row.reason]
+            if row.reason is None:
+                report.claims.append(self._as_claim(row, locked, due_at=locked.due_at(fire)))
+
+    def claim_pending(self, limit: int) -> list[Claim]:
+        """Take rows that wait without an owner and are due: retries, manual runs, catch-up, what was handed back."""
+        return _retry_deadlocks(lambda: self._claim_pending(limit))
+
+    def _claim_pending(self, limit: int) -> list[Claim]:
+        with self._connection.transaction():
+            rows = self._connection.run(sql.LOCK_PENDING, {"limit": limit})
+            if not rows:
+                return []
+            schedules = {row.wanted: self._locked(row) for row in rows}
+            values = {
+                **self._owned(),
+                "execution_ids": [row.execution_id for row in rows],
+                "schedule_ids": [row.wanted for row in rows],
+                "limits": [locked.policy.max_instances if (locked := schedules[row.wanted]) else None for row in rows],
+                "waits": [
+                    locked.policy.misfire_grace_seconds if (locked := schedules[row.wanted]) else None for row in rows
+                ],
+                "enabled": [locked.spec.enabled if (locked := schedules[row.wanted]) else None for row in rows],
+                "deleted": [row.gone for row in rows],
+            }
+            claimed = self._connection.run(sql.CLAIM_PENDING, values)
+        return [
+            self._as_claim(row, locked, due_at=row.due_at)
+            for row in claimed
+            if row.status == ExecutionStatus.CLAIMED and (locked := schedules[row.schedule_id])
+        ]
+
+    # --- start ---
+
+    def start(self, claims: Sequence[Claim]) -> StartReport:
+        """`claimed` -> `running` for what is still ours and whose schedule is as it was when we claimed."""
+        report = StartReport()
+        started = _retry_deadlocks(lambda: self._start(claims))
+        report.started = [claim for claim in claims if claim.execution_id in started]
+        for claim in claims:
+            if claim.execution_id not in started:
+                newer = self._look_again(claim)
+                (report.changed if newer else report.lost).append(newer or claim)
+        return report
+
+    def _start(self, claims: Sequence[Claim]) -> set[UUID]:
+        values = {**_fenced(claims), "revisions": [claim.revision for claim in claims]}
+        values["schedule_ids"] = [claim.schedule_id for claim in claims]
+        with self._connection.transaction():
+            return {row.execution_id for row in self._connection.run(sql.START, values)}
+
+    def _look_again(self, claim: Claim) -> Claim | None:
+        """The claim under the schedule's present definition; None when it is not ours any more, or skipped by now."""
+        with self._connection.transaction():
+            rows = self._connection.run(sql.LOOK_AGAIN, {"schedule_id": claim.schedule_id, **_fenced([claim])})
+            if not rows:
+                return None
+            row = rows[0]
+            locked = self._locked(row) if row.schedule_id is not None else None
+            reason = _reason_to_skip(claim, locked)
+            if reason:
+                self._connection.run(sql.SKIP, {"execution_id": claim.execution_id, "reason": reason})
+                return None
+        return None if locked is None else _with_definition(claim, locked)
+
+    # --- finish ---
+
+    def finish(self, endings: Sequence[Ending]) -> list[Claim]:
+        """Write how executions ended, and the next attempt where there is one; returns those that were refused."""
+        return _retry_deadlocks(lambda: self._finish(endings))
+
+    def _finish(self, endings: Sequence[Ending]) -> list[Claim]:
+        claims = [ending.claim for ending in endings]
+        values = {
+            **_fenced(claims),
+            "statuses": [ending.status.value for ending in endings],
+            "durations": [ending.duration_seconds for ending in endings],
+            "details": [_json(ending.details) for ending in endings],
+            "messages": [ending.error_message for ending in endings],
+            "errors": [_json(ending.error_details) for ending in endings],
+            "scans": [ending.scan_id for ending in endings],
+            "delays": [ending.retry_in_seconds for ending in endings],
+        }
+        with self._connection.transaction():
+            self._connection.run(sql.LOCK_FOR_FINISH, {"ids": list({claim.schedule_id for claim in claims})})
+            written = {row.execution_id for row in self._connection.run(sql.FINISH, values)}
+        return [claim for claim in claims if claim.execution_id not in written]
+
+    def hand_back(self, claims: Iterable[Claim]) -> None:
+        """Give up claims that we shall not start: anybody may take them."""
+        if values := _fenced(list(claims)):
+            with self._connection.transaction():
+                self._connection.run(sql.HAND_BACK, values)
+
+    # --- look ---
+
+    def existing(self, fires: Sequence[Fire]) -> set[tuple[UUID, datetime]]:
+        """Which of these fires have a row."""
+        values = {"ids": [fire.schedule_id for fire in fires], "scheduled": [fire.scheduled_for for fire in fires]}
+        return {(row.schedule_id, row.scheduled_for) for row in self._connection.run(sql.EXISTING, values)}
+
+    def is_running(self, claim: Claim) -> bool:
+        """Is the execution still ours? Asked after this process may have been frozen."""
+        return bool(self._connection.run(sql.IS_RUNNING, _fenced([claim])))
+
+    # --- inside ---
+
+    def _owned(self) -> dict[str, Any]:
+        return {"instance_id": self._owner.instance_id, "incarnation": self._owner.incarnation}
+
+    def _locked(self, row: Row[Any]) -> _Locked | None:
+        if row.schedule_id is None:
+            return None
+        spec = ScheduleSpec(**{name: getattr(row, name) for name in SPEC_FIELDS})
+        return _Locked(row.schedule_id, spec, self._policy.of(spec), row.revision, row.effective_from, row.now)
+
+    @staticmethod
+    def _as_claim(row: Row[Any], locked: _Locked, due_at: datetime) -> Claim:
+        return Claim(
+            execution_id=row.execution_id,
+            schedule_id=row.schedule_id,
+            scheduled_for=row.scheduled_for,
+            due_at=due_at,
+            attempt=row.attempt,
+            cause=Cause(row.cause),
+            fencing_token=row.fencing_token,
+            job_id=row.job_id,
+            spec=locked.spec,
+            revision=locked.revision,
+        )
+
+
+OUTCOMES = {
+    None: Outcome.CLAIMED,
+    "misfire": Outcome.MISFIRE,
+    "coalesced": Outcome.COALESCED,
+    "overlap": Outcome.OVERLAP,
+    "disabled": Outcome.DISABLED,
+    "changed": Outcome.GONE,
+}
+
+
+def _reason_to_skip(claim: Claim, locked: _Locked | None) -> str | None:
+    """Why a claimed execution must not start now that its schedule changed."""
+    if locked is None:
+        return "deleted"
+    if claim.cause in (Cause.MANUAL, Cause.BACKFILL):
+        return None
+    if not locked.spec.enabled:
+        return "disabled"
+    timing_changed = claim.scheduled_for <= locked.effective_from or not locked.fires_at(claim.scheduled_for)
+    return "changed" if timing_changed else None
+
+
+def _with_definition(claim: Claim, locked: _Locked) -> Claim:
+    changed = {item.name: getattr(claim, item.name) for item in fields(Claim)}
+    return Claim(**{**changed, "spec": locked.spec, "revision": locked.revision})
+
+
+def _fenced(claims: Sequence[Claim]) -> dict[str, Any]:
+    if not claims:
+        return {}
+    return {
+        "execution_ids": [claim.execution_id for claim in claims],
+        "tokens": [claim.fencing_token for claim in claims],
+    }
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else json.dumps(value, default=str)
+
+
+def _retry_deadlocks(transaction: Callable[[], T]) -> T:
+    """A deadlock's victim wrote nothing: the same again is safe."""
+    for _ in range(DEADLOCK_RETRIES):
+        try:
+            return transaction()
+        except DBAPIError as error:
+            if getattr(error.orig, "pgcode", None) not in DEADLOCKS:
+                raise
+    return transaction()

@@ -1,0 +1,91 @@
+"""Writes how executions ended: one commit for all that ended in the last few milliseconds.
+
+A result is kept until it is written or refused by its fence; while Postgres is away it waits here.
+"""
+
+import logging
+import queue
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+from services import metrics
+from services.distributed_lock import Coordinator
+from services.execution_store import ExecutionStore
+from services.fires import Claim, Ending, Policy
+
+logger = logging.getLogger(__name__)
+
+GATHER_SECONDS = 0.004
+MAX_BATCH = 500
+
+
+class Finisher:
+    def __init__(self, store: ExecutionStore, coordinator: Coordinator, policy: Policy) -> None:
+        self._store, self._coordinator, self._policy = store, coordinator, policy
+        self._queue: queue.SimpleQueue[Ending] = queue.SimpleQueue()
+        self._unwritten: list[Ending] = []
+        self.on_written: Callable[[Claim], None] = lambda claim: None
+        self.wake: Callable[[], None] = lambda: None
+
+    def put(self, ending: Ending) -> None:
+        self._queue.put(ending)
+        self.wake()
+
+    @property
+    def unwritten(self) -> int:
+        return self._queue.qsize() + len(self._unwritten)
+
+    def tick(self) -> float | None:
+        if self._queue.empty() and not self._unwritten:
+            return None
+        time.sleep(GATHER_SECONDS)
+        while self._gather():
+            refused = {claim.execution_id for claim in self._store.finish(self._unwritten)}
+            written, self._unwritten = self._unwritten, []
+            self._coordinator.release_leases(self._leases(written))
+            for ending in written:
+                self._report(ending, ending.claim.execution_id in refused)
+        return None
+
+    def _gather(self) -> list[Ending]:
+        while len(self._unwritten) < MAX_BATCH:
+            try:
+                self._unwritten.append(self._queue.get_nowait())
+            except queue.Empty:
+                break
+        return self._unwritten
+
+    def _report(self, ending: Ending, refused: bool) -> None:
+        claim = ending.claim
+        self.on_written(claim)
+        if refused:
+            metrics.finish_refused()
+            logger.warning(
+                "the result of execution %s came too late: it was taken from this replica meanwhile",
+                claim.execution_id,
+                extra={"event": "finish_refused", "execution_id": str(claim.execution_id)},
+            )
+            return
+        metrics.execution_finished(ending)
+        logger.info(
+            "%s at %s: %s",
+            claim.job_id,
+            claim.scheduled_for,
+            ending.status,
+            extra={
+                "event": "execution_finished",
+                "execution_id": str(claim.execution_id),
+                "schedule_id": str(claim.schedule_id),
+                "status": ending.status.value,
+                "attempt": claim.attempt,
+                "duration_seconds": ending.duration_seconds,
+            },
+        )
+
+    def _leases(self, endings: list[Ending]) -> dict[UUID, int]:
+        return {
+            ending.claim.schedule_id: ending.claim.fencing_token
+            for ending in endings
+            if self._policy.of(ending.claim.spec).max_instances == 1
+        }

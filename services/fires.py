@@ -1,0 +1,100 @@
+"""The values that cross threads on the way of a fire: what is due, what was claimed, what became of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from database.models import Cause, ExecutionStatus
+from services.schedule_spec import ScheduleSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    """One planned instant of one schedule. Every replica computes the same one."""
+
+    schedule_id: UUID
+    scheduled_for: datetime
+    due_at: datetime  # scheduled_for plus the schedule's own spread
+    priority: int = 0
+
+    @property
+    def key(self) -> tuple[UUID, datetime]:
+        return self.schedule_id, self.scheduled_for
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Which process an execution belongs to; a restarted one under the same name is another."""
+
+    instance_id: str
+    incarnation: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How fires of one schedule are treated: its own columns, or the settings where they are NULL."""
+
+    max_instances: int
+    coalesce: bool
+    misfire_grace_seconds: int
+    timeout_seconds: int
+    max_retries: int
+    retry_backoff_seconds: int
+    catchup: str
+
+    def of(self, spec: ScheduleSpec) -> "Policy":
+        """This policy with what the schedule says itself."""
+        own = {name: getattr(spec, name) for name in Policy.__dataclass_fields__}
+        return Policy(**{name: getattr(self, name) if value is None else value for name, value in own.items()})
+
+    def retry_delay(self, attempt: int) -> timedelta:
+        """Before the attempt after this one: doubles each time, at most a day."""
+        return timedelta(seconds=min(self.retry_backoff_seconds * 2 ** (attempt - 1), 86_400))
+
+
+class Outcome(StrEnum):
+    """What a claim said about a fire. Only the first one gives the right to run it."""
+
+    CLAIMED = "claimed"
+    EXISTS = "exists"  # somebody has it, or had it
+    LOCKED = "locked"  # somebody works on this schedule right now: ask again
+    EARLY = "early"  # by Postgres' clock it is not due yet
+    GONE = "gone"  # deleted, or no longer a fire of the schedule as it is now
+    DISABLED = "disabled"
+    TOO_OLD = "too_old"  # beyond the horizon that history can fence
+    OVERLAP = "overlap"
+    MISFIRE = "misfire"
+    COALESCED = "coalesced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The right to run one fire, proven by a committed row with this fencing token."""
+
+    execution_id: UUID
+    schedule_id: UUID
+    scheduled_for: datetime
+    due_at: datetime
+    attempt: int
+    cause: Cause
+    fencing_token: int
+    job_id: str
+    spec: ScheduleSpec
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How one execution ended, as it will be written."""
+
+    claim: Claim
+    status: ExecutionStatus
+    duration_seconds: float | None = None
+    details: Mapping[str, Any] | None = None
+    error_message: str | None = None
+    error_details: Mapping[str, Any] | None = None
+    scan_id: UUID | None = None
+    retry_in_seconds: float | None = None  # None: this was the last attempt

@@ -1,0 +1,162 @@
+"""Which handler runs a job type, and what its configuration may say.
+
+A handler registers itself when its module is imported: `@job("report", config_model=ReportConfig)`. Users' modules
+are named in JOB_MODULES. Names of built-in types stay known although a later version brings their handler.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from services.errors import ConfigurationError, Problem, UnknownJobType
+from services.jobs.containment import Raised, contained
+from services.jobs.context import ExecutionContext
+from services.jobs.results import PermanentFailure
+
+BUILT_IN_JOB_TYPES = frozenset({"cookie_scan", "http_request", "workflow"})
+ISOLATION_KEY = "isolation"  # reserved in every job_config; never reaches the handler's model
+
+Isolation = Literal["thread", "process"]
+Handler = Callable[[ExecutionContext, Any], Mapping[str, Any] | None]
+H = TypeVar("H", bound=Handler)
+
+
+@dataclass(frozen=True, slots=True)
+class JobDefinition:
+    """One job type: who runs it and how."""
+
+    name: str
+    handler: Handler
+    config_model: type[BaseModel] | None = None
+    isolation: Isolation = "thread"
+
+    def isolation_of(self, job_config: Mapping[str, Any]) -> Isolation:
+        """The configuration may ask for the other kind; a wrong word is refused by `parse_config`."""
+        asked = job_config.get(ISOLATION_KEY, self.isolation)
+        return asked if asked in get_args(Isolation) else self.isolation
+
+    def problems(self, job_config: Mapping[str, Any]) -> list[Problem]:
+        asked = job_config.get(ISOLATION_KEY, self.isolation)
+        problems = []
+        if asked not in get_args(Isolation):
+            problems.append(Problem("job_config.isolation", f"must be 'thread' or 'process', got {asked!r}"))
+        if self.config_model is not None:
+            try:
+                self.config_model.model_validate(_without_isolation(job_config))
+            except ValidationError as error:
+                problems += _friendly(error)
+        return problems
+
+    def parse_config(self, job_config: Mapping[str, Any]) -> Any:
+        """What the handler is given: its model, or a plain dict; a bad configuration never gets better by a retry."""
+        if problems := self.problems(job_config):
+            raise PermanentFailure("; ".join(str(problem) for problem in problems))
+        plain = _without_isolation(job_config)
+        return plain if self.config_model is None else self.config_model.model_validate(plain)
+
+
+class JobRegistry:
+    def __init__(self, known: Collection[str] = ()) -> None:
+        self._known = frozenset(known)
+        self._definitions: dict[str, JobDefinition] = {}
+        self._modules: list[str] = []
+
+    def job(
+        self, name: str, config_model: type[BaseModel] | None = None, isolation: Isolation = "thread"
+    ) -> Callable[[H], H]:
+        """Decorator: register a handler under this name."""
+
+        def register(handler: H) -> H:
+            self.register(JobDefinition(name, handler, config_model, isolation))
+            return handler
+
+        return register
+
+    def register(self, definition: JobDefinition) -> None:
+        if inspect.iscoroutinefunction(definition.handler):
+            raise ConfigurationError(
+                f"job type {definition.name!r}: {_where(definition)} is async; use a plain function"
+            )
+        former = self._definitions.get(definition.name)
+        if former is not None and _where(former) != _where(definition):
+            raise ConfigurationError(
+                f"job type {definition.name!r} is registered twice: by {_where(former)} and by {_where(definition)}"
+            )
+        self._definitions[definition.name] = definition
+
+    def job_types(self) -> frozenset[str]:
+        return self._known | self._definitions.keys()
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Users' modules that were loaded: a child process has to load them, too."""
+        return tuple(self._modules)
+
+    def get(self, job_type: str) -> JobDefinition:
+        if definition := self._definitions.get(job_type):
+            return definition
+        if job_type in self._known:
+            return _refusing(job_type, f"job type {job_type!r} has no handler in this version")
+        raise UnknownJobType(job_type, self.job_types())
+
+    def get_or_refusal(self, job_type: str) -> JobDefinition:
+        """For running: a row may name a type that this replica does not know; its execution fails for good."""
+        try:
+            return self.get(job_type)
+        except UnknownJobType as error:
+            return _refusing(job_type, str(error))
+
+    def check_config(self, job_type: str, job_config: Mapping[str, Any]) -> list[Problem]:
+        """Everything that is wrong with a configuration; empty when it is fine."""
+        return self.get(job_type).problems(job_config)
+
+    def load_modules(self, names: str) -> None:
+        """Import users' modules, "a.b,c.d", so that their handlers register themselves."""
+        for name in filter(None, (part.strip() for part in names.split(","))):
+            match contained(lambda name=name: importlib.import_module(name)):  # type: ignore[misc]
+                case Raised(KeyboardInterrupt() as error):
+                    raise error
+                case Raised(error):
+                    cause = f"{type(error).__name__}: {error}"
+                    raise ConfigurationError(f"JOB_MODULES: {name!r} cannot be imported: {cause}") from error
+            if name not in self._modules:
+                self._modules.append(name)
+
+
+def _without_isolation(job_config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in job_config.items() if name != ISOLATION_KEY}
+
+
+def _friendly(error: ValidationError) -> list[Problem]:
+    return [
+        Problem(".".join(("job_config", *map(str, problem["loc"]))), _reason(problem["msg"]))
+        for problem in error.errors(include_url=False, include_input=False)
+    ]
+
+
+def _reason(message: str) -> str:
+    said = message.removeprefix("Value error, ")
+    said = {"Field required": "is required", "Extra inputs are not permitted": "is not a field of this job"}.get(
+        said, said
+    )
+    return said[:1].lower() + said[1:]
+
+
+def _where(definition: JobDefinition) -> str:
+    handler = definition.handler
+    return f"{handler.__module__}.{getattr(handler, '__qualname__', repr(handler))}"
+
+
+def _refusing(job_type: str, reason: str) -> JobDefinition:
+    def refuse(_context: ExecutionContext, _config: Any) -> None:
+        raise PermanentFailure(reason)
+
+    return JobDefinition(job_type, refuse)
+
+
+default_registry = JobRegistry(BUILT_IN_JOB_TYPES)
+job = default_registry.job

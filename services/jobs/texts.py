@@ -1,0 +1,88 @@
+"""Text and JSON that Postgres will take: cut, cleaned, and without secrets. Pure."""
+
+import json
+import re
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+HIDDEN = "***"
+_REFUSED = re.compile("[\x00\ud800-\udfff]")  # Postgres stores neither NUL nor half a surrogate pair
+
+Mapper = Callable[[str], str]
+
+
+def storable(text: str, limit: int | None = None) -> str:
+    """The text as a column can hold it, at most `limit` characters long."""
+    return cut(_REFUSED.sub("\ufffd", text), limit)
+
+
+def cut(text: str, limit: int | None) -> str:
+    return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
+
+
+def cut_head(text: str, limit: int) -> str:
+    """Keeps the end: a traceback says what happened in its last lines."""
+    return text if len(text) <= limit else "…" + text[1 - limit :]
+
+
+def storable_json(value: Any, mapper: Mapper = str) -> Any:
+    """A copy made of plain JSON types, every text mapped and cleaned; raises ValueError with the reason."""
+    try:
+        plain = json.loads(json.dumps(value, allow_nan=False))
+        return map_texts(plain, lambda text: storable(mapper(text)))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except (TypeError, ValueError) as error:
+        reason = str(error)
+        raise ValueError(reason[:1].lower() + reason[1:]) from None
+
+
+def json_size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode())
+
+
+def map_texts(value: Any, mapper: Mapper) -> Any:
+    """Apply `mapper` to every text inside a JSON value, keys included."""
+    match value:
+        case str():
+            return mapper(value)
+        case dict():
+            return {map_texts(key, mapper): map_texts(item, mapper) for key, item in value.items()}
+        case list():
+            return [map_texts(item, mapper) for item in value]
+        case _:
+            return value
+
+
+class Mask:
+    """Replaces secrets by ***, also as they look inside a URL, a JSON text or a repr()."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._spellings: tuple[str, ...] = ()  # replaced as a whole, so that reading needs no lock
+
+    def add(self, secret: str) -> None:
+        with self._lock:
+            self._spellings = tuple(sorted({*self._spellings, *_spellings(secret)}, key=len, reverse=True))
+
+    def __call__(self, text: str) -> str:
+        for spelling in self._spellings:
+            text = text.replace(spelling, HIDDEN)
+        return text
+
+    @property
+    def longest(self) -> int:
+        """Who cuts a text must read this much further, or half a secret stays visible at its end."""
+        return max(map(len, self._spellings), default=0)
+
+
+def _spellings(secret: str) -> set[str]:
+    bare = secret.strip()
+    spellings = set()
+    for text in (secret, bare):
+        escaped = text.encode(errors="replace")
+        spellings |= {text, quote(escaped), quote(escaped, safe=""), quote_plus(escaped)}
+        spellings |= {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1]}
+    return {spelling for spelling in spellings if spelling.strip()}

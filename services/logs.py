@@ -1,0 +1,50 @@
+"""One line per event: for people in a terminal, as JSON for collectors. Secrets in URLs are masked in both."""
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_SECRET = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
+
+
+def configure_logging(level: str, log_format: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it is only the timer; its own words confuse
+
+
+def _facts(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _masked(text: str) -> str:
+    return _SECRET.sub(r"\1:***@", text)
+
+
+class TextLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
+        facts = " ".join(f"{name}={value}" for name, value in _facts(record).items())
+        line = f"{at} {record.levelname:<7} {record.getMessage()}" + (f"  [{facts}]" if facts else "")
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return _masked(line)
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_facts(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return _masked(json.dumps(line, default=str))

@@ -1,0 +1,244 @@
+"""Makes the timer equal to the table, live.
+
+LISTEN is only the wake-up: what changed is asked by transaction ids, which misses neither a late commit nor a delete,
+and every `check_interval` the whole table is compared by its revisions. Rows that make no sense are parked.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Row
+
+from database.connection import DatabaseConnection, Listener
+from services import metrics
+from services.clock import DatabaseClock
+from services.errors import InvalidSchedule, Unavailable
+from services.timer import Timer
+from services.triggers import Trigger, parse_trigger
+
+logger = logging.getLogger(__name__)
+
+# A change reaches us some moments after its commit; a fire in between is ours to hand over all the same.
+LOOK_BACK = timedelta(seconds=2)
+LISTEN_SECONDS = 0.5
+POLL_WITHOUT_LISTEN_SECONDS = 1.0
+SECOND = timedelta(seconds=1)
+
+COLUMNS = """schedule_id, revision, effective_from, enabled, frequency, time_config, timezone, start_at, end_at,
+             spread_seconds, priority, next_run, invalid_reason"""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What this replica knows about a schedule; without a trigger it is switched off or parked."""
+
+    revision: int
+    effective_from: datetime
+    trigger: Trigger | None
+
+
+class ScheduleWatcher:
+    """`tick` belongs to one thread; the counters may be read by others."""
+
+    def __init__(
+        self,
+        db: DatabaseConnection,
+        timer: Timer,
+        clock: DatabaseClock,
+        *,
+        check_interval_seconds: float,
+        listen: bool = True,
+        on_pending: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._db, self._connection, self._timer, self._clock = db, db.dedicated(), timer, clock
+        self._interval, self._listens, self._on_pending = check_interval_seconds, listen, on_pending
+        self._listener: Listener | None = None
+        self._snapshot: str | None = None
+        self._compare_at = 0.0
+        self.loaded: dict[UUID, Loaded] = {}
+        self.revision = 0
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._snapshot is not None
+
+    # --- the loop ---
+
+    def tick(self) -> float | None:
+        if self._snapshot is None or (self._listens and self._listener is None):
+            self._connect()
+        if self._wait_for_news():
+            self.apply_changes()
+        if time.monotonic() >= self._compare_at:
+            self.reconcile()
+        return 0.0
+
+    def close(self) -> None:
+        self._drop_listener()
+        self._connection.close()
+
+    def _connect(self) -> None:
+        """LISTEN first, then look: a change in between is seen at least once."""
+        if self._listens:
+            self._drop_listener()
+            self._listener = self._db.listener("schedules_changed", "executions_pending")
+        snapshot = self._connection.run("SELECT pg_current_snapshot()::text AS snapshot")[0].snapshot
+        self.reconcile()
+        self._snapshot = snapshot
+
+    def _drop_listener(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+
+    def _wait_for_news(self) -> bool:
+        if self._listener is None:
+            time.sleep(POLL_WITHOUT_LISTEN_SECONDS)
+            return True
+        try:
+            heard = self._listener.wait(LISTEN_SECONDS)
+        except Unavailable:
+            self._drop_listener()
+            raise
+        if "executions_pending" in heard:
+            self._on_pending()
+        return "schedules_changed" in heard
+
+    # --- what changed ---
+
+    def apply_changes(self) -> None:
+        """Apply what was committed since we last looked; costs in proportion to the changes, not to the table."""
+        rows = self._connection.run(CHANGED_SINCE, {"snapshot": self._snapshot})
+        changed = {row.schedule_id for row in rows if row.change_id is not None}
+        if None in changed:  # the table was truncated
+            self.reconcile()
+        elif changed:
+            self._load(self._connection.run(SOME_ROWS, {"ids": list(changed)}), gone=changed)
+            newest = max(row.changed_at for row in rows)
+            metrics.change_applied(max(0.0, (self._clock.now() - newest).total_seconds()))
+        self._snapshot = rows[0].snapshot
+
+    def reconcile(self) -> None:
+        """Compare the whole table with the timer, by revisions; a digest answers when nothing differs."""
+        self._compare_at = time.monotonic() + self._interval
+        digest = self._connection.run(DIGEST)[0]
+        own = len(self.loaded), sum(loaded.revision for loaded in self.loaded.values())
+        if (digest.total, digest.revisions) == own:
+            return
+        if not self.loaded:
+            self._load_all()
+            return
+        table = {row.schedule_id: row.revision for row in self._connection.run(REVISIONS)}
+        differing = {
+            schedule_id
+            for schedule_id in table.keys() | self.loaded.keys()
+            if schedule_id not in self.loaded or table.get(schedule_id) != self.loaded[schedule_id].revision
+        }
+        self._load(self._connection.run(SOME_ROWS, {"ids": list(differing)}), gone=differing)
+
+    def _load_all(self) -> None:
+        with self._db.transaction() as connection:
+            result = connection.execution_options(yield_per=2000).exec_driver_sql(f"SELECT {COLUMNS} FROM schedules")  # noqa: S608
+            for rows in result.partitions():
+                self._load(rows)
+
+    def _load(self, rows: Iterable[Row[Any]], gone: Iterable[UUID] = ()) -> None:
+        """Take over these rows; what is in `gone` and not among them was deleted."""
+        added = modified = 0
+        parked: list[tuple[UUID, int, str]] = []
+        planned: list[tuple[UUID, int, datetime | None]] = []
+        now = self._clock.now()
+        missing = set(gone)
+        for row in rows:
+            missing.discard(row.schedule_id)
+            known = row.schedule_id in self.loaded
+            added, modified = added + (not known), modified + known
+            try:
+                self._take(row, now, planned)
+            except InvalidSchedule as error:
+                self._timer.remove(row.schedule_id)
+                self.loaded[row.schedule_id] = Loaded(row.revision, row.effective_from, None)
+                parked.append((row.schedule_id, row.revision, str(error)))
+            self.revision = max(self.revision, row.revision)
+        removed = [schedule_id for schedule_id in missing if self.loaded.pop(schedule_id, None)]
+        for schedule_id in removed:
+            self._timer.remove(schedule_id)
+        self._timer.wake()
+        self._park(parked)
+        self._repair_next_run(planned)
+        if added or modified or removed:
+            metrics.schedules_changed(
+                added=added, modified=modified, removed=len(removed), loaded=len(self._timer), revision=self.revision
+            )
+            logger.info(
+                "schedules: %d added, %d modified, %d removed, %d parked",
+                added,
+                modified,
+                len(removed),
+                len(parked),
+                extra={"event": "schedules_changed", "revision": self.revision},
+            )
+
+    def _take(self, row: Row[Any], now: datetime, planned: list[tuple[UUID, int, datetime | None]]) -> None:
+        trigger = parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
+        self.loaded[row.schedule_id] = Loaded(row.revision, row.effective_from, trigger if row.enabled else None)
+        if not row.enabled:
+            self._timer.remove(row.schedule_id)
+            if row.next_run is not None:
+                planned.append((row.schedule_id, row.revision, None))
+            return
+        after = max(row.effective_from, now - LOOK_BACK)
+        self._timer.put(row.schedule_id, trigger, row.spread_seconds, row.priority, after)
+        if row.next_run is None or trigger.next_after(row.next_run - SECOND) != row.next_run:
+            planned.append((row.schedule_id, row.revision, trigger.next_after(now)))
+
+    def _park(self, parked: list[tuple[UUID, int, str]]) -> None:
+        for schedule_id, revision, reason in parked:
+            rows = self._connection.run(PARK, {"id": schedule_id, "revision": revision, "reason": reason})
+            if rows:
+                logger.error(
+                    "schedule %s is parked: %s",
+                    schedule_id,
+                    reason,
+                    extra={"event": "schedule_parked", "schedule_id": str(schedule_id)},
+                )
+
+    def _repair_next_run(self, planned: list[tuple[UUID, int, datetime | None]]) -> None:
+        """A change made by plain SQL leaves next_run as it was."""
+        if planned:
+            values = [{"schedule_id": str(item[0]), "revision": item[1], "next_run": item[2]} for item in planned]
+            self._connection.run(REPAIR_NEXT_RUN, {"rows": json.dumps(values, default=str)})
+
+
+CHANGED_SINCE = """
+SELECT pg_current_snapshot()::text AS snapshot, c.change_id, c.schedule_id, c.changed_at
+FROM (SELECT 1) AS always LEFT JOIN schedule_changes AS c
+    ON c.txid >= pg_snapshot_xmin(%(snapshot)s::pg_snapshot)
+    AND NOT pg_visible_in_snapshot(c.txid, %(snapshot)s::pg_snapshot)
+"""
+
+SOME_ROWS = f"SELECT {COLUMNS} FROM schedules WHERE schedule_id = ANY(%(ids)s::uuid[])"  # noqa: S608
+
+# Revisions never repeat, so equal counts and sums of two sets of them mean equal sets, short of a miracle.
+DIGEST = "SELECT count(*) AS total, coalesce(sum(revision), 0) AS revisions FROM schedules"
+
+REVISIONS = "SELECT schedule_id, revision FROM schedules"
+
+PARK = """
+UPDATE schedules SET last_status = 'invalid', invalid_reason = %(reason)s, next_run = NULL
+WHERE schedule_id = %(id)s AND revision = %(revision)s AND invalid_reason IS DISTINCT FROM %(reason)s
+RETURNING schedule_id
+"""
+
+REPAIR_NEXT_RUN = """
+UPDATE schedules AS s SET next_run = planned.next_run
+FROM json_to_recordset(%(rows)s::json) AS planned (schedule_id uuid, revision bigint, next_run timestamptz)
+WHERE s.schedule_id = planned.schedule_id AND s.revision = planned.revision
+  AND s.next_run IS DISTINCT FROM planned.next_run
+"""

@@ -1,0 +1,227 @@
+"""What is due now. The only module that knows APScheduler, which is the timer and nothing else.
+
+A job store of ours holds a heap of (due, schedule) instead of a Job object per schedule, and shows APScheduler one
+single job: "what is due". An executor of ours takes the planned fires from it and hands them over. Misfire, overlap and
+coalesce are decided elsewhere, with a row.
+"""
+
+import heapq
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from apscheduler.executors.base import BaseExecutor
+from apscheduler.job import Job
+from apscheduler.jobstores.base import BaseJobStore
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.base import BaseTrigger
+
+from services.clock import DatabaseClock
+from services.fires import Fire
+from services.triggers import Trigger, spread_offset
+
+logger = logging.getLogger(__name__)
+
+# A clock that is set while we sleep is noticed within this time.
+LONGEST_SLEEP = timedelta(seconds=1)
+# A process that slept hands over at most so many fires of one schedule at once; the gap scan finds older ones.
+FIRES_PER_SCHEDULE = 50
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One schedule: what it fires next, nominally. `version` tells its heap items from those of its former self."""
+
+    trigger: Trigger
+    spread: timedelta
+    priority: int
+    next_at: datetime
+    version: int
+
+
+class Timer:
+    """Hands over fires when they come due, in batches, from a thread of its own."""
+
+    def __init__(self, hand_over: Callable[[Sequence[Fire]], None], clock: DatabaseClock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._entries: dict[UUID, _Entry] = {}
+        self._heap: list[tuple[float, int, UUID]] = []
+        self._versions = 0
+        self._scheduler = BackgroundScheduler(timezone=UTC, daemon=True)
+        self._scheduler.add_jobstore(_DueStore(self), "default")
+        self._scheduler.add_executor(_HandOver(hand_over), "default")
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def start(self) -> None:
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._scheduler.running)
+
+    def put(self, schedule_id: UUID, trigger: Trigger, spread_seconds: int, priority: int, after: datetime) -> None:
+        """From now on this schedule fires at the trigger's instants later than `after`."""
+        next_at = trigger.next_after(after)
+        with self._lock:
+            self._entries.pop(schedule_id, None)
+            if next_at is not None:
+                self._versions += 1
+                spread = spread_offset(schedule_id, spread_seconds)
+                entry = _Entry(trigger, spread, priority, next_at, self._versions)
+                self._entries[schedule_id] = entry
+                self._push(schedule_id, entry)
+
+    def remove(self, schedule_id: UUID) -> None:
+        with self._lock:
+            self._entries.pop(schedule_id, None)
+
+    def wake(self) -> None:
+        """Look at the heap again; to be called once after a number of changes."""
+        if self._scheduler.running:
+            self._scheduler.wakeup()
+
+    def next_due_at(self) -> datetime | None:
+        with self._lock:
+            self._drop_stale()
+            return datetime.fromtimestamp(self._heap[0][0], UTC) if self._heap else None
+
+    def take_due(self) -> list[Fire]:
+        """Every fire that is due by now; each is handed out once."""
+        now = self._clock.now()
+        due: list[Fire] = []
+        with self._lock:
+            while True:
+                self._drop_stale()
+                if not self._heap or self._heap[0][0] > now.timestamp():
+                    return due
+                _, _, schedule_id = heapq.heappop(self._heap)
+                self._take_one(schedule_id, self._entries[schedule_id], now, due)
+
+    def seconds_to_sleep(self) -> float:
+        due_at = self.next_due_at()
+        longest = LONGEST_SLEEP.total_seconds()
+        if due_at is None:
+            return longest
+        return min(longest, max(0.0, due_at.timestamp() - self._clock.timestamp()))
+
+    def _take_one(self, schedule_id: UUID, entry: _Entry, now: datetime, due: list[Fire]) -> None:
+        fires = 0
+        next_at: datetime | None = entry.next_at
+        while next_at is not None and next_at + entry.spread <= now and fires < FIRES_PER_SCHEDULE:
+            due.append(Fire(schedule_id, next_at, next_at + entry.spread, entry.priority))
+            fires += 1
+            next_at = entry.trigger.next_after(next_at)
+        if fires == FIRES_PER_SCHEDULE:
+            next_at = entry.trigger.next_after(now - entry.spread)
+        if next_at is None:
+            del self._entries[schedule_id]
+        else:
+            entry.next_at = next_at
+            self._push(schedule_id, entry)
+
+    def _push(self, schedule_id: UUID, entry: _Entry) -> None:
+        heapq.heappush(self._heap, ((entry.next_at + entry.spread).timestamp(), entry.version, schedule_id))
+
+    def _drop_stale(self) -> None:
+        while self._heap:
+            _, version, schedule_id = self._heap[0]
+            entry = self._entries.get(schedule_id)
+            if entry is not None and entry.version == version:
+                return
+            heapq.heappop(self._heap)
+
+
+class _NoTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:
+        return now
+
+
+class _DueJob(Job):  # type: ignore[misc]
+    """The one job that APScheduler sees. Its run times are the fires themselves."""
+
+    __slots__ = ("_timer",)
+
+    def __init__(self, timer: Timer, scheduler: Any) -> None:
+        super().__init__(
+            scheduler,
+            id="due",
+            func=_never_called,
+            args=(),
+            kwargs={},
+            trigger=_NoTrigger(),
+            executor="default",
+            misfire_grace_time=None,
+            coalesce=False,
+            max_instances=1,
+            next_run_time=datetime.now(UTC),
+        )
+        self._timer = timer
+
+    def _get_run_times(self, now: datetime) -> list[Fire]:
+        return self._timer.take_due()
+
+
+class _DueStore(BaseJobStore):  # type: ignore[misc]
+    """Says when to wake up and that something is due. Nothing is ever added to it from outside."""
+
+    def __init__(self, timer: Timer) -> None:
+        super().__init__()
+        self._timer = timer
+        self._job: _DueJob | None = None
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        super().start(scheduler, alias)
+        self._job = _DueJob(self._timer, scheduler)
+
+    def get_due_jobs(self, now: datetime) -> list[_DueJob | None]:
+        return [self._job] if self._timer.seconds_to_sleep() <= 0 else []
+
+    def get_next_run_time(self) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=self._timer.seconds_to_sleep())
+
+    def get_all_jobs(self) -> list[Job]:
+        return []
+
+    def lookup_job(self, job_id: str) -> None:
+        return None
+
+    def add_job(self, job: Job) -> None:
+        raise TypeError("schedules are put into the Timer, not added as APScheduler jobs")
+
+    def update_job(self, job: Job) -> None:
+        """APScheduler stores the job's next run time here; ours is in the heap."""
+
+    def remove_job(self, job_id: str) -> None:
+        """The one job stays."""
+
+    def remove_all_jobs(self) -> None:
+        """The one job stays."""
+
+
+class _HandOver(BaseExecutor):  # type: ignore[misc]
+    """Takes the planned fires where other executors would run a function."""
+
+    def __init__(self, hand_over: Callable[[Sequence[Fire]], None]) -> None:
+        super().__init__()
+        self._hand_over = hand_over
+
+    def submit_job(self, job: Job, run_times: list[Fire]) -> None:
+        self._hand_over(run_times)
+
+    def _do_submit_job(self, job: Job, run_times: list[Fire]) -> None:
+        raise AssertionError("submit_job does not come here")
+
+
+def _never_called() -> None:
+    raise AssertionError("the executor takes the fires; APScheduler calls no function")
