@@ -71,7 +71,14 @@ class Settings(BaseSettings):
         60, "Replica", "seconds between full comparisons of timer and table (NOTIFY brings changes sooner)", ge=1
     )
     job_modules: str = _knob("", "Replica", "Python modules with your own handlers, comma-separated")
-    metrics_port: int = _knob(9108, "Replica", "port of /metrics, /healthz, /readyz; 0: off", ge=0, le=65535)
+    metrics_port: int = _knob(
+        9108, "Replica", "port of /metrics, /healthz, /readyz, one per replica of a machine; 0: off", ge=0, le=65535
+    )
+    metrics_host: str = _knob(
+        "0.0.0.0",  # noqa: S104 - probes and Prometheus come from outside; nothing there is secret
+        "Replica",
+        "address that METRICS_PORT is bound to; `127.0.0.1`: this machine only, `::`: IPv6 too",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = _knob("INFO", "Replica", "least severity that is logged")
     log_format: Literal["text", "json"] = _knob("text", "Replica", "`text` for people, `json` for log collectors")
     shutdown_grace_seconds: int = _knob(30, "Replica", "how long a stopping replica waits for what is running", ge=0)
@@ -277,6 +284,11 @@ def environment_secret(name: str) -> str | None:
         return None
     from_file = dotenv_values(env_file()) if env_file() else {}
     return os.environ.get(name) or from_file.get(name) or None
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    """What a process that we start gets: our own environment, and these variables, which win."""
+    return {**os.environ, **more}
 
 
 def load_settings() -> Settings:

@@ -24,11 +24,13 @@ if __name__ == "__main__":  # `python services/enhanced_scheduler.py` has servic
 from config import Settings, get_settings
 from database.connection import DatabaseConnection
 from services import metrics
+from services.api_sync import ApiSync, ApiSyncFailed
 from services.clock import DatabaseClock
 from services.dispatcher import Dispatcher
 from services.distributed_lock import Coordinator
 from services.errors import SchedulerError, Unavailable
 from services.execution_store import ExecutionStore
+from services.fetching import guarded_session
 from services.finisher import Finisher
 from services.fires import Owner, Policy
 from services.gap_scan import CatchupLimits, GapScanner
@@ -38,6 +40,7 @@ from services.loops import Loop
 from services.peers import Peers
 from services.recovery import Heart, Rescuer
 from services.redis_client import RedisClient
+from services.schedule_repository import ScheduleRepository
 from services.schedule_watcher import ScheduleWatcher
 from services.timer import Timer
 from services.triggers import tzdata_version
@@ -64,10 +67,13 @@ class EnhancedScheduler:
         self.settings = settings or get_settings()
         self.max_workers = max_workers or self.settings.max_workers
         self.schedule_check_interval = schedule_check_interval or self.settings.schedule_check_interval
+        self.syncs = self.settings.syncs_from_api if enable_api_sync is None else enable_api_sync
+        self.api_sync_interval = api_sync_interval or self.settings.api_sync_interval
         self.owner = Owner(self.settings.instance_id, uuid4())
         self._stopping = threading.Event()
         self._started = False
         self._loops: list[Loop] = []
+        self.db = DatabaseConnection.from_settings(self.settings)
 
     # --- life ---
 
@@ -100,7 +106,7 @@ class EnhancedScheduler:
         self._started = False
         logger.info("draining", extra={"event": "draining"})
         self.timer.stop()
-        self._stop_loops("watcher", "gap-scan", "rescuer", "dispatcher")
+        self._stop_loops("watcher", "gap-scan", "rescuer", "api-sync", "dispatcher")
         _tolerating_outage(self.dispatcher.drain)
         unfinished = self.pool.shutdown(self.settings.shutdown_grace_seconds)
         self._write_what_is_left()
@@ -109,6 +115,17 @@ class EnhancedScheduler:
         for part in (self.store, self.finish_store, self.rescuer, self.watcher, self.redis, self.db):
             part.close()
         logger.info("stopped with %d unfinished", len(unfinished), extra={"event": "stopped"})
+
+    def sync_schedules_from_api(self) -> dict[str, int]:
+        """Fetch the external API's schedules now; returns `{'created': …, 'updated': …, 'skipped': …}`."""
+        url = self.settings.api_url
+        if url is None:
+            logger.warning("API_URL is not set: there is nothing to sync from", extra={"event": "sync_without_url"})
+            return {"created": 0, "updated": 0, "skipped": 0}
+        session = guarded_session(self.settings.fetch_allow_private_addresses, self.settings.fetch_allowed_networks)
+        with session:
+            repository = ScheduleRepository(self.db, default_registry.job_types())
+            return ApiSync(self.db, repository, session, url, self.settings.request_timeout).run()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping.set()
@@ -150,7 +167,6 @@ class EnhancedScheduler:
 
     def _build(self) -> None:
         settings = self.settings
-        self.db = DatabaseConnection.from_settings(settings)
         self.redis = RedisClient.from_settings(settings)
         self.clock = DatabaseClock(settings.max_clock_skew_seconds)
         self.policy = default_policy(settings)
@@ -245,6 +261,15 @@ class EnhancedScheduler:
         loop("gap-scan", self.gap_scanner.tick, settings.gap_scan_seconds)
         loop("leases", self._renew_leases, settings.lock_timeout / 3)
         loop("gauges", self._set_gauges, 1.0)
+        if self.syncs:
+            loop("api-sync", self._sync, self.api_sync_interval)
+
+    def _sync(self) -> float | None:
+        try:
+            self.sync_schedules_from_api()
+        except ApiSyncFailed as error:
+            logger.error("%s; the last good schedules stay", error, extra={"event": "sync_failed"})
+        return None
 
     def _renew_leases(self) -> float | None:
         self.coordinator.renew()
@@ -256,6 +281,8 @@ class EnhancedScheduler:
         metrics.UNWRITTEN.set(self.finisher.unwritten)
         metrics.LEAKED.set(self.pool.leaked)
         metrics.DEGRADED.set(int(self.coordinator.degraded))
+        if self.coordinator.degraded:
+            self.coordinator.check()  # so that a replica that pauses notices the return at once
         return None
 
     def _may_run(self, context: ExecutionContext) -> bool:

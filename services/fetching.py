@@ -5,13 +5,14 @@ else a moment later (DNS rebinding) and a redirect to the inside are refused in 
 """
 
 import ipaddress
+import re
 import socket
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Self
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -222,7 +223,7 @@ def _network(entry: str) -> IPv4Network | IPv6Network | None:
     try:
         return ipaddress.ip_network(entry.strip("[]"), strict=False)
     except ValueError:
-        if "/" in entry or ":" in entry or urlsplit(f"//{entry}").hostname != entry.lower():
+        if not re.fullmatch(r"[\w.-]*[^\W\d][\w.-]*", entry):  # 10.0.0.256 is no host name either
             raise ConfigurationError(
                 f"FETCH_ALLOWED_NETWORKS: {entry!r} is not a network, an address or a host name"
             ) from None

@@ -3,19 +3,25 @@
 Label values come from enums and job types only, so that the number of series stays bounded.
 """
 
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from services.fires import Claim, Ending, Outcome
 
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
+MAX_JOB_TYPES = 50
 
 EXECUTIONS = Counter("scheduler_executions_total", "Executions that ended", ["job_type", "status"])
 DURATION = Histogram("scheduler_execution_seconds", "How long executions took", ["job_type"], buckets=_SECONDS)
 LATENESS = Histogram("scheduler_fire_lateness_seconds", "Start of an execution after its due time", buckets=_SECONDS)
-FIRES = Counter("scheduler_fires_total", "What claims said about fires", ["outcome"])
-FILTERED = Counter("scheduler_redis_marks_total", "Fires asked for at the Redis filter", ["answer"])
+CLAIMS = Counter(
+    "scheduler_claims_total", "What claims said: claimed is won, exists lost, locked a conflict", ["outcome"]
+)
+FILTERED = Counter("scheduler_redis_marks_total", "Fires at the Redis filter; no answer counts as won", ["answer"])
 UNVERIFIED = Counter("scheduler_fires_unverified_total", "Fires lost at the filter that had no row seconds later")
 REFUSED = Counter("scheduler_finishes_refused_total", "Results refused by their fence")
 RETRIES = Counter("scheduler_retries_total", "Further attempts that were planned")
@@ -27,12 +33,48 @@ REVISION = Gauge("scheduler_revision_applied", "Newest revision that this replic
 WATCHER_SECONDS = Histogram(
     "scheduler_watcher_seconds", "From a committed change to its place in the timer", buckets=_SECONDS
 )
+SYNCS = Counter("scheduler_api_syncs_total", "Syncs from the external API", ["result"])
+SYNCED = Counter("scheduler_api_sync_schedules_total", "What syncs did with the API's schedules", ["as"])
 RUNNING = Gauge("scheduler_running", "Executions that run right now")
+WORKERS = Gauge("scheduler_workers", "Executions that can run at once")
+CONNECTIONS = Gauge("scheduler_database_connections_used", "Connections that are out of the Postgres pool")
 QUEUED = Gauge("scheduler_fires_queued", "Fires that are due and wait")
 LEAKED = Gauge("scheduler_leaked_threads", "Threads that ignored their timeout and still run")
 UNWRITTEN = Gauge("scheduler_results_unwritten", "Results that wait for Postgres")
 DEGRADED = Gauge("scheduler_redis_degraded", "1 while Redis does not answer")
 SKEW = Gauge("scheduler_clock_skew_seconds", "Local clock ahead of Postgres'")
+
+# The coordinator counts by itself; its totals are handed on as they are.
+_COORDINATOR = {
+    "failures": ("scheduler_lock_failures", "Redis calls without a usable answer"),
+    "renewals": ("scheduler_lease_renewals", "Leases that were renewed"),
+    "lost_leases": ("scheduler_leases_lost", "Leases that a renewal found gone or replaced"),
+    "marks_unknown": ("scheduler_redis_marks_unknown", "Fires that Redis gave no answer about"),
+}
+
+
+class _CoordinatorTotals(Collector):
+    totals: Mapping[str, int] = {}
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        for field, (name, text) in _COORDINATOR.items():
+            yield CounterMetricFamily(name, text, value=self.totals.get(field, 0))
+
+
+_coordinator_totals = _CoordinatorTotals()
+REGISTRY.register(_coordinator_totals)
+for _outcome in Outcome:
+    CLAIMS.labels(_outcome.value)  # a rate can only be taken of what was 0 before
+
+_job_types: set[str] = set()
+
+
+def _job_type(name: str) -> str:
+    """A schedule can name anything as its job type, also by SQL."""
+    if name not in _job_types and len(_job_types) >= MAX_JOB_TYPES:
+        return "other"
+    _job_types.add(name)
+    return name
 
 
 def execution_started(claim: Claim, now: datetime) -> None:
@@ -40,7 +82,7 @@ def execution_started(claim: Claim, now: datetime) -> None:
 
 
 def execution_finished(ending: Ending) -> None:
-    job_type = ending.claim.spec.job_type
+    job_type = _job_type(ending.claim.spec.job_type)
     EXECUTIONS.labels(job_type, ending.status.value).inc()
     if ending.duration_seconds is not None:
         DURATION.labels(job_type).observe(ending.duration_seconds)
@@ -53,7 +95,7 @@ def finish_refused() -> None:
 
 
 def fire_decided(outcome: Outcome) -> None:
-    FIRES.labels(outcome.value).inc()
+    CLAIMS.labels(outcome.value).inc()
 
 
 def fires_filtered(*, won: int, lost: int) -> None:
@@ -89,3 +131,25 @@ def change_applied(seconds: float) -> None:
 
 def clock_skew(seconds: float) -> None:
     SKEW.set(seconds)
+
+
+def synced(*, created: int, updated: int, skipped: int) -> None:
+    SYNCS.labels("done").inc()
+    for result, count in (("created", created), ("updated", updated), ("skipped", skipped)):
+        SYNCED.labels(result).inc(count)
+
+
+def sync_failed() -> None:
+    SYNCS.labels("failed").inc()
+
+
+def observe_coordinator(totals: Mapping[str, int]) -> None:
+    """`asdict(coordinator.stats())`, every second."""
+    _coordinator_totals.totals = totals
+
+
+def observe_pools(*, running: int, workers: int, leaked: int, connections: int) -> None:
+    RUNNING.set(running)
+    WORKERS.set(workers)
+    LEAKED.set(leaked)
+    CONNECTIONS.set(connections)

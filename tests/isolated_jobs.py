@@ -39,6 +39,13 @@ def spin(context: ExecutionContext, config: Where) -> None:
         pass
 
 
+@job("isolated_frozen", config_model=Where, isolation="process")
+def frozen(context: ExecutionContext, config: Where) -> None:
+    """Sleeps without giving the interpreter away: no other thread of the process runs any more."""
+    _tell_pid(config)
+    ctypes.PyDLL(None).sleep(600)
+
+
 @job("isolated_deaf", config_model=Where, isolation="process")
 def deaf(context: ExecutionContext, config: Where) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})

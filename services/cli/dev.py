@@ -1,87 +1,171 @@
-"""`manage.py dev`, which is `make run`: servers, schema, a few schedules to look at, and what they will do next."""
+"""`manage.py dev`, which is `make run`: servers, schema, a demo site, some replicas, and a view of what they do."""
 
+import fcntl
+import os
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.table import Table
+from rich.text import Text
 
-from database.connection import get_db_connection
+from config import PROJECT_ROOT, get_settings
+from database.connection import DedicatedConnection, get_db_connection
 from run_migrations import upgrade
-from services.cli.output import console, until
-from services.cli.schedules import describe
+from services.cli.dev_demo import prepare_demo
+from services.cli.dev_replicas import Replicas
+from services.cli.dev_snapshot import take_snapshot
+from services.cli.dev_view import live_view, progress_line, rows_that_fit
+from services.cli.output import FAILED, console
+from services.demo_site import DemoSite
+from services.embedded.files import try_lock
+from services.errors import ConfigurationError, Unavailable
 from services.redis_client import get_redis_client
-from services.schedule_repository import ScheduleRepository, get_schedule_repository
+from services.schedule_repository import get_schedule_repository
 
-SHOWN = 20
-
-# Only for an empty database, so that there is something to see.
-DEMO_SCHEDULES = [
-    {"domain": "example.com", "name": "nightly scan", "frequency": "daily", "time_config": {"hour": 2, "minute": 0}},
-    {
-        "domain": "shop.example.com",
-        "name": "shop scan",
-        "frequency": "weekly",
-        "time_config": {"day": "monday", "hour": 2, "minute": 30},
-        "timezone": "Europe/Berlin",
-        "tags": ["customer"],
-    },
-    {
-        "domain": "month-end report",
-        "name": "month-end report",
-        "frequency": "monthly",
-        "time_config": {"day": 31, "hour": 23, "minute": 0},
-        "timezone": "America/New_York",
-        "job_type": "http_request",
-        "job_config": {"url": "https://example.com/reports/run", "method": "POST"},
-    },
-    {
-        "domain": "health ping",
-        "name": "health ping",
-        "frequency": "interval",
-        "time_config": {"minutes": 5},
-        "job_type": "http_request",
-        "job_config": {"url": "https://example.com/health"},
-    },
-]
+REFRESHES_PER_LINE = 3  # where there is no terminal
+DRAIN_SLACK_SECONDS = 15.0
 
 
 def dev(
-    once: Annotated[bool, typer.Option("--once", help="Print the schedules once and end.")] = False,
+    replicas: Annotated[int, typer.Option(min=1, max=20, help="How many replica processes.")] = 3,
+    seconds: Annotated[float | None, typer.Option(min=1, help="End after so long; else at Ctrl-C.")] = None,
 ) -> None:
-    """Start everything on this machine and show the schedules with their next fires; Ctrl-C ends it."""
-    out = console()
+    """Start everything on this machine and watch it work; Ctrl-C drains the replicas and ends.
+
+    With DATABASE_URL and REDIS_URL unset, Postgres and Redis come from wheels. An empty database gets demo schedules.
+    Exit code 1 if a replica is not running at the end of --seconds.
+    """
+    out, directory = console(), PROJECT_ROOT / get_settings().embedded_dir / "logs"
+    with _alone(directory), _signals_like_ctrl_c(), DemoSite() as site:
+        _prepare(out, site)
+        team = Replicas(replicas, directory, {"FETCH_ALLOWED_NETWORKS": _allowed_networks()})
+        until = time.monotonic() + seconds if seconds else None
+        connection = get_db_connection().dedicated()
+        try:
+            team.start()
+            out.print(f"{replicas} replicas start, their logs are in {directory}; Ctrl-C ends")
+            _watch(_Scene(out, team, site, connection), until)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            all_ran = len(team.alive) == replicas
+            _drain(out, team)
+            connection.close()
+    if until is not None and not all_ran:
+        raise typer.Exit(FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    out: Console
+    team: Replicas
+    site: DemoSite
+    connection: DedicatedConnection
+
+
+def _prepare(out: Console, site: DemoSite) -> None:
     started = time.monotonic()
     with out.status("starting Postgres and Redis …"):
-        db, redis = get_db_connection(), get_redis_client()
-        applied = upgrade(db)
-        redis.version()
-    for line in applied:
+        applied = upgrade(get_db_connection())
+        get_redis_client().version()
+    for line in [*applied, *prepare_demo(get_schedule_repository(), site.url)]:
         out.print(line)
-    repository = get_schedule_repository()
-    if repository.count_schedules() == 0:
-        repository.save_schedules(DEMO_SCHEDULES, actor="demo")
-        out.print(f"added {len(DEMO_SCHEDULES)} demo schedules to the empty database")
     out.print(f"Postgres and Redis are up, the schema is current ({time.monotonic() - started:.1f} s)")
-    if once or not out.is_terminal:
-        out.print(upcoming(repository))
-        return
+
+
+def _allowed_networks() -> str:
+    """Only here may jobs call this machine: the demo site lives on it."""
+    return ",".join(filter(None, [get_settings().fetch_allowed_networks, "127.0.0.1"]))
+
+
+def _watch(scene: _Scene, until: float | None) -> None:
+    if scene.out.is_terminal:
+        with Live(console=scene.out, auto_refresh=False, vertical_overflow="crop") as live:
+            for _ in _seconds(until):
+                _say_what_happened(scene)
+                live.update(_view(scene), refresh=True)
+    else:
+        for second in _seconds(until):
+            _say_what_happened(scene)
+            if second % REFRESHES_PER_LINE == 0:
+                scene.out.print(f"{second:4} s  {_line(scene)}")
+
+
+def _seconds(until: float | None) -> Iterator[int]:
+    """0, 1, 2, … as they pass."""
+    begun = time.monotonic()
+    for number in count():
+        yield number
+        now = time.monotonic()
+        if until is not None and now >= until:
+            return
+        next_at = max(begun + number + 1, now + 0.1)
+        time.sleep((next_at if until is None else min(next_at, until)) - now)
+
+
+def _say_what_happened(scene: _Scene) -> None:
+    for line in scene.team.tend():
+        scene.out.print(Text(line, "red"))
+
+
+def _view(scene: _Scene) -> RenderableType:
+    rows = rows_that_fit(scene.out.height, len(scene.team.members))
     try:
-        with Live(upcoming(repository), console=out, auto_refresh=False) as live:
-            while True:
-                time.sleep(1)
-                live.update(upcoming(repository), refresh=True)
-    except KeyboardInterrupt:
-        out.print("stopped")
+        snapshot = take_snapshot(scene.connection, 2 * rows)
+    except Unavailable as error:
+        return Text(str(error), "red")
+    return live_view(snapshot, scene.team.members, rows, scene.site.requests)
 
 
-def upcoming(repository: ScheduleRepository) -> Table:
-    page = repository.list_schedules(sort="next_run", limit=SHOWN)
-    table = Table("schedule", "job", "timing", "next run", header_style="bold", box=None, pad_edge=False)
-    for record in page.items:
-        following = until(record.next_run) if record.next_run else ("off" if not record.enabled else "never")
-        table.add_row(record.name or record.domain, record.job_type, describe(record), following)
-    if page.next_cursor:
-        table.caption = f"{repository.count_schedules()} schedules; all of them: python manage.py schedule list"
-    return table
+def _line(scene: _Scene) -> str:
+    try:
+        return progress_line(take_snapshot(scene.connection, 20), scene.team.members, scene.site.requests)
+    except Unavailable as error:
+        return str(error)
+
+
+def _drain(out: Console, team: Replicas) -> None:
+    patience = get_settings().shutdown_grace_seconds + DRAIN_SLACK_SECONDS
+    out.print("the replicas finish what they run …")
+    with out.status("draining …") as status:
+        killed = team.drain(
+            patience, lambda names: status.update(f"draining: {', '.join(names)} (Ctrl-C again kills them)")
+        )
+    out.print(
+        f"killed: {', '.join(killed)}; they did not end in {patience:g} s" if killed else "all replicas have ended"
+    )
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Two of us would give their replicas the same names, and write the same logs."""
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = os.open(directory / "dev.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if not try_lock(lock, fcntl.LOCK_EX):
+            raise ConfigurationError(
+                f"`manage.py dev` runs already with {directory.parent}; end it, or set EMBEDDED_DIR to another one"
+            )
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _signals_like_ctrl_c() -> Iterator[None]:
+    """A closed terminal and a plain `kill` drain the replicas too."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

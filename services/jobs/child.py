@@ -1,6 +1,7 @@
 """The program of a child process: runs one handler and reports through its pipes. See isolation.py for the messages.
 
-It ends with its parent: the kernel kills it (PR_SET_PDEATHSIG), and a thread that sees the pipe close kills its group.
+It ends with its parent: the kernel kills it (PR_SET_PDEATHSIG); where there is no such call, a thread that sees the
+pipe close does. Processes that the handler has started end with every other end of it, but not with this one.
 """
 
 import ctypes

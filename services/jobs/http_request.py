@@ -15,6 +15,7 @@ from typing import Any
 
 import requests
 from requests.structures import CaseInsensitiveDict
+from requests.utils import requote_uri
 from urllib3.exceptions import HTTPError as Urllib3Error
 from urllib3.exceptions import ReadTimeoutError
 
@@ -28,6 +29,7 @@ from services.jobs.results import JobFailed, PermanentFailure
 
 EXCERPT_BYTES = 2048
 CHUNK_BYTES = 1024
+KEPT_HEADERS = ("content-type", "retry-after")
 MAX_RETRY_AFTER_SECONDS = 86_400.0
 RETRYABLE_STATUS = frozenset({408, 425, 429})
 # Nothing that another attempt could change: the URL, the headers, the redirects.
@@ -48,6 +50,7 @@ def http_request(context: ExecutionContext, config: HttpRequestConfig) -> Mappin
     wanted = resolve(config, environment_secret)
     for secret in wanted.secrets:
         context.hide(secret)
+        context.hide(requote_uri(secret))  # as it looks in a final URL
     begun_at = time.monotonic()
     try:
         result = _call(context, config, wanted)
@@ -85,8 +88,8 @@ def _call(context: ExecutionContext, config: HttpRequestConfig, wanted: Resolved
             return {
                 "status_code": response.status_code,
                 "url": response.url,
-                "headers": {name: response.headers.get(name) for name in ("content-type", "retry-after")},
-                "excerpt": context.mask(excerpt),
+                "headers": {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers},
+                "excerpt": context.mask(excerpt)[:EXCERPT_BYTES],
             }
 
 
@@ -125,7 +128,7 @@ def _judge(config: HttpRequestConfig, result: Mapping[str, Any]) -> None:
     raise JobFailed(
         f"{config.method} {config.url} answered {status_code}",
         retryable=retryable,
-        retry_after_seconds=_retry_after(result["headers"]["retry-after"]) if retryable else None,
+        retry_after_seconds=_retry_after(result["headers"].get("retry-after")) if retryable else None,
         details=result,
     )
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from config import PROJECT_ROOT
 from database.models import ExecutionStatus
 from services.jobs import ExecutionContext, JobDefinition, JobResult, WorkerPool
-from services.jobs.isolation import run_isolated
+from services.jobs.isolation import CHILD, run_isolated
 from tests.contexts import a_context
 from tests.isolated_jobs import REGISTRY
 from tests.waiting import eventually
@@ -113,13 +114,15 @@ def test_a_process_killed_from_outside_is_a_failure(tmp_path: Path, pool: tuple[
     assert pool[1][0].error_message == "the process ended with signal 9 (out of memory?)"
 
 
-@pytest.mark.parametrize("job_type", ["isolated_spin", "isolated_deaf"])
+@pytest.mark.parametrize("job_type", ["isolated_spin", "isolated_deaf", "isolated_frozen"])
 def test_a_process_that_listens_to_nothing_is_killed_at_its_timeout(
     job_type: str, tmp_path: Path, pool: tuple[WorkerPool, list[JobResult]]
 ) -> None:
     path = tmp_path / "pid"
-    pool[0].submit(a_context(job_type, job_config={"path": str(path)}, timeout_seconds=3.0))
+    context = a_context(job_type, job_config={"path": str(path)}, timeout_seconds=600.0)
+    pool[0].submit(context)
     pid = pid_in(path)
+    context._live.begun_at = time.monotonic() - 600  # ten minutes pass
     eventually(lambda: pool[1], 30)
     assert pool[1][0].status is ExecutionStatus.TIMED_OUT
     assert not alive(pid)  # it is dead when the result is reported, not some time later
@@ -159,25 +162,28 @@ def test_shutdown_kills_the_processes_that_it_returns(tmp_path: Path) -> None:
     assert done == []
 
 
-@pytest.mark.parametrize("job_type", ["isolated_spin", "isolated_deaf"])
+@pytest.mark.parametrize("job_type", ["isolated_spin", "isolated_frozen"])
 def test_the_child_dies_with_its_parent(job_type: str, tmp_path: Path) -> None:
-    path = tmp_path / "pid"
     program = f"""
 import time
 from services.jobs import WorkerPool
 from tests.contexts import a_context
 from tests.isolated_jobs import REGISTRY
-WorkerPool(1, REGISTRY, print).submit(a_context({job_type!r}, job_config={{"path": {str(path)!r}}}))
+WorkerPool(1, REGISTRY, print).submit(a_context({job_type!r}, job_config={{"path": {str(tmp_path / "pid")!r}}}))
 time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", program], cwd=PROJECT_ROOT) as parent:
         try:
-            child = pid_in(path)
-            family = [child, *([pid_in(Path(f"{path}.grandchild"))] if job_type == "isolated_deaf" else [])]
-            assert all(map(alive, family))
+            child = pid_in(tmp_path / "pid")
+            assert alive(child)
         finally:
             parent.kill()
-    eventually(lambda: not any(map(alive, family)))
+    eventually(lambda: not alive(child))
+
+
+def test_a_child_whose_parent_died_before_it_started_leaves_at_once() -> None:
+    stranger = [sys.executable, "-c", CHILD, "1", *sys.path]
+    assert subprocess.run(stranger, stdin=subprocess.PIPE, timeout=60).returncode == 1
 
 
 def test_a_handler_of_the_main_program_cannot_be_isolated() -> None:

@@ -128,6 +128,8 @@ def test_an_async_handler_is_refused(registry: JobRegistry) -> None:
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(default_registry, "_modules", [])
+    monkeypatch.setattr(default_registry, "_definitions", {})
     return tmp_path
 
 

@@ -1,0 +1,219 @@
+"""The proof of G3: recompute every fire that was due from the schedules' own history, and compare it with the rows.
+
+Two ordered streams, the stretches of timing and the rows, are read side by side in one snapshot; memory does not grow
+with their number. Start reading at `audit`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row
+
+from database.connection import DatabaseConnection
+from services.audit_sql import DUPLICATES, ROWS, SEGMENTS, UNFINISHED
+from services.errors import InvalidInput, InvalidSchedule, Problem
+from services.triggers import parse_trigger, spread_offset
+
+SHOWN = 100  # findings of each kind that are named; all are counted
+FETCHED = 2000
+PATIENCE_SECONDS = 60
+# A change reaches the replicas within a second or two; a fire just before it may end either way.
+CHANGE_EDGE = timedelta(seconds=2)
+BEGINNING = datetime.min.replace(tzinfo=UTC)
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fire that is not as it should be."""
+
+    schedule_id: UUID
+    schedule: str  # its name or domain
+    scheduled_for: datetime
+    status: str | None = None
+
+
+@dataclass(slots=True)
+class Findings:
+    count: int = 0
+    first: list[Finding] = field(default_factory=list)
+
+    def add(self, finding: Finding) -> None:
+        self.count += 1
+        if len(self.first) < SHOWN:
+            self.first.append(finding)
+
+
+@dataclass(slots=True)
+class AuditReport:
+    """What was due in (since, until], and what became of it."""
+
+    since: datetime
+    until: datetime
+    schedules: int = 0
+    expected: int = 0
+    accounted: int = 0
+    duplicates: int = 0
+    on_the_edge: int = 0  # too young, or too near to a change, to be judged
+    in_progress: int = 0
+    unexplained: Findings = field(default_factory=Findings)  # due, and without a row
+    extra: Findings = field(default_factory=Findings)  # a row for a fire that never was due
+    unfinished: Findings = field(default_factory=Findings)  # should have ended by now
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.duplicates or self.unexplained.count or self.extra.count or self.unfinished.count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    since: datetime
+    until: datetime
+    settled_at: datetime  # what was due later still has its ordinary chance
+
+    def fires(self, segment: Row[Any]) -> Iterator[tuple[datetime, bool]]:
+        """The fires of one stretch of timing, each with whether it must have a row by now."""
+        if not segment.enabled:
+            return
+        try:
+            trigger = parse_trigger(
+                segment.frequency, segment.time_config, segment.timezone, segment.start_at, segment.end_at
+            )
+        except InvalidSchedule:
+            return  # parked: it never fires
+        wait = spread_offset(segment.schedule_id, segment.spread_seconds)
+        until = min(self.until, segment.ended_at or self.until)
+        certain_until = min(self.settled_at, segment.ended_at - CHANGE_EDGE if segment.ended_at else self.settled_at)
+        for at in trigger.between(max(self.since, segment.effective_from), until):
+            yield at, at + wait <= certain_until
+
+
+def audit(
+    db: DatabaseConnection,
+    since: datetime,
+    until: datetime | None = None,
+    on_progress: Progress | None = None,
+    *,
+    settle_seconds: float = 10,
+    misfire_grace_seconds: int = 300,
+    timeout_seconds: int = 3600,
+) -> AuditReport:
+    """Judge every fire in (since, until]; `on_progress` hears the number of schedules so far.
+
+    The last two are what a schedule without own policies has. History that was cleaned up cannot be judged: `since`
+    must be younger than the retention.
+    """
+    with _snapshot(db) as connection:
+        window = _window(connection, since, until, timedelta(seconds=settle_seconds))
+        report = AuditReport(window.since, window.until)
+        values = {"since": window.since, "until": window.until}
+        report.duplicates = connection.exec_driver_sql(DUPLICATES, values).scalar_one()
+        limits = {"grace": misfire_grace_seconds, "timeout": timeout_seconds, "patience": PATIENCE_SECONDS}
+        for row in connection.exec_driver_sql(UNFINISHED, limits):
+            _note_open(row, report)
+        segments, rows = _stream(connection, SEGMENTS, values), _stream(connection, ROWS, values)
+        for stretches, found in _side_by_side(segments, rows):
+            _judge(window, stretches, found, report)
+            if on_progress:
+                on_progress(report.schedules)
+    return report
+
+
+def _judge(window: _Window, segments: list[Row[Any]], rows: Iterator[Row[Any]], report: AuditReport) -> None:
+    """One schedule: walk its fires and its rows together, both in the order of time."""
+    report.schedules += bool(segments)
+    covered_until = BEGINNING
+    row = next(rows, None)
+    for segment in segments:
+        for at, is_certain in window.fires(segment):
+            while row is not None and row.scheduled_for < at:
+                covered_until = max(covered_until, row.covers_until or BEGINNING)
+                _note_extra(window, row, report)
+                row = next(rows, None)
+            has_row = False
+            while row is not None and row.scheduled_for == at:
+                covered_until = max(covered_until, row.covers_until or BEGINNING)
+                has_row, row = True, next(rows, None)
+            _note_fire(segment, at, is_certain, has_row or covered_until >= at, report)
+    for rest in (row, *rows) if row is not None else ():
+        _note_extra(window, rest, report)
+
+
+def _note_fire(segment: Row[Any], at: datetime, is_certain: bool, is_accounted: bool, report: AuditReport) -> None:
+    if not is_certain:
+        report.on_the_edge += 1
+        return
+    report.expected += 1
+    if is_accounted:
+        report.accounted += 1
+    else:
+        report.unexplained.add(Finding(segment.schedule_id, segment.name or segment.domain, at))
+
+
+def _note_extra(window: _Window, row: Row[Any], report: AuditReport) -> None:
+    if row.scheduled_for > window.since and not row.is_no_fire:
+        report.extra.add(Finding(row.schedule_id, row.domain, row.scheduled_for))
+
+
+def _note_open(row: Row[Any], report: AuditReport) -> None:
+    if row.overdue:
+        report.unfinished.add(Finding(row.schedule_id, row.domain, row.scheduled_for, row.status))
+    else:
+        report.in_progress += 1
+
+
+# --- reading ---
+
+
+@contextmanager
+def _snapshot(db: DatabaseConnection) -> Iterator[Connection]:
+    """All statements see the same moment, and may take their time."""
+    with db.clear_errors(), db.engine.connect() as plain:
+        connection = plain.execution_options(isolation_level="REPEATABLE READ")
+        with connection.begin():
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+            yield connection
+
+
+def _window(connection: Connection, since: datetime, until: datetime | None, settle: timedelta) -> _Window:
+    now: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+    for name, instant in (("since", since), ("until", until)):
+        if instant is not None and instant.tzinfo is None:
+            raise InvalidInput(Problem(name, f"needs an offset, as in {instant.isoformat()}+00:00"))
+    last = min(until or now, now)
+    if since >= last:
+        raise InvalidInput(Problem("since", f"must be before {last.isoformat()}, got {since.isoformat()}"))
+    return _Window(since, last, now - settle)
+
+
+def _stream(connection: Connection, sql: str, values: dict[str, datetime]) -> Iterator[Row[Any]]:
+    """Read from a cursor in the server, piece by piece."""
+    return iter(connection.execution_options(yield_per=FETCHED).exec_driver_sql(sql, values))
+
+
+def _side_by_side(
+    segments: Iterable[Row[Any]], rows: Iterable[Row[Any]]
+) -> Iterator[tuple[list[Row[Any]], Iterator[Row[Any]]]]:
+    """Both are ordered by schedule: each one's segments with its rows; either may be missing."""
+    by_schedule = attrgetter("schedule_id")
+    groups = groupby(rows, by_schedule)
+    group = next(groups, None)
+    for schedule_id, stretches in groupby(segments, by_schedule):
+        while group is not None and group[0] < schedule_id:
+            yield [], group[1]
+            group = next(groups, None)
+        if group is not None and group[0] == schedule_id:
+            yield list(stretches), group[1]
+            group = next(groups, None)
+        else:
+            yield list(stretches), iter(())
+    while group is not None:
+        yield [], group[1]
+        group = next(groups, None)

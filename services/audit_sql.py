@@ -1,0 +1,73 @@
+"""The statements of audit.py. Each comment says what a statement relies on."""
+
+_DEFINITION = ", ".join(
+    f"s.{name}"
+    for name in (
+        "schedule_id", "effective_from", "enabled", "frequency", "time_config", "timezone", "start_at", "end_at",
+        "spread_seconds", "name", "domain",
+    )
+)  # fmt: skip
+
+# Each stretch of time in which a schedule had one timing. The present one is the schedule's row; a former one is what a
+# change of the timing (and nothing else moves effective_from) or a deletion replaced. TRUNCATE logs no rows: what it
+# ended is what each schedule's newest change before it says.
+SEGMENTS = f"""
+WITH truncated AS (
+    SELECT DISTINCT ON (t.change_id, c.schedule_id) c.new AS definition, t.changed_at AS ended_at
+    FROM schedule_changes AS t JOIN schedule_changes AS c ON c.change_id < t.change_id AND c.schedule_id IS NOT NULL
+    WHERE t.operation = 'truncate' AND t.changed_at > %(since)s AND NOT EXISTS (
+        SELECT FROM schedule_changes AS between_them
+        WHERE between_them.operation = 'truncate'
+          AND between_them.change_id > c.change_id AND between_them.change_id < t.change_id
+    )
+    ORDER BY t.change_id, c.schedule_id, c.change_id DESC
+), past AS (
+    SELECT old AS definition, changed_at AS ended_at FROM schedule_changes
+    WHERE changed_at > %(since)s AND old IS NOT NULL
+      AND (operation = 'delete' OR old->'effective_from' IS DISTINCT FROM new->'effective_from')
+    UNION ALL
+    SELECT definition, ended_at FROM truncated WHERE definition IS NOT NULL
+)
+SELECT {_DEFINITION}, past.ended_at FROM past, jsonb_populate_record(NULL::schedules, past.definition) AS s
+UNION ALL
+SELECT {_DEFINITION}, NULL FROM schedules AS s
+ORDER BY schedule_id, effective_from
+"""
+
+# A row is never made before its fire is due, so the index on created_at finds the window. A summary row counts from its
+# first fire, which may lie before the window. Whoever records work of its own has no owner and is not on a full second.
+ROWS = """
+SELECT schedule_id, scheduled_for, domain,
+       CASE WHEN reason = 'catchup_cap' THEN (metadata->>'last')::timestamptz END AS covers_until,
+       (status = 'skipped' AND reason IN ('changed', 'disabled', 'deleted'))
+           OR (incarnation IS NULL AND scheduled_for <> date_trunc('second', scheduled_for)) AS is_no_fire
+FROM job_executions
+WHERE created_at > %(since)s::timestamptz - interval '1 minute' AND scheduled_for <= %(until)s
+  AND (scheduled_for > %(since)s OR (reason = 'catchup_cap' AND (metadata->>'last')::timestamptz > %(since)s))
+  AND attempt = 1 AND cause IN ('schedule', 'catchup') AND schedule_id IS NOT NULL
+ORDER BY schedule_id, scheduled_for
+"""
+
+# The unique key makes this impossible, which is no reason not to look.
+DUPLICATES = """
+SELECT coalesce(sum(n - 1), 0)::bigint FROM (
+    SELECT count(*) AS n FROM job_executions
+    WHERE created_at > %(since)s::timestamptz - interval '1 minute'
+      AND scheduled_for > %(since)s AND scheduled_for <= %(until)s AND schedule_id IS NOT NULL
+    GROUP BY schedule_id, scheduled_for, attempt HAVING count(*) > 1
+) AS repeated
+"""
+
+# Of all times, not only of the window: a chain of attempts without an end is open as long as one row is. Each status may
+# last so long: waiting for room, from claim to start, running. Rows without an owner are another program's.
+UNFINISHED = """
+SELECT e.schedule_id, e.scheduled_for, e.domain, e.status, CASE e.status
+    WHEN 'pending' THEN e.due_at + make_interval(secs => coalesce(s.misfire_grace_seconds, %(grace)s))
+    WHEN 'claimed' THEN e.claimed_at
+    ELSE e.started_at + make_interval(secs => coalesce(s.timeout_seconds, %(timeout)s))
+END < clock_timestamp() - make_interval(secs => %(patience)s) AS overdue
+FROM job_executions AS e LEFT JOIN schedules AS s USING (schedule_id)
+WHERE (e.status = 'pending' OR e.status IN ('claimed', 'running') AND e.incarnation IS NOT NULL)
+  AND e.schedule_id IS NOT NULL
+ORDER BY e.scheduled_for
+"""

@@ -1,0 +1,77 @@
+"""What the live view of `manage.py dev` shows, read from the tables: one cheap statement for each part."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row
+
+from database.connection import DedicatedConnection
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    replicas: dict[str, Row[Any]]  # by name
+    running: list[Row[Any]]
+    ended: list[Row[Any]]
+    upcoming: list[Row[Any]]
+    minute: Row[Any]
+
+
+def take_snapshot(connection: DedicatedConnection, rows: int) -> Snapshot:
+    """At most so many rows of executions and schedules each."""
+    limit = {"limit": rows}
+    return Snapshot(
+        replicas={row.instance_id: row for row in connection.run(REPLICAS)},
+        running=connection.run(RUNNING, limit),
+        ended=connection.run(ENDED, limit),
+        upcoming=connection.run(UPCOMING, limit),
+        minute=connection.run(LAST_MINUTE)[0],
+    )
+
+
+# A restarted replica is another incarnation of the same name: the newest one counts.
+REPLICAS = """
+SELECT DISTINCT ON (i.instance_id)
+       i.instance_id, i.revision, i.schedules, i.clock_skew_seconds, i.claiming,
+       extract(epoch FROM clock_timestamp() - i.heartbeat_at)::float8 AS heartbeat_seconds,
+       coalesce((i.facts ->> 'redis_degraded')::boolean, false) AS redis_degraded,
+       (i.facts ->> 'pid')::int AS pid,
+       (SELECT count(*) FROM job_executions AS e
+        WHERE e.status IN ('claimed', 'running') AND e.incarnation = i.incarnation) AS running
+FROM scheduler_instances AS i
+WHERE i.heartbeat_at > clock_timestamp() - interval '1 minute'
+ORDER BY i.instance_id, i.started_at DESC
+"""
+
+_LABEL = "CASE WHEN job_id = schedule_id::text THEN domain ELSE job_id END AS label"
+_LATENESS = "extract(epoch FROM started_at - due_at)::float8"
+
+RUNNING = f"""
+SELECT {_LABEL}, instance_id, attempt, extract(epoch FROM clock_timestamp() - started_at)::float8 AS seconds
+FROM job_executions WHERE status IN ('claimed', 'running')
+ORDER BY started_at NULLS LAST LIMIT %(limit)s
+"""  # noqa: S608
+
+# The index is on created_at; what ended lately was created lately, unless it ran for long.
+ENDED = f"""
+SELECT {_LABEL}, instance_id, attempt, status, duration_seconds, completed_at,
+       {_LATENESS} AS lateness_seconds, coalesce(error_message, reason, '') AS words
+FROM (SELECT * FROM job_executions ORDER BY created_at DESC LIMIT 200) AS newest
+WHERE completed_at IS NOT NULL
+ORDER BY completed_at DESC LIMIT %(limit)s
+"""  # noqa: S608
+
+UPCOMING = """
+SELECT coalesce(name, domain) AS label, job_type, next_run, timezone FROM schedules
+WHERE enabled AND next_run IS NOT NULL ORDER BY next_run LIMIT %(limit)s
+"""
+
+LAST_MINUTE = f"""
+SELECT count(*) FILTER (WHERE status = 'success') AS success,
+       count(*) FILTER (WHERE status IN ('failed', 'timed_out', 'cancelled')) AS failed,
+       count(*) FILTER (WHERE status IN ('skipped', 'missed')) AS skipped,
+       count(*) FILTER (WHERE status = 'abandoned') AS abandoned,
+       count(*) FILTER (WHERE attempt > 1) AS retries,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY {_LATENESS}) AS lateness_seconds
+FROM job_executions WHERE created_at > clock_timestamp() - interval '1 minute'
+"""  # noqa: S608

@@ -1,0 +1,156 @@
+"""Which executions, newest first, from where on: the record, filters and keyset pages over `job_executions`.
+
+A page costs the same wherever it is: the cursor carries the last row's place, no OFFSET. The executions of one schedule
+are ordered by their fires, which its unique key has in order already; everything else by the row's creation.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Row, Select, literal, select, tuple_
+from sqlalchemy.orm import InstrumentedAttribute
+
+from database.models import Cause, ExecutionStatus, JobExecution
+from services.errors import InvalidInput, Problem
+from services.schedule_spec import parse_uuid
+
+MAX_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionRecord:
+    """A row of `job_executions` as it was read; `details` is the column `metadata`."""
+
+    execution_id: UUID
+    schedule_id: UUID | None
+    job_id: str
+    domain: str
+    domain_config_id: UUID
+    status: str
+    started_at: datetime | None
+    completed_at: datetime | None
+    duration_seconds: float | None
+    scan_id: UUID | None
+    error_message: str | None
+    error_details: Mapping[str, Any] | None
+    details: Mapping[str, Any] | None
+    created_at: datetime
+    scheduled_for: datetime
+    attempt: int
+    cause: str
+    due_at: datetime | None
+    claimed_at: datetime | None
+    instance_id: str | None
+    incarnation: UUID | None
+    fencing_token: int | None
+    cancel_requested_at: datetime | None
+    reason: str | None
+
+    @property
+    def is_terminal(self) -> bool:
+        return ExecutionStatus(self.status).is_terminal
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionPage:
+    items: list[ExecutionRecord]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFilter:
+    """All conditions that are set must hold; `since` and `until` limit when the row was made."""
+
+    schedule_id: UUID | str | None = None
+    domain: str | None = None
+    status: str | None = None
+    cause: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """Raises InvalidInput for a word or an instant that no row can have."""
+        found: list[ColumnElement[bool]] = []
+        if self.schedule_id is not None:
+            found.append(JobExecution.schedule_id == parse_uuid(self.schedule_id, "schedule_id"))
+        if self.domain is not None:
+            found.append(same_domain(self.domain))
+        if self.status is not None:
+            found.append(JobExecution.status == _known("status", self.status, ExecutionStatus))
+        if self.cause is not None:
+            found.append(JobExecution.cause == _known("cause", self.cause, Cause))
+        if self.since is not None:
+            found.append(JobExecution.created_at >= _aware("since", self.since))
+        if self.until is not None:
+            found.append(JobExecution.created_at < _aware("until", self.until))
+        return found
+
+    @property
+    def order(self) -> "ExecutionOrder":
+        return BY_CREATION if self.schedule_id is None else BY_FIRE
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionOrder:
+    """Newest first by these columns, which tell any two rows apart."""
+
+    name: str
+    columns: tuple[InstrumentedAttribute[Any], ...]
+
+    def apply(self, query: Select[Any], cursor: str | None = None) -> Select[Any]:
+        """Order the query, and start after the row that the cursor names."""
+        if cursor is not None:
+            place = zip(self._read(cursor), self.columns, strict=True)
+            query = query.where(tuple_(*self.columns) < tuple_(*(literal(value, col.type) for value, col in place)))
+        return query.order_by(*(column.desc() for column in self.columns))
+
+    def cursor_after(self, record: ExecutionRecord) -> str:
+        place = [getattr(record, column.key) for column in self.columns]
+        return base64.urlsafe_b64encode(json.dumps([self.name, *place], default=str).encode()).decode()
+
+    def _read(self, cursor: str) -> list[Any]:
+        try:
+            name, at, last = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+            if name != self.name:
+                raise ValueError(f"an order {name}")
+            return [datetime.fromisoformat(at), UUID(last) if self is BY_CREATION else int(last)]
+        except (ValueError, TypeError, binascii.Error, AttributeError):
+            raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None
+
+
+BY_CREATION = ExecutionOrder("created", (JobExecution.created_at, JobExecution.execution_id))
+BY_FIRE = ExecutionOrder("fire", (JobExecution.scheduled_for, JobExecution.attempt))
+
+_RECORD_COLUMNS = [getattr(JobExecution, item.name).label(item.name) for item in fields(ExecutionRecord)]
+
+
+def select_records() -> Select[Any]:
+    return select(*_RECORD_COLUMNS)
+
+
+def same_domain(domain: str) -> ColumnElement[bool]:
+    """Domains are stored in lower case, the readable names of other jobs as somebody wrote them."""
+    return JobExecution.domain.in_({domain.strip(), domain.strip().lower()})
+
+
+def to_execution(row: Row[Any]) -> ExecutionRecord:
+    return ExecutionRecord(**row._mapping)
+
+
+def _known(field: str, value: str, words: type[StrEnum]) -> str:
+    if value not in list(words):
+        raise InvalidInput(Problem(field, f"must be one of {', '.join(words)}, got {value!r}"))
+    return value
+
+
+def _aware(field: str, value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise InvalidInput(Problem(field, f"needs an offset, as in {value.isoformat()}+00:00"))
+    return value

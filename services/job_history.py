@@ -1,0 +1,257 @@
+"""Rows of `job_executions` for everybody but the engine: look, count, ask for a run or its end, record own work, clean up.
+
+The engine claims and ends its rows in execution_store.py; nothing here writes to a row that a replica owns, except the
+request to cancel it.
+"""
+
+import json
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Select
+
+from config import get_settings
+from database.connection import DatabaseConnection, get_db_connection
+from database.models import ExecutionStatus, JobExecution
+from services import job_history_sql as sql
+from services.errors import InvalidInput, Problem, ScheduleNotFound
+from services.execution_listing import (
+    BY_CREATION,
+    BY_FIRE,
+    MAX_PAGE,
+    ExecutionFilter,
+    ExecutionPage,
+    ExecutionRecord,
+    same_domain,
+    select_records,
+    to_execution,
+)
+from services.history_retention import HistoryRetention, Progress
+from services.jobs.texts import storable, storable_json
+from services.schedule_spec import config_id, parse_uuid
+
+DAY_SECONDS = 86_400
+BATCH = 5000
+ID_PREFIX = 8  # characters of an id that people see and may give
+MAX_WORD = 255
+POLL_SECONDS = 0.25
+
+__all__ = ["ExecutionFilter", "ExecutionPage", "ExecutionRecord", "JobHistory", "get_job_history"]
+
+
+class JobHistory:
+    """Safe to share between threads."""
+
+    def __init__(self, db: DatabaseConnection, *, fence_horizon_seconds: int = DAY_SECONDS) -> None:
+        self._db = db
+        self._retention = HistoryRetention(db, fence_horizon_seconds)
+
+    # --- look ---
+
+    def get_recent_executions(self, hours: float = 24, limit: int = 1000) -> list[ExecutionRecord]:
+        """Newest first."""
+        since = datetime.now(UTC) - timedelta(hours=hours)
+        return self._read(BY_CREATION.apply(select_records().where(JobExecution.created_at >= since)).limit(limit))
+
+    def get_executions_by_schedule(self, schedule_id: UUID | str, limit: int = 100) -> list[ExecutionRecord]:
+        """Latest fire first; also of a deleted schedule."""
+        found = JobExecution.schedule_id == parse_uuid(schedule_id, "schedule_id")
+        return self._read(BY_FIRE.apply(select_records().where(found)).limit(limit))
+
+    def get_executions_by_domain(self, domain: str, limit: int = 100) -> list[ExecutionRecord]:
+        found = same_domain(domain)
+        return self._read(BY_CREATION.apply(select_records().where(found)).limit(limit))
+
+    def get_execution(self, execution_id: UUID | str) -> ExecutionRecord | None:
+        found = self.get_executions([parse_uuid(execution_id, "execution_id")])
+        return found[0] if found else None
+
+    def get_executions(self, execution_ids: Collection[UUID]) -> list[ExecutionRecord]:
+        return self._read(select_records().where(JobExecution.execution_id.in_(execution_ids)))
+
+    def find_execution(self, reference: UUID | str) -> ExecutionRecord:
+        """The one execution that a person means by an id or its beginning."""
+        digits = str(reference).strip().lower().replace("-", "")
+        if not ID_PREFIX <= len(digits) <= 32 or set(digits) - set("0123456789abcdef"):
+            raise InvalidInput(
+                Problem("execution", f"must be an id, or at least {ID_PREFIX} characters of it, got {str(reference)!r}")
+            )
+        first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+        found = self._read(select_records().where(JobExecution.execution_id.between(first, last)).limit(2))
+        if len(found) != 1:
+            many = "more than one execution begins like" if found else "there is no execution"
+            raise InvalidInput(Problem("execution", f"{many} {reference}"))
+        return found[0]
+
+    def get_running(self) -> list[ExecutionRecord]:
+        """What a replica has claimed or runs right now; newest first."""
+        live = JobExecution.status.in_((ExecutionStatus.CLAIMED, ExecutionStatus.RUNNING))
+        return self._read(BY_CREATION.apply(select_records().where(live)))
+
+    def list_executions(
+        self, where: ExecutionFilter = ExecutionFilter(), limit: int = 50, cursor: str | None = None
+    ) -> ExecutionPage:
+        """One page, newest first; `next_cursor` leads to the next one and is None on the last."""
+        if not 1 <= limit <= MAX_PAGE:
+            raise InvalidInput(Problem("limit", f"must be between 1 and {MAX_PAGE}, got {limit}"))
+        query = where.order.apply(select_records().where(*where.conditions()), cursor)
+        records = self._read(query.limit(limit + 1))
+        more = len(records) > limit
+        return ExecutionPage(records[:limit], where.order.cursor_after(records[limit - 1]) if more else None)
+
+    def get_execution_statistics(self, days: int = 7) -> dict[str, int | float]:
+        """Counts, durations and lateness (seconds) of the last days; 0.0 where there is nothing to measure.
+
+        `total_executions` is `successful` + `failed`; what was abandoned or timed out has failed.
+        """
+        if not 1 <= days <= 36_500:
+            raise InvalidInput(Problem("days", f"must be between 1 and 36500, got {days}"))
+        with self._db.transaction() as connection:
+            return dict(connection.exec_driver_sql(sql.STATISTICS, {"days": days}).one()._mapping)
+
+    # --- ask for a run, or for its end ---
+
+    def request_run(self, schedule_id: UUID | str, actor: str) -> UUID:
+        """Let any replica run this schedule now, also a disabled one; its next fire is not consumed."""
+        found = parse_uuid(schedule_id, "schedule_id")
+        with self._durable() as connection:
+            while True:
+                values = {"schedule_id": found, "actor": storable(actor, MAX_WORD)}
+                row = connection.exec_driver_sql(sql.REQUEST_RUN, values).first()
+                if row is None:
+                    raise ScheduleNotFound(found)
+                if row.execution_id is not None:  # None: somebody asked in the same microsecond
+                    connection.exec_driver_sql(sql.NOTIFY_PENDING)
+                    execution_id: UUID = row.execution_id
+                    return execution_id
+
+    def request_cancel(self, execution_id: UUID | str) -> bool:
+        """End what waits at once, ask the owner of what runs; False when it has ended already, or never existed."""
+        values = {"execution_id": parse_uuid(execution_id, "execution_id")}
+        with self._durable() as connection:
+            return connection.exec_driver_sql(sql.REQUEST_CANCEL, values).rowcount > 0
+
+    def wait_for(self, execution_id: UUID | str, timeout_seconds: float) -> ExecutionRecord | None:
+        """The execution, or the last of its retries, as soon as it has ended; as it is when the time is over."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            record = self._last_attempt(execution_id)
+            left = deadline - time.monotonic()
+            if record is None or record.is_terminal or left <= 0:
+                return record
+            time.sleep(min(POLL_SECONDS, left))
+
+    def _last_attempt(self, execution_id: UUID | str) -> ExecutionRecord | None:
+        """A retry is written together with the end of the attempt before it, so no end is seen too early."""
+        record = self.get_execution(execution_id)
+        if record is None or record.schedule_id is None or not record.is_terminal:
+            return record
+        same_fire = (
+            JobExecution.schedule_id == record.schedule_id,
+            JobExecution.scheduled_for == record.scheduled_for,
+        )
+        query = select_records().where(*same_fire).order_by(JobExecution.attempt.desc()).limit(1)
+        return next(iter(self._read(query)), record)
+
+    # --- programs that record work of their own ---
+
+    def start_execution(
+        self,
+        schedule_id: UUID | str | None,
+        job_id: str | None = None,
+        domain: str | None = None,
+        domain_config_id: UUID | str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> UUID:
+        """Record that the caller runs something now. What is not given is taken from the schedule.
+
+        No replica watches over it: who started it must complete it. Until then it counts as a running instance of its
+        schedule.
+        """
+        values = {
+            "schedule_id": None if schedule_id is None else parse_uuid(schedule_id, "schedule_id"),
+            "job_id": None if job_id is None else storable(job_id, MAX_WORD),
+            "domain": None if domain is None else storable(domain.strip(), MAX_WORD),
+            "domain_config_id": None if domain_config_id is None else config_id(domain_config_id),
+            "metadata": _json("metadata", metadata),
+        }
+        with self._durable() as connection:
+            started: UUID | None = connection.exec_driver_sql(sql.START_OWN, values).scalar_one_or_none()
+        if started is not None:
+            return started
+        if schedule_id is None:
+            raise InvalidInput(Problem("domain", "is required without a schedule"))
+        raise ScheduleNotFound(schedule_id)
+
+    def complete_execution(
+        self,
+        execution_id: UUID | str,
+        status: str = ExecutionStatus.SUCCESS,
+        error_message: str | None = None,
+        error_details: Mapping[str, Any] | None = None,
+        scan_id: UUID | str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Record how work begun with `start_execution` ended; False when it has ended already or is a replica's."""
+        ends = [str(word) for word in ExecutionStatus if word.is_terminal]
+        if status not in ends:
+            raise InvalidInput(Problem("status", f"must be one of {', '.join(ends)}, got {status!r}"))
+        values = {
+            "execution_id": parse_uuid(execution_id, "execution_id"),
+            "status": str(status),
+            "error_message": None if error_message is None else storable(error_message),
+            "error_details": _json("error_details", error_details),
+            "scan_id": None if scan_id is None else parse_uuid(scan_id, "scan_id"),
+            "metadata": _json("metadata", metadata),
+        }
+        with self._durable() as connection:
+            return connection.exec_driver_sql(sql.COMPLETE_OWN, values).rowcount > 0
+
+    # --- retention ---
+
+    def cleanup_old_executions(
+        self, days: int = 90, batch_size: int = BATCH, on_progress: Progress | None = None
+    ) -> int:
+        """Delete what ended and is older; returns how many. `on_progress` hears the number so far."""
+        return self._retention.delete_executions(days, batch_size, on_progress)
+
+    def cleanup_old_changes(self, days: int = 90, batch_size: int = BATCH, on_progress: Progress | None = None) -> int:
+        """The same for `schedule_changes`, except what the audit of the rest needs."""
+        return self._retention.delete_changes(days, batch_size, on_progress)
+
+    def count_old_executions(self, days: int = 90) -> int:
+        return self._retention.count_executions(days)
+
+    def count_old_changes(self, days: int = 90) -> int:
+        return self._retention.count_changes(days)
+
+    # --- inside ---
+
+    def _read(self, query: Select[Any]) -> list[ExecutionRecord]:
+        with self._db.transaction() as connection:
+            return [to_execution(row) for row in connection.execute(query)]
+
+    @contextmanager
+    def _durable(self) -> Iterator[Connection]:
+        """A transaction that is on disk when it is acknowledged, whatever the server's own setting says."""
+        with self._db.transaction() as connection:
+            connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
+            yield connection
+
+
+def _json(field: str, value: Mapping[str, Any] | None) -> str | None:
+    try:
+        return None if value is None else json.dumps(storable_json(value))
+    except ValueError as error:
+        raise InvalidInput(Problem(field, f"cannot be stored as JSON: {error}")) from None
+
+
+@cache
+def get_job_history() -> JobHistory:
+    """The job history of this process."""
+    return JobHistory(get_db_connection(), fence_horizon_seconds=get_settings().fence_horizon_seconds)

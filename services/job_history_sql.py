@@ -1,0 +1,140 @@
+"""The statements of job_history.py and history_retention.py. Each comment says what a statement relies on."""
+
+LIVE = "('pending', 'claimed', 'running')"
+FAILED = "('failed', 'timed_out', 'abandoned')"
+RAN = "('success', 'failed', 'timed_out', 'abandoned')"
+
+# The keys are the answer's, in its order. What ran counts for durations; only an ordinary first attempt can be late.
+STATISTICS = f"""
+WITH chosen AS MATERIALIZED (
+    SELECT status,
+           CASE WHEN status IN {RAN} THEN duration_seconds END AS duration,
+           CASE WHEN cause = 'schedule' AND attempt = 1
+                THEN extract(epoch FROM started_at - coalesce(due_at, scheduled_for))::float8 END AS lateness
+    FROM job_executions WHERE created_at >= clock_timestamp() - make_interval(days => %(days)s)
+), counted AS (
+    SELECT count(*) FILTER (WHERE status = 'success') AS successful,
+           count(*) FILTER (WHERE status IN {FAILED}) AS failed,
+           avg(duration) AS avg_duration, min(duration) AS min_duration, max(duration) AS max_duration,
+           count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
+           count(*) FILTER (WHERE status = 'skipped') AS skipped,
+           count(*) FILTER (WHERE status = 'missed') AS missed,
+           count(*) FILTER (WHERE status = 'abandoned') AS abandoned,
+           count(*) FILTER (WHERE status = 'timed_out') AS timed_out,
+           count(*) FILTER (WHERE status IN ('claimed', 'running')) AS running,
+           percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY duration) AS durations,
+           percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY lateness) AS latenesses
+    FROM chosen
+)
+SELECT successful + failed AS total_executions, successful, failed,
+       coalesce(100.0::float8 * successful / nullif(successful + failed, 0), 0) AS success_rate,
+       coalesce(avg_duration, 0) AS avg_duration, coalesce(min_duration, 0) AS min_duration,
+       coalesce(max_duration, 0) AS max_duration,
+       cancelled, skipped, missed, abandoned, timed_out, running,
+       coalesce(durations[1], 0) AS p50_duration, coalesce(durations[2], 0) AS p95_duration,
+       coalesce(durations[3], 0) AS p99_duration,
+       coalesce(latenesses[1], 0) AS p50_lateness, coalesce(latenesses[2], 0) AS p99_lateness
+FROM counted
+"""
+
+# Without an owner: no replica rescues it. What is not given is taken from the schedule, if there is one.
+START_OWN = """
+INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, started_at, cause, due_at, metadata)
+SELECT w.schedule_id, coalesce(w.job_id, s.name, w.schedule_id::text, w.domain), coalesce(w.domain, s.domain),
+       coalesce(w.domain_config_id, s.domain_config_id, w.schedule_id, gen_random_uuid()),
+       'running', clock_timestamp(), 'manual', clock_timestamp(), w.metadata
+FROM (SELECT %(schedule_id)s::uuid, %(job_id)s::text, %(domain)s::text, %(domain_config_id)s::uuid, %(metadata)s::jsonb)
+     AS w (schedule_id, job_id, domain, domain_config_id, metadata)
+LEFT JOIN schedules AS s ON s.schedule_id = w.schedule_id
+WHERE coalesce(w.domain, s.domain) IS NOT NULL
+RETURNING execution_id
+"""
+
+# Only rows of START_OWN: what a replica runs is fenced and ended by that replica alone.
+COMPLETE_OWN = """
+UPDATE job_executions SET
+    status = %(status)s, completed_at = clock_timestamp(),
+    duration_seconds = extract(epoch FROM clock_timestamp() - started_at),
+    error_message = %(error_message)s, error_details = %(error_details)s::jsonb,
+    scan_id = coalesce(%(scan_id)s::uuid, scan_id), metadata = nullif(
+        coalesce(metadata, '{}') || coalesce(%(metadata)s::jsonb, '{}'), '{}'
+    )
+WHERE execution_id = %(execution_id)s AND status = 'running' AND incarnation IS NULL AND fencing_token IS NULL
+"""
+
+# Fires are whole seconds: a request that falls on one must not take a fire's place. The two columns of the answer tell
+# an unknown schedule from a request of the same microsecond.
+REQUEST_RUN = """
+WITH wanted AS MATERIALIZED (
+    SELECT s.*, clock_timestamp() AS asked_at FROM schedules AS s WHERE s.schedule_id = %(schedule_id)s
+), inserted AS (
+    INSERT INTO job_executions
+        (schedule_id, job_id, domain, domain_config_id, status, cause, scheduled_for, due_at, metadata)
+    SELECT schedule_id, coalesce(name, schedule_id::text), domain, domain_config_id, 'pending', 'manual',
+           CASE WHEN date_trunc('second', asked_at) = asked_at THEN asked_at + interval '1 microsecond' ELSE asked_at END,
+           asked_at, jsonb_build_object('requested_by', %(actor)s::text)
+    FROM wanted
+    ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
+    RETURNING execution_id
+)
+SELECT wanted.schedule_id, inserted.execution_id FROM wanted LEFT JOIN inserted ON true
+"""
+
+NOTIFY_PENDING = "SELECT pg_notify('executions_pending', '')"
+
+# What waits ends here; for what somebody owns this is a request, which its owner reads with its next heartbeat.
+REQUEST_CANCEL = f"""
+UPDATE job_executions SET
+    status = CASE WHEN status = 'pending' THEN 'cancelled' ELSE status END,
+    completed_at = CASE WHEN status = 'pending' THEN clock_timestamp() END,
+    reason = CASE WHEN status = 'pending' THEN 'cancel_requested' ELSE reason END,
+    cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
+WHERE execution_id = %(execution_id)s AND status IN {LIVE}
+"""
+
+# --- retention ---
+
+LIMIT = "SELECT clock_timestamp() - make_interval(days => %(days)s)"
+
+# Both times: an old row fences its fire, and a fire is as old as its scheduled_for.
+_OLD = f"status NOT IN {LIVE} AND created_at < %(limit)s AND scheduled_for < %(limit)s"
+
+COUNT_EXECUTIONS = f"SELECT count(*) FROM job_executions WHERE {_OLD}"
+
+# `since` is where the batch before ended: without it each batch would step over the dead entries of all former ones.
+DELETE_EXECUTIONS = f"""
+WITH deleted AS (
+    DELETE FROM job_executions WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM job_executions WHERE {_OLD} AND created_at >= %(since)s
+        ORDER BY created_at LIMIT %(batch_size)s FOR UPDATE SKIP LOCKED
+    )) RETURNING created_at
+)
+SELECT count(*) AS n, max(created_at) AS place FROM deleted
+"""
+
+# Of each schedule the newest old change says what was valid since; it is kept unless it says that nothing was.
+_SUPERSEDED = """
+    c.changed_at < %(limit)s AND (
+        c.operation IN ('delete', 'truncate') OR EXISTS (
+            SELECT FROM schedule_changes AS newer
+            WHERE newer.schedule_id = c.schedule_id AND newer.change_id > c.change_id AND newer.changed_at < %(limit)s
+        ) OR EXISTS (
+            SELECT FROM schedule_changes AS newer
+            WHERE newer.schedule_id IS NULL AND newer.change_id > c.change_id AND newer.changed_at < %(limit)s
+        )
+    )
+"""
+
+COUNT_CHANGES = f"SELECT count(*) FROM schedule_changes AS c WHERE {_SUPERSEDED}"
+
+# Oldest first and without SKIP LOCKED: a deletion may go only after everything before it, or the schedule would seem to
+# live. Nobody but another clean-up ever waits: everybody else only adds changes.
+DELETE_CHANGES = f"""
+WITH deleted AS (
+    DELETE FROM schedule_changes WHERE change_id = ANY(ARRAY(
+        SELECT c.change_id FROM schedule_changes AS c WHERE {_SUPERSEDED} AND c.change_id > %(since)s
+        ORDER BY c.change_id LIMIT %(batch_size)s FOR UPDATE OF c
+    )) RETURNING change_id
+)
+SELECT count(*) AS n, max(change_id) AS place FROM deleted
+"""

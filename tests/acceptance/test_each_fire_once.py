@@ -1,0 +1,204 @@
+"""G1 to G5 with real replicas: each fire once, never without a row, never two at once, obedient to changes."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from services.schedule_repository import ScheduleRepository
+from tests.ledger import Ledger
+from tests.replicas import Cluster
+from tests.waiting import eventually
+
+JOBS = frozenset({"noop", "sleep", "fail", "http_request"})
+
+
+def soon(seconds: float) -> datetime:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).replace(microsecond=0)
+
+
+def once(at: datetime, **more: Any) -> dict[str, Any]:
+    return {"domain": "job", "job_type": "noop", "frequency": "once", "time_config": {"at": at.isoformat()}, **more}
+
+
+def every_second(**more: Any) -> dict[str, Any]:
+    return {"domain": "job", "job_type": "noop", "frequency": "interval", "time_config": {"seconds": 1}, **more}
+
+
+def repository(cluster: Cluster) -> ScheduleRepository:
+    return ScheduleRepository(cluster.db, job_types=JOBS)
+
+
+def count(cluster: Cluster, where: str = "true") -> int:
+    return int(cluster.rows(f"SELECT count(*) FROM job_executions WHERE {where}")[0][0])
+
+
+def test_500_fires_at_one_instant_run_once_each_and_are_shared(cluster: Cluster) -> None:
+    replicas = cluster.start(3)
+    at = soon(4)
+    repository(cluster).save_schedules(once(at) for _ in range(500))
+    eventually(lambda: count(cluster, "status = 'success'") == 500, 60)
+    assert count(cluster) == 500
+    assert cluster.rows(
+        "SELECT count(DISTINCT schedule_id), min(scheduled_for), max(scheduled_for) FROM job_executions"
+    ) == [(500, at, at)]
+    assert cluster.rows("SELECT count(*) FROM job_executions WHERE started_at < scheduled_for") == [(0,)]
+    assert cluster.rows("SELECT count(DISTINCT instance_id) FROM job_executions") == [(len(replicas),)]
+
+
+def test_the_outside_world_sees_each_fire_once_and_never_before_its_row(cluster: Cluster, ledger: Ledger) -> None:
+    cluster.start(3)
+    config = {"url": f"{ledger.url}/hook", "method": "POST"}
+    made = [
+        repository(cluster).create_schedule(**every_second(job_type="http_request", job_config=config))
+        for _ in range(5)
+    ]
+    eventually(lambda: len(ledger.requests("/hook")) >= 25, 30)
+    for schedule_id in made:
+        repository(cluster).delete_schedule(schedule_id)
+    eventually(lambda: count(cluster, "status IN ('claimed', 'running', 'pending')") == 0, 15)
+    requests = ledger.requests("/hook")
+    keys = [request.headers["Idempotency-Key"] for request in requests]
+    assert len(set(keys)) == len(keys)
+    rows = cluster.rows("SELECT execution_id::text, claimed_at FROM job_executions WHERE status = 'success'")
+    claimed = dict(rows)
+    for request in requests:
+        assert claimed[request.headers["X-Execution-Id"]] <= request.received_at + timedelta(seconds=0.001)
+
+
+def test_a_schedule_never_overlaps_itself_across_replicas(cluster: Cluster) -> None:
+    cluster.start(3)
+    repository(cluster).save_schedules(
+        every_second(job_type="sleep", job_config={"seconds": 1.5}, coalesce=False) for _ in range(6)
+    )
+    eventually(lambda: count(cluster, "status = 'success'") >= 18, 60)
+    overlaps = cluster.rows(
+        """SELECT count(*) FROM job_executions AS a JOIN job_executions AS b
+           ON a.schedule_id = b.schedule_id AND a.execution_id < b.execution_id
+           AND tstzrange(a.started_at, coalesce(a.completed_at, now()))
+               && tstzrange(b.started_at, coalesce(b.completed_at, now()))
+           WHERE a.started_at IS NOT NULL AND b.started_at IS NOT NULL"""
+    )
+    assert overlaps == [(0,)]
+    assert count(cluster, "status = 'skipped' AND reason = 'overlap'") > 0, "what did not run says why"
+
+
+def test_fires_a_second_apart_of_many_schedules_never_run_two_at_once(cluster: Cluster) -> None:
+    cluster.start(3, MAX_WORKERS="20")
+    at = soon(5)
+    repository(cluster).save_schedules(
+        {
+            **every_second(job_type="sleep", job_config={"seconds": 0.05}, coalesce=False),
+            "start_at": at,
+            "end_at": at + timedelta(seconds=3),
+        }
+        for _ in range(300)
+    )
+    eventually(lambda: count(cluster, "status NOT IN ('pending', 'claimed', 'running')") == 900, 90)
+    assert cluster.rows(
+        """SELECT count(*) FROM (
+               SELECT started_at < lag(completed_at) OVER (PARTITION BY schedule_id ORDER BY started_at) AS together
+               FROM job_executions WHERE started_at IS NOT NULL) AS pairs WHERE together"""
+    ) == [(0,)]
+
+
+def test_a_change_by_plain_sql_is_obeyed_at_once_by_every_replica(cluster: Cluster) -> None:
+    cluster.start(3)
+    cluster.run(
+        """INSERT INTO schedules (domain_config_id, domain, job_type, frequency, time_config)
+           VALUES (gen_random_uuid(), 'by hand', 'noop', 'interval', '{"seconds": 1}')"""
+    )
+    eventually(lambda: count(cluster, "status = 'success'") >= 2, 10)
+    cluster.run("UPDATE schedules SET enabled = false")
+    ((stopped_at,),) = cluster.rows("SELECT effective_from FROM schedules")
+    cluster.run("UPDATE schedules SET enabled = true, time_config = '{\"seconds\": 2}'")
+    ((changed_at,),) = cluster.rows("SELECT effective_from FROM schedules")
+    eventually(
+        lambda: cluster.rows("SELECT max(scheduled_for) FROM job_executions")[0][0] > changed_at + timedelta(seconds=5),
+        15,
+    )
+    rows = cluster.rows("SELECT scheduled_for FROM job_executions WHERE started_at IS NOT NULL ORDER BY 1")
+    assert not [at for (at,) in rows if stopped_at < at <= changed_at]
+    assert all(at.second % 2 == 0 for (at,) in rows if at > changed_at)
+
+
+def test_a_disabled_or_deleted_schedule_never_fires_again(cluster: Cluster) -> None:
+    cluster.start(2)
+    one, two = (repository(cluster).create_schedule(**every_second()) for _ in range(2))
+    eventually(lambda: cluster.rows("SELECT count(DISTINCT schedule_id) FROM job_executions")[0][0] == 2, 10)
+    repository(cluster).update_schedule(one, enabled=False)
+    repository(cluster).delete_schedule(two)
+    ((gone_at,),) = cluster.rows("SELECT clock_timestamp()")
+    other = repository(cluster).create_schedule(**every_second())
+    eventually(lambda: count(cluster, f"schedule_id = '{other}' AND status = 'success'") >= 4, 15)
+    assert (
+        count(
+            cluster,
+            f"schedule_id <> '{other}' AND started_at > '{gone_at.isoformat()}'::timestamptz + interval '0.5 s'",
+        )
+        == 0
+    )
+
+
+def test_a_schedule_recreated_under_its_id_does_not_repeat_a_fire(cluster: Cluster) -> None:
+    cluster.start(3)
+    at = soon(3)
+    schedule_id = repository(cluster).create_schedule(**once(at))
+    eventually(lambda: count(cluster, "status = 'success'") == 1, 15)
+    repository(cluster).delete_schedule(schedule_id)
+    repository(cluster).create_schedule(schedule_id=schedule_id, **once(at))
+    marker = repository(cluster).create_schedule(**once(soon(6)))
+    eventually(lambda: count(cluster, f"schedule_id = '{marker}' AND status = 'success'") == 1, 20)
+    assert count(cluster, f"schedule_id = '{schedule_id}'") == 1
+
+
+def test_a_run_uses_the_configuration_of_its_start_not_of_its_claim(cluster: Cluster, ledger: Ledger) -> None:
+    (replica,) = cluster.start(1, MAX_WORKERS="1")
+    blocker = repository(cluster).create_schedule(**once(soon(2), job_type="sleep", job_config={"seconds": 4}))
+    eventually(lambda: count(cluster, f"schedule_id = '{blocker}' AND status = 'running'") == 1, 10)
+    late = repository(cluster).create_schedule(
+        **once(soon(1), job_type="http_request", job_config={"url": f"{ledger.url}/old"})
+    )
+    repository(cluster).update_schedule(late, job_config={"url": f"{ledger.url}/new"})
+    eventually(lambda: count(cluster, f"schedule_id = '{late}' AND status = 'success'") == 1, 20)
+    assert [request.path for request in ledger.requests()] == ["/new"]
+    assert replica.process is not None
+
+
+def test_a_row_that_makes_no_sense_is_parked_and_stops_nobody(cluster: Cluster) -> None:
+    (replica,) = cluster.start(1)
+    for frequency, config in (("daily", {"hour": 77}), ("sometimes", {}), ("interval", {"seconds": 0})):
+        cluster.run(
+            """INSERT INTO schedules (domain_config_id, domain, job_type, frequency, time_config)
+               VALUES (gen_random_uuid(), 'broken', 'noop', %s, %s)""",
+            frequency,
+            json.dumps(config),
+        )
+    repository(cluster).create_schedule(**every_second())
+    eventually(lambda: count(cluster, "status = 'success'") >= 2, 15)
+    parked = cluster.rows(
+        "SELECT frequency, last_status, invalid_reason FROM schedules WHERE domain = 'broken' ORDER BY 1"
+    )
+    assert [row[:2] for row in parked] == [("daily", "invalid"), ("interval", "invalid"), ("sometimes", "invalid")]
+    assert parked[0][2] == "time_config.hour: must be between 0 and 23, got 77"
+    assert replica.says("schedule_parked")
+    cluster.run("UPDATE schedules SET frequency = 'interval', time_config = '{\"seconds\": 1}' WHERE domain = 'broken'")
+    eventually(lambda: count(cluster, "domain = 'broken' AND status = 'success'") >= 3, 15)
+
+
+def test_failures_are_retried_with_backoff_and_each_attempt_is_a_row(cluster: Cluster) -> None:
+    cluster.start(2)
+    repository(cluster).create_schedule(**once(soon(2), job_type="fail", max_retries=2, retry_backoff_seconds=1))
+    eventually(lambda: count(cluster, "status = 'failed'") == 3, 30)
+    rows = cluster.rows("SELECT attempt, error_message, started_at FROM job_executions ORDER BY attempt")
+    assert [row[:2] for row in rows] == [(n, f"attempt {n} failed as told") for n in (1, 2, 3)]
+    assert rows[2][2] - rows[1][2] > rows[1][2] - rows[0][2] > timedelta(seconds=0.8)
+    assert cluster.rows("SELECT last_status FROM schedules") == [("failed",)]
+
+
+def test_500_due_fires_and_one_worker_lose_nothing(cluster: Cluster) -> None:
+    cluster.start(1, MAX_WORKERS="1")
+    repository(cluster).save_schedules(
+        once(soon(3), job_type="sleep", job_config={"seconds": 0.01}) for _ in range(500)
+    )
+    eventually(lambda: count(cluster, "status = 'success'") == 500, 90)
+    assert count(cluster) == 500
