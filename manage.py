@@ -2,7 +2,7 @@
 
 import typer
 
-from services.cli import dev, doctor, schedules, settings_table
+from services.cli import audit, cleanup, dev, doctor, executions, schedules, settings_table
 from services.cli.output import ClearErrors
 
 app = typer.Typer(
@@ -14,6 +14,12 @@ app = typer.Typer(
 )
 app.command("dev")(dev.dev)
 app.add_typer(schedules.app, name="schedule")
+app.command("executions")(executions.executions)
+app.command("execution")(executions.execution)
+app.command("cancel")(executions.cancel)
+app.command("stats")(executions.stats)
+app.command("audit")(audit.audit)
+app.command("cleanup")(cleanup.cleanup)
 app.command("settings")(settings_table.settings)
 app.command("doctor")(doctor.doctor)
 

@@ -76,6 +76,18 @@ def _one_of(column: str, values: type[StrEnum]) -> str:
     return f"{column} IN ({', '.join(repr(value.value) for value in values)})"
 
 
+def _readable(column: str, depth: int, limit: str) -> CheckConstraint:
+    return CheckConstraint(
+        f"pg_column_size({column}) <= 524288 AND NOT jsonb_path_exists({column}, '$.**{{{depth + 1}}}') AND NOT "
+        f"jsonb_path_exists({column}, '$.** ? (@.type() == \"number\" && (@ >= {limit} || @ <= -{limit}))')",
+        f"{column}_readable",
+    )
+
+
+def _in_our_era(column: str) -> CheckConstraint:
+    return CheckConstraint(f"{column} >= '1970-01-01 00:00+00' AND {column} < '10000-01-01 00:00+00'", column)
+
+
 class Base(DeclarativeBase):
     metadata = MetaData(
         naming_convention={
@@ -159,7 +171,7 @@ class Schedule(Base):
     retry_backoff_seconds: Mapped[int | None]
     catchup: Mapped[str | None] = mapped_column(String(16))
 
-    revision: Mapped[int] = mapped_column(BigInteger, REVISIONS, server_default=REVISIONS.next_value())
+    revision: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
     effective_from: Mapped[datetime] = mapped_column(server_default=CLOCK)
 
     __table_args__ = (
@@ -169,6 +181,10 @@ class Schedule(Base):
             """NOT jsonb_path_exists(time_config, '$.* ? (@.type() == "number" && @ < 0)')""",
             "time_config_not_negative",
         ),
+        _readable("time_config", 8, "1e12"),
+        _readable("job_config", 64, "1e309"),
+        CheckConstraint("array_ndims(tags) = 1 AND array_position(tags, NULL) IS NULL", "tags"),
+        *(_in_our_era(column) for column in ("start_at", "end_at", "next_run", "last_run", "created_at", "updated_at")),
         CheckConstraint("end_at > start_at", "ends_after_start"),
         CheckConstraint("spread_seconds BETWEEN 0 AND 86400", "spread_seconds"),
         CheckConstraint("max_instances >= 1", "max_instances"),

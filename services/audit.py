@@ -42,8 +42,16 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
+    """Counts all, names the first; empty means that all is well."""
+
     count: int = 0
     first: list[Finding] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.first)
 
     def add(self, finding: Finding) -> None:
         self.count += 1
@@ -69,7 +77,7 @@ class AuditReport:
 
     @property
     def is_clean(self) -> bool:
-        return not (self.duplicates or self.unexplained.count or self.extra.count or self.unfinished.count)
+        return not (self.duplicates or self.unexplained or self.extra or self.unfinished)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,8 @@ SELECT coalesce(sum(n - 1), 0)::bigint FROM (
 ) AS repeated
 """
 
-# Of all times, not only of the window: a chain of attempts without an end is open as long as one row is. Each status may
-# last so long: waiting for room, from claim to start, running. Rows without an owner are another program's.
+# Of all times, not only of the window: a chain of attempts without an end is open as long as one row is. Each status
+# may last so long: waiting for room, from claim to start, running. Rows without an owner are another program's.
 UNFINISHED = """
 SELECT e.schedule_id, e.scheduled_for, e.domain, e.status, CASE e.status
     WHEN 'pending' THEN e.due_at + make_interval(secs => coalesce(s.misfire_grace_seconds, %(grace)s))

@@ -19,7 +19,7 @@ from services.distributed_lock import Answer, Coordinator
 from services.errors import Unavailable
 from services.execution_store import ExecutionStore
 from services.finisher import Finisher
-from services.fires import Claim, Ending, Fire, Outcome, Policy
+from services.fires import Claim, Ending, Fire, Outcome, leases
 from services.jobs import ExecutionContext, JobResult, WorkerPool
 from services.peers import Peers
 
@@ -43,14 +43,13 @@ class Dispatcher:
         finisher: Finisher,
         peers: Peers,
         clock: DatabaseClock,
-        policy: Policy,
         instance_id: str,
         max_workers: int,
         verify_after_seconds: float,
         may_claim: Callable[[], bool],
     ) -> None:
         self._store, self._coordinator, self._finisher = store, coordinator, finisher
-        self._peers, self._clock, self._policy, self._instance_id = peers, clock, policy, instance_id
+        self._peers, self._clock, self._instance_id = peers, clock, instance_id
         self._max_workers, self._verify_after, self._may_claim = max_workers, verify_after_seconds, may_claim
         self._pool: WorkerPool | None = None
         self._inbox: deque[Fire] = deque()
@@ -201,7 +200,7 @@ class Dispatcher:
             self._known.update((claim.execution_id, claim) for claim in claims)
         now = time.monotonic()
         self._claimed.extend((now, claim) for claim in claims)
-        self._coordinator.take_leases(_leases(claims, self._policy))
+        self._coordinator.take_leases(leases(claims))
 
     def _verify_lost(self) -> None:
         """ "Somebody else has it", said Redis; a few seconds later the row must be there."""
@@ -263,7 +262,7 @@ class Dispatcher:
     def _give_back(self, claims: Sequence[Claim]) -> None:
         if claims:
             self._store.hand_back(claims)
-            self._coordinator.release_leases(_leases(claims, self._policy))
+            self._coordinator.release_leases(leases(claims))
             for claim in claims:
                 self.forget(claim)
 
@@ -310,11 +309,11 @@ class Dispatcher:
             cause=claim.cause,
             fencing_token=claim.fencing_token,
             instance_id=self._instance_id,
-            timeout_seconds=self._policy.of(spec).timeout_seconds,
+            timeout_seconds=claim.policy.timeout_seconds,
         )
 
     def _ending(self, claim: Claim, result: JobResult, duration_seconds: float) -> Ending:
-        policy = self._policy.of(claim.spec)
+        policy = claim.policy
         retry_in: float | None = None
         if result.retryable and claim.attempt <= policy.max_retries:
             jitter = 1 + 0.2 * (random.random() - 0.5)  # noqa: S311 - retries of many schedules must not march in step
@@ -331,8 +330,3 @@ class Dispatcher:
             scan_id=result.scan_id,
             retry_in_seconds=retry_in,
         )
-
-
-def _leases(claims: Sequence[Claim], policy: Policy) -> dict[UUID, int]:
-    """Only a schedule that runs once at a time has a lease to show."""
-    return {claim.schedule_id: claim.fencing_token for claim in claims if policy.of(claim.spec).max_instances == 1}

@@ -51,6 +51,7 @@ VERSION = "0.1.0"
 MARK_SECONDS = 600.0  # a fire's mark in Redis outlives every replica that is late by clock or load
 SETTLE_SECONDS = 2.0
 TIDY_SECONDS = 3600.0
+UNCONFIRMED_SECONDS = 0.5
 
 
 class EnhancedScheduler:
@@ -180,14 +181,13 @@ class EnhancedScheduler:
         horizon = settings.fence_horizon_seconds
         self.store = ExecutionStore(self.db, self.owner, self.policy, horizon)
         self.finish_store = ExecutionStore(self.db, self.owner, self.policy, horizon)
-        self.finisher = Finisher(self.finish_store, self.coordinator, self.policy)
+        self.finisher = Finisher(self.finish_store, self.coordinator)
         self.dispatcher = Dispatcher(
             store=self.store,
             coordinator=self.coordinator,
             finisher=self.finisher,
             peers=self.peers,
             clock=self.clock,
-            policy=self.policy,
             instance_id=self.owner.instance_id,
             max_workers=self.max_workers,
             verify_after_seconds=settings.verify_after_seconds,
@@ -286,9 +286,15 @@ class EnhancedScheduler:
         return None
 
     def _may_run(self, context: ExecutionContext) -> bool:
+        """Right before a handler is called. While Postgres is away nobody can say, so it waits here."""
         claim = self.dispatcher.claim_of(context.execution_id)
-        if claim is not None and self.heart.confirms(claim):
-            return True
+        while claim is not None and not self._stopping.is_set():
+            try:
+                if self.heart.confirms(claim):
+                    return True
+                break
+            except Unavailable:
+                self._stopping.wait(UNCONFIRMED_SECONDS)
         if claim is not None:
             self.dispatcher.dropped(claim)
         return False

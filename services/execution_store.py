@@ -7,7 +7,7 @@ touch executions; the SQL is in execution_sql.py. Start reading at `ExecutionSto
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -89,7 +89,7 @@ class ExecutionStore:
 
     def claim(self, fires: Sequence[Fire]) -> ClaimReport:
         """Decide over fires that are due: claimed by us, settled with a reason, or somebody else's."""
-        return _retry_deadlocks(lambda: self._claim(fires))
+        return _retry_deadlocks(lambda: self._claim(fires)) if fires else ClaimReport()
 
     def _claim(self, fires: Sequence[Fire]) -> ClaimReport:
         report = ClaimReport()
@@ -183,6 +183,8 @@ class ExecutionStore:
     def start(self, claims: Sequence[Claim]) -> StartReport:
         """`claimed` -> `running` for what is still ours and whose schedule is as it was when we claimed."""
         report = StartReport()
+        if not claims:
+            return report
         started = _retry_deadlocks(lambda: self._start(claims))
         report.started = [claim for claim in claims if claim.execution_id in started]
         for claim in claims:
@@ -215,7 +217,7 @@ class ExecutionStore:
 
     def finish(self, endings: Sequence[Ending]) -> list[Claim]:
         """Write how executions ended, and the next attempt where there is one; returns those that were refused."""
-        return _retry_deadlocks(lambda: self._finish(endings))
+        return _retry_deadlocks(lambda: self._finish(endings)) if endings else []
 
     def _finish(self, endings: Sequence[Ending]) -> list[Claim]:
         claims = [ending.claim for ending in endings]
@@ -259,7 +261,8 @@ class ExecutionStore:
     def _locked(self, row: Row[Any]) -> _Locked | None:
         if row.schedule_id is None:
             return None
-        spec = ScheduleSpec(**{name: getattr(row, name) for name in SPEC_FIELDS})
+        # Every statement that locks schedules ends with the columns of the definition and the clock.
+        spec = ScheduleSpec(**dict(zip(SPEC_FIELDS, row[-1 - len(SPEC_FIELDS) : -1], strict=True)))
         return _Locked(row.schedule_id, spec, self._policy.of(spec), row.revision, row.effective_from, row.now)
 
     @staticmethod
@@ -274,6 +277,7 @@ class ExecutionStore:
             fencing_token=row.fencing_token,
             job_id=row.job_id,
             spec=locked.spec,
+            policy=locked.policy,
             revision=locked.revision,
         )
 
@@ -301,8 +305,7 @@ def _reason_to_skip(claim: Claim, locked: _Locked | None) -> str | None:
 
 
 def _with_definition(claim: Claim, locked: _Locked) -> Claim:
-    changed = {item.name: getattr(claim, item.name) for item in fields(Claim)}
-    return Claim(**{**changed, "spec": locked.spec, "revision": locked.revision})
+    return replace(claim, spec=locked.spec, policy=locked.policy, revision=locked.revision)
 
 
 def _fenced(claims: Sequence[Claim]) -> dict[str, Any]:

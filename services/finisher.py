@@ -7,12 +7,11 @@ import logging
 import queue
 import time
 from collections.abc import Callable
-from uuid import UUID
 
 from services import metrics
 from services.distributed_lock import Coordinator
 from services.execution_store import ExecutionStore
-from services.fires import Claim, Ending, Policy
+from services.fires import Claim, Ending, leases
 
 logger = logging.getLogger(__name__)
 
@@ -21,8 +20,8 @@ MAX_BATCH = 500
 
 
 class Finisher:
-    def __init__(self, store: ExecutionStore, coordinator: Coordinator, policy: Policy) -> None:
-        self._store, self._coordinator, self._policy = store, coordinator, policy
+    def __init__(self, store: ExecutionStore, coordinator: Coordinator) -> None:
+        self._store, self._coordinator = store, coordinator
         self._queue: queue.SimpleQueue[Ending] = queue.SimpleQueue()
         self._unwritten: list[Ending] = []
         self.on_written: Callable[[Claim], None] = lambda claim: None
@@ -43,7 +42,7 @@ class Finisher:
         while self._gather():
             refused = {claim.execution_id for claim in self._store.finish(self._unwritten)}
             written, self._unwritten = self._unwritten, []
-            self._coordinator.release_leases(self._leases(written))
+            self._coordinator.release_leases(leases(ending.claim for ending in written))
             for ending in written:
                 self._report(ending, ending.claim.execution_id in refused)
         return None
@@ -82,10 +81,3 @@ class Finisher:
                 "duration_seconds": ending.duration_seconds,
             },
         )
-
-    def _leases(self, endings: list[Ending]) -> dict[UUID, int]:
-        return {
-            ending.claim.schedule_id: ending.claim.fencing_token
-            for ending in endings
-            if self._policy.of(ending.claim.spec).max_instances == 1
-        }

@@ -1,6 +1,6 @@
 """The values that cross threads on the way of a fire: what is due, what was claimed, what became of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -83,7 +83,17 @@ class Claim:
     fencing_token: int
     job_id: str
     spec: ScheduleSpec
+    policy: Policy
     revision: int
+
+    @property
+    def has_lease(self) -> bool:
+        """Only a schedule that runs once at a time has a lease to show in Redis."""
+        return self.policy.max_instances == 1
+
+
+def leases(claims: Iterable[Claim]) -> dict[UUID, int]:
+    return {claim.schedule_id: claim.fencing_token for claim in claims if claim.has_lease}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+from contextlib import suppress
 
 import idna
 
@@ -27,6 +28,14 @@ def bare_host(name: str) -> str:
     if "." not in ascii_host:
         raise ValueError(f"{host!r} has no dot; a public domain name such as example.com is needed")
     return ascii_host
+
+
+def spellings(name: str) -> list[str]:
+    """How a name that somebody typed may be stored: as it is, in lower case, or as the bare host."""
+    found = [name, name.lower()]
+    with suppress(ValueError):  # not a host: a readable name of some other job
+        found.append(bare_host(name))
+    return list(dict.fromkeys(found))
 
 
 def _refuse_what_is_more_than_a_host(host: str) -> None:

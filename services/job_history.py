@@ -1,4 +1,4 @@
-"""Rows of `job_executions` for everybody but the engine: look, count, ask for a run or its end, record own work, clean up.
+"""Rows of `job_executions` for everybody but the engine: look, count, ask for a run or its end, record, clean up.
 
 The engine claims and ends its rows in execution_store.py; nothing here writes to a row that a replica owns, except the
 request to cancel it.

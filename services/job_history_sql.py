@@ -71,7 +71,8 @@ WITH wanted AS MATERIALIZED (
     INSERT INTO job_executions
         (schedule_id, job_id, domain, domain_config_id, status, cause, scheduled_for, due_at, metadata)
     SELECT schedule_id, coalesce(name, schedule_id::text), domain, domain_config_id, 'pending', 'manual',
-           CASE WHEN date_trunc('second', asked_at) = asked_at THEN asked_at + interval '1 microsecond' ELSE asked_at END,
+           CASE WHEN asked_at <> date_trunc('second', asked_at) THEN asked_at
+                ELSE asked_at + interval '1 microsecond' END,
            asked_at, jsonb_build_object('requested_by', %(actor)s::text)
     FROM wanted
     ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING

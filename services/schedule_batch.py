@@ -4,23 +4,26 @@ Existing rows are locked in id order before anything is decided, as every writer
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, cast
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Row, Table, and_, or_, select, text
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, or_, select, text
 
 from database.models import ScanProfile, Schedule, Source
 from services.errors import InvalidSchedule, Problem
-from services.schedule_spec import DEFINITION_FIELDS, ScheduleSpec, config_id, parse_spec, parse_uuid
+from services.schedule_spec import DEFINITION_FIELDS, ScheduleSpec, config_id, normal_key, parse_spec, parse_uuid
 
 TIMING_FIELDS = frozenset({"frequency", "time_config", "timezone", "start_at", "end_at", "enabled"})
 
 # How an item finds its row: by its id or else its name; by the external system's configuration; not at all.
 Match = Literal["identity", "api", "new"]
+
+# What a bulk save has used up so far: (field, value) -> the item that named it. UUIDs as bytes: there may be millions.
+Taken = dict[tuple[str, str | bytes], int]
 
 
 class Action(StrEnum):
@@ -104,13 +107,16 @@ class _Item:
     @classmethod
     def read(cls, index: int, fields_given: Mapping[str, Any]) -> "_Item":
         given = dict(fields_given)
-        schedule_id, config, name = given.pop("schedule_id", None), given.get("domain_config_id"), given.get("name")
+        schedule_id = given.pop("schedule_id", None)
+        config = normal_key("domain_config_id", given.get("domain_config_id"))
+        if given.get("external_id") is None:
+            given.pop("external_id", None)  # it follows from domain_config_id
         return cls(
             index,
             given,
             None if schedule_id is None else parse_uuid(schedule_id, "schedule_id"),
-            config_id(config) if isinstance(config, UUID | str) else None,
-            name if isinstance(name, str) else None,
+            None if config is None else config_id(config),
+            normal_key("name", given.get("name")),
         )
 
 
@@ -146,10 +152,21 @@ class _Plan:
 
 
 class ScheduleBatch:
-    """`plan` decides and locks, `write` writes; a dry run stops between the two."""
+    """`plan` decides and locks, `write` writes; a dry run stops between the two.
 
-    def __init__(self, connection: Connection, job_types: Collection[str], match: Match = "identity") -> None:
+    `before` is what former batches of the same save have taken; `taken` is what this one adds to it.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        job_types: Collection[str],
+        match: Match = "identity",
+        before: Taken | None = None,
+    ) -> None:
         self._connection, self._job_types, self._match = connection, job_types, match
+        self._before = before or {}
+        self.taken: Taken = {}
         self._plans: list[_Plan] = []
         self._refused: list[Saved] = []
 
@@ -168,7 +185,7 @@ class ScheduleBatch:
                 readable.append(_Item.read(index, given))
             except InvalidSchedule as error:
                 self._refused.append(Saved(index, Action.REFUSED, f"item {index + 1}", problems=error.problems))
-        neighbours = _Neighbours(self._read_existing(readable, lock), self._match)
+        neighbours = _Neighbours(self._read_existing(readable, lock), self._match, self._before, self.taken)
         for item in readable:
             try:
                 plan = self._plan_one(item, neighbours.find(item))
@@ -183,6 +200,8 @@ class ScheduleBatch:
         plans = sorted(self._plans, key=lambda plan: plan.schedule_id)
         created = [plan.values(now) for plan in plans if plan.action is Action.CREATED]
         updated = [plan.values(now) for plan in plans if plan.action is Action.UPDATED]
+        # Two writers of the same new names wait for each other in one order, not in a circle.
+        created.sort(key=lambda row: (row["name"] or "", str(row["domain_config_id"])))
         if created:
             self._connection.execute(INSERT, {"rows": _as_json(created)})
         if updated:
@@ -194,16 +213,38 @@ class ScheduleBatch:
         merged = {**before, **item.given}
         if merged.get("domain_config_id") is None:
             merged["domain_config_id"] = schedule_id  # it is about no domain, so it is about itself
-        return _Plan(item, schedule_id, parse_spec(merged, self._job_types), existing)
+        spec = parse_spec(merged, self._job_types)
+        if item.given.get("external_id", spec.external_id) != spec.external_id:
+            reason = "cannot be given: it is the domain_config_id as another system wrote it; give that"
+            raise InvalidSchedule(Problem("external_id", reason))
+        return _Plan(item, schedule_id, spec, existing)
 
     def _read_existing(self, items: Sequence[_Item], lock: bool) -> list[ScheduleRecord]:
-        named = TABLE.c.name.in_({item.name for item in items if item.name})
-        if self._match == "api":
-            configs = {item.config_id for item in items if item.config_id}
-            meant = and_(TABLE.c.domain_config_id.in_(configs), TABLE.c.source == Source.API)
-        else:
-            meant = TABLE.c.schedule_id.in_({item.schedule_id for item in items if item.schedule_id})
-        query = select(*RECORD_COLUMNS).where(or_(meant, named)).order_by(TABLE.c.schedule_id)
+        """Every row that an item means, or that holds a unique key which an item wants."""
+        records = self._read(
+            {item.schedule_id for item in items if item.schedule_id},
+            {item.name for item in items if item.name},
+            {item.config_id for item in items if item.config_id},
+            lock,
+        )
+        if any(item.config_id is None and item.given.get("source") == Source.API for item in items):
+            configs = {record.domain_config_id for record in records if record.domain_config_id}
+            known = {record.schedule_id for record in records}
+            holders = self._read(set(), set(), configs, lock=False)
+            records += [record for record in holders if record.schedule_id not in known]
+        return records
+
+    def _read(self, ids: set[UUID], names: set[str], configs: set[UUID], lock: bool) -> list[ScheduleRecord]:
+        wanted: list[ColumnElement[bool]] = []
+        if ids:
+            wanted.append(TABLE.c.schedule_id.in_(ids))
+        if names:
+            wanted.append(TABLE.c.name.in_(names))
+        if configs:
+            wanted.append(and_(TABLE.c.domain_config_id.in_(configs), TABLE.c.source == Source.API))
+        if not wanted:
+            return []
+        query = select(*RECORD_COLUMNS).where(or_(*wanted)).order_by(TABLE.c.schedule_id)
         return [to_record(row) for row in self._connection.execute(query.with_for_update() if lock else query)]
 
     def _refuse_unknown_profiles(self) -> None:
@@ -218,16 +259,15 @@ class ScheduleBatch:
 
 
 class _Neighbours:
-    """The rows that a batch can meet, and the keys that its own items have taken so far."""
+    """The rows that a batch can meet, and the keys that the save's own items have taken so far."""
 
-    def __init__(self, records: Sequence[ScheduleRecord], match: Match) -> None:
-        self._match = match
+    def __init__(self, records: Sequence[ScheduleRecord], match: Match, before: Taken, taken: Taken) -> None:
+        self._match, self._before, self._taken = match, before, taken
         self._by_id: dict[UUID | None, ScheduleRecord] = {record.schedule_id: record for record in records}
         self._by_name: dict[str | None, ScheduleRecord] = {record.name: record for record in records if record.name}
         self._by_config: dict[UUID | None, ScheduleRecord] = {
             record.domain_config_id: record for record in records if record.source == Source.API
         }
-        self._taken: dict[tuple[str, object], int] = {}
 
     def find(self, item: _Item) -> ScheduleRecord | None:
         match self._match:
@@ -240,17 +280,29 @@ class _Neighbours:
 
     def check_room_for(self, plan: _Plan) -> None:
         """Refuse what the table's unique keys would refuse, but with the field and the other one's place."""
+        keys = list(_keys_of(plan))
+        for key, shown in keys:
+            item = self._taken.get(key, self._before.get(key))
+            if item is not None:
+                raise InvalidSchedule(Problem(key[0], f"{shown} is in item {item + 1} already"))
         if plan.existing is None and plan.schedule_id in self._by_id:
             raise InvalidSchedule(Problem("schedule_id", f"schedule {plan.schedule_id} exists already"))
         namesake = self._by_name.get(plan.spec.name)
         if namesake and namesake.schedule_id != plan.schedule_id:
             raise InvalidSchedule(Problem("name", f"{plan.spec.name!r} is taken by schedule {namesake.schedule_id}"))
-        keys: list[tuple[str, object]] = [("schedule_id", plan.schedule_id)]
-        if plan.spec.name:
-            keys.append(("name", plan.spec.name))
-        if plan.spec.source == Source.API:
-            keys.append(("domain_config_id", plan.spec.domain_config_id))
-        for key in keys:
-            if key in self._taken:
-                raise InvalidSchedule(Problem(key[0], f"{key[1]} is in item {self._taken[key] + 1} already"))
-        self._taken.update(dict.fromkeys(keys, plan.item.index))
+        holder = self._by_config.get(plan.spec.domain_config_id) if plan.spec.source == Source.API else None
+        if holder and holder.schedule_id != plan.schedule_id:
+            raise InvalidSchedule(
+                Problem("domain_config_id", f"has a schedule from the API already: {holder.schedule_id}")
+            )
+        self._taken.update((key, plan.item.index) for key, _ in keys)
+
+
+def _keys_of(plan: _Plan) -> Iterator[tuple[tuple[str, str | bytes], object]]:
+    """The unique keys that an item uses up, each with its text; an id that was made up here meets nobody."""
+    if plan.existing or plan.item.schedule_id:
+        yield ("schedule_id", plan.schedule_id.bytes), plan.schedule_id
+    if plan.spec.name:
+        yield ("name", plan.spec.name), plan.spec.name
+    if plan.spec.source == Source.API and plan.spec.domain_config_id:
+        yield ("domain_config_id", plan.spec.domain_config_id.bytes), plan.spec.domain_config_id

@@ -6,8 +6,8 @@ A page costs the same wherever it is: the cursor carries the last row's sort val
 import base64
 import binascii
 import json
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +16,8 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from database.models import Schedule
 from services.errors import InvalidInput, Problem
+from services.hostnames import spellings
+from services.schedule_spec import plain_text
 
 MAX_PAGE = 1000
 
@@ -45,10 +47,14 @@ class ScheduleFilter:
 
     def conditions(self) -> list[ColumnElement[bool]]:
         found: list[ColumnElement[bool]] = []
-        for column in ("enabled", "domain", "job_type", "source", "last_status"):
-            value = getattr(self, column)
-            if value is not None:
-                found.append(getattr(Schedule, column) == value)
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, str):
+                plain_text(item.name, value)
+            if value is not None and item.name in ("enabled", "job_type", "source", "last_status"):
+                found.append(getattr(Schedule, item.name) == value)
+        if self.domain is not None:
+            found.append(Schedule.domain.in_(spellings(self.domain.strip())))
         if self.tag is not None:
             found.append(Schedule.tags.contains([self.tag]))
         if self.search:
@@ -97,10 +103,26 @@ class Order:
             order, value, schedule_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
             if order != str(self):
                 raise InvalidInput(Problem("cursor", f"belongs to the order {order!r}, not {str(self)!r}"))
-            is_time = self.key.endswith(("_run", "_at")) and value is not None
-            return (datetime.fromisoformat(value) if is_time else value), UUID(schedule_id)
-        except (ValueError, TypeError, binascii.Error, AttributeError):
+            return self._read_position(value), UUID(schedule_id)
+        except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
             raise InvalidInput(Problem("cursor", "is not one that a former page gave")) from None
+
+    def _read_position(self, value: Any) -> Any:
+        """The sort value of a row as it stood in a cursor, which may be forged."""
+        if value is None and SORT_KEYS[self.key][1] is not None:
+            return None
+        if self.key == "priority":
+            if type(value) is not int or abs(value) >= 2**31:
+                raise ValueError("no priority")
+            return value
+        if self.key in ("domain", "name"):
+            if "\0" in value:
+                raise ValueError("no text")
+            return value.encode().decode()
+        instant = datetime.fromisoformat(value)
+        if instant.tzinfo is None:
+            raise ValueError("no instant")
+        return instant.astimezone(UTC)
 
     def __str__(self) -> str:
         return f"-{self.key}" if self.descending else self.key

@@ -5,21 +5,23 @@ Single edits, imports and the API sync all write through `ScheduleBatch`, so tha
 
 import getpass
 import os
+import random
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from itertools import islice
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, Text, delete, func, or_, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, Select, Text, delete, func, or_, select, update
+from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import Schedule, ScheduleChange, Source
 from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict, ScheduleNotFound
+from services.hostnames import spellings
 from services.jobs import BUILT_IN_JOB_TYPES
 from services.schedule_batch import (
     RECORD_COLUMNS,
@@ -29,15 +31,22 @@ from services.schedule_batch import (
     Saved,
     ScheduleBatch,
     ScheduleRecord,
+    Taken,
     to_record,
 )
 from services.schedule_listing import MAX_PAGE, Order, ScheduleFilter
-from services.schedule_spec import ScheduleFields, ScheduleSpec, config_id, parse_uuid
+from services.schedule_spec import RULES, ScheduleFields, ScheduleSpec, config_id, parse_uuid, plain_text
 
 # Fires wait while their schedules are locked, so a bulk save never holds more rows than this at once.
 ROWS_PER_COMMIT = 1000
 PREVIEW_LIMIT = 1000
 ID_PREFIX = 8  # characters of an id that people see and may give
+
+# A deadlock, or a unique key that somebody else took first: what was decided is decided again, on what is there now.
+LOST_RACES = ("40P01", "23505")
+ATTEMPTS = 6
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +109,8 @@ class ScheduleRepository:
         self, *, schedule_id: UUID | str | None = None, actor: str | None = None, **definition: Unpack[ScheduleFields]
     ) -> UUID:
         """Validate and insert; returns the new schedule's id."""
-        with self._writing(actor) as connection:
-            return self._save_one(connection, {**definition, "schedule_id": schedule_id}, "new")
+        given = {**definition, "schedule_id": schedule_id}
+        return self._write(actor, lambda connection: self._save_one(connection, given, "new"))
 
     def update_schedule(
         self,
@@ -111,11 +120,21 @@ class ScheduleRepository:
         actor: str | None = None,
         **changes: Unpack[ScheduleFields],
     ) -> ScheduleRecord:
-        """Change the given fields; the result as a whole must be valid. Without a difference nothing is written."""
-        with self._writing(actor) as connection:
+        """Change the given fields; the result as a whole must be valid. Without a difference nothing is written.
+
+        Switching off is always possible, also for a schedule that is broken otherwise.
+        """
+
+        def save(connection: Connection) -> ScheduleRecord | None:
             found = self._lock(connection, schedule_id, expected_revision)
-            self._save_one(connection, {**changes, "schedule_id": found}, "identity")
-            record = self._read(connection, found)
+            if changes == {"enabled": False}:
+                off = update(TABLE).where(TABLE.c.schedule_id == found, TABLE.c.enabled)
+                connection.execute(off.values(enabled=False, next_run=None))
+            else:
+                self._save_one(connection, {**changes, "schedule_id": found}, "identity")
+            return self._read(connection, found)
+
+        record = self._write(actor, save)
         if record is None:
             raise ScheduleNotFound(schedule_id)
         return record
@@ -124,13 +143,16 @@ class ScheduleRepository:
         self, schedule_id: UUID | str, *, expected_revision: int | None = None, actor: str | None = None
     ) -> bool:
         """Delete it; its executions and changes stay. False when there was no such schedule."""
-        with self._writing(actor) as connection:
+
+        def remove(connection: Connection) -> bool:
             try:
                 found = self._lock(connection, schedule_id, expected_revision)
             except ScheduleNotFound:
                 return False
             connection.execute(delete(TABLE).where(TABLE.c.schedule_id == found))
-        return True
+            return True
+
+        return self._write(actor, remove)
 
     def get_schedule(self, schedule_id: UUID | str) -> ScheduleRecord | None:
         with self._db.transaction() as connection:
@@ -138,10 +160,10 @@ class ScheduleRepository:
 
     def find_schedule(self, reference: UUID | str) -> ScheduleRecord:
         """The one schedule that a person means: by id (or its beginning), name, or a domain that only one has."""
-        text = str(reference).strip()
+        text = plain_text("schedule", str(reference)).strip()
         same_id = TABLE.c.schedule_id.cast(Text).startswith(text.lower(), autoescape=True)
         looks_like_id = len(text) >= ID_PREFIX and not set(text.lower()) - set("0123456789abcdef-")
-        meant = or_(TABLE.c.name == text, TABLE.c.domain == text.lower(), *([same_id] if looks_like_id else []))
+        meant = or_(TABLE.c.name == text, TABLE.c.domain.in_(spellings(text)), *([same_id] if looks_like_id else []))
         with self._db.transaction() as connection:
             found = [to_record(row) for row in connection.execute(_select().where(meant).limit(MAX_PAGE))]
         found = [record for record in found if record.name == text] or found
@@ -168,16 +190,23 @@ class ScheduleRepository:
         """Create or update each item; a bad one is refused with its problems and never spoils the others.
 
         An item with the id or the name of an existing schedule changes that one; what it does not mention stays.
-        Unchanged schedules are not written. Commits every 1,000 rows.
+        Unchanged schedules are not written. Commits every 1,000 rows; two items never share an id or a name, however
+        far they are apart.
         """
         summary = BulkSummary()
+        taken: Taken = {}
         numbered = enumerate(items)
+
+        def save(connection: Connection) -> ScheduleBatch:
+            batch = ScheduleBatch(connection, self._job_types, match, taken)
+            batch.plan(chunk, lock=not dry_run)
+            if not dry_run:
+                batch.write(self._now())
+            return batch
+
         while chunk := list(islice(numbered, ROWS_PER_COMMIT)):
-            with self._writing(actor) as connection:
-                batch = ScheduleBatch(connection, self._job_types, match)
-                batch.plan(chunk, lock=not dry_run)
-                if not dry_run:
-                    batch.write(self._now())
+            batch = self._write(actor, save)
+            taken |= batch.taken
             for saved in batch.results:
                 summary.count(saved)
                 on_saved(saved)
@@ -187,13 +216,19 @@ class ScheduleRepository:
         return list(self.iter_schedules(ScheduleFilter(enabled=True if enabled_only else None)))
 
     def get_schedules_by_domain(self, domain: str) -> list[ScheduleRecord]:
-        return list(self.iter_schedules(ScheduleFilter(domain=domain.strip().lower())))
+        return list(self.iter_schedules(ScheduleFilter(domain=plain_text("domain", domain))))
 
     def get_schedule_by_config_id(self, domain_config_id: UUID | str) -> ScheduleRecord | None:
         """The schedule of a domain configuration: the external API's own one if there is one, else the oldest."""
+        try:
+            given = RULES["domain_config_id"](domain_config_id)
+        except ValueError as error:
+            raise InvalidInput(Problem("domain_config_id", str(error))) from None
+        if given is None:
+            return None
         query = (
             _select()
-            .where(TABLE.c.domain_config_id == config_id(domain_config_id))
+            .where(TABLE.c.domain_config_id == config_id(given))
             .order_by((TABLE.c.source == Source.API).desc(), TABLE.c.created_at, TABLE.c.schedule_id)
             .limit(1)
         )
@@ -264,15 +299,19 @@ class ScheduleRepository:
 
     # --- inside ---
 
-    @contextmanager
-    def _writing(self, actor: str | None) -> Iterator[Connection]:
-        """A transaction whose changes are recorded under the actor's name."""
-        try:
-            with self._db.transaction() as connection:
-                connection.execute(select(func.set_config("scheduler.actor", actor or f"python:{user_name()}", True)))
-                yield connection
-        except IntegrityError as error:
-            raise _as_problem(error) from error
+    def _write(self, actor: str | None, work: Callable[[Connection], T]) -> T:
+        """One transaction whose changes are recorded under the actor's name; repeated when it lost a race."""
+        name = plain_text("actor", actor or f"python:{user_name()}")
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with self._db.transaction() as connection:
+                    connection.execute(select(func.set_config("scheduler.actor", name, True)))
+                    return work(connection)
+            except DBAPIError as error:
+                if getattr(error.orig, "pgcode", None) not in LOST_RACES or attempt == ATTEMPTS:
+                    raise _as_problem(error) from error
+            time.sleep(random.uniform(0, 0.05 * attempt))  # noqa: S311 - only to get out of each other's way
+        raise AssertionError("unreachable")
 
     def _save_one(self, connection: Connection, given: Mapping[str, Any], match: Match) -> UUID:
         batch = ScheduleBatch(connection, self._job_types, match)
@@ -303,8 +342,8 @@ def _select() -> Select[Any]:
     return select(*RECORD_COLUMNS)
 
 
-def _as_problem(error: IntegrityError) -> Exception:
-    """Two writers raced for one unique key: the later one gets the same answer as if it had come later."""
+def _as_problem(error: DBAPIError) -> Exception:
+    """Still beaten to a unique key after all attempts: the answer is the same as if it had been there before."""
     match getattr(getattr(error.orig, "diag", None), "constraint_name", None):
         case "schedules_name_key":
             return InvalidSchedule(Problem("name", "is taken by another schedule"))

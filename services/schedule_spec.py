@@ -5,6 +5,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -13,13 +14,14 @@ from typing import Any, TypedDict
 from uuid import UUID, uuid5
 
 from database.models import Catchup, Source
-from services.errors import InvalidSchedule, Problem
+from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.hostnames import bare_host
 from services.triggers import Trigger, parse_trigger
 
 # Fixed for ever: stored ids were made with it.
 EXTERNAL_IDS = UUID("7d4c9d52-64b5-5a9c-8e0f-6a1c0a3c9b11")
-MAX_JSON_BYTES = 64 * 1024
+# As the table's CHECK constraints say, which also hold for what is written by SQL.
+MAX_JSON_BYTES, MAX_JSON_DEPTH, MAX_JSON_NUMBER = 64 * 1024, 64, 10**309
 DAY_SECONDS = 86_400
 DEFAULT_JOB_TYPE, DEFAULT_TIMEZONE = "cookie_scan", "UTC"
 
@@ -93,7 +95,7 @@ class ScheduleFields(TypedDict, total=False):
 
 def parse_spec(given: Mapping[str, Any], job_types: Collection[str]) -> ScheduleSpec:
     """Check everything that was given; raises InvalidSchedule with all problems found."""
-    problems = _unknown_fields(given) + _missing_fields(given)
+    problems = unknown_fields(given) + _missing_fields(given)
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name in RULES:
@@ -125,17 +127,55 @@ def parse_uuid(value: UUID | str, field_name: str) -> UUID:
         raise InvalidSchedule(Problem(field_name, str(error))) from None
 
 
+def normal_key(field_name: str, value: Any) -> Any:
+    """A key in its one spelling, by which its row is found; None when it is none, which `parse_spec` explains."""
+    try:
+        return RULES[field_name](value)
+    except ValueError:
+        return None
+
+
+def plain_text(field_name: str, value: str) -> str:
+    """Text to look for or to record; refuses what Postgres cannot hold."""
+    if not isinstance(value, str):
+        raise InvalidInput(Problem(field_name, f"must be text, got {_shown(value)}"))
+    if "\0" in value or not _is_unicode(value):
+        raise InvalidInput(Problem(field_name, f"contains bytes that are no text: {_shown(value)}"))
+    return value
+
+
+def _is_unicode(text: str) -> bool:
+    """False for what the command line makes of bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _identify_domain_config(values: dict[str, Any]) -> None:
-    """Turn an external id into its UUID and keep the original beside it."""
-    given = values.get("domain_config_id")
+    """Turn another system's id into its UUID and keep the original beside it."""
+    given, external_id = values.get("domain_config_id"), values.get("external_id")
     if given is None:
         return
     values["domain_config_id"] = config_id(given)
-    if str(values["domain_config_id"]) != str(given).lower():
-        values["external_id"] = str(given)
+    if _is_foreign(given):
+        values["external_id"] = given
+    elif external_id is not None and config_id(external_id) != values["domain_config_id"]:
+        values["external_id"] = None  # it belonged to a former configuration
 
 
-def _unknown_fields(given: Mapping[str, Any]) -> list[Problem]:
+def _is_foreign(given: UUID | str) -> bool:
+    if isinstance(given, UUID):
+        return False
+    try:
+        UUID(given)
+    except ValueError:
+        return True
+    return False
+
+
+def unknown_fields(given: Collection[Any]) -> list[Problem]:
     return [
         Problem(str(name), f"is not a field of a schedule{_did_you_mean(str(name), RULES)}")
         for name in given
@@ -215,7 +255,7 @@ def _whole(least: int, most: int) -> Callable[[Any], int]:
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"must be a whole number, got {_shown(value)}")
         if not least <= value <= most:
-            raise ValueError(f"must be between {least} and {most}, got {value}")
+            raise ValueError(f"must be between {least} and {most}, got {_shown(value)}")
         return value
 
     return rule
@@ -246,7 +286,10 @@ def _instant(value: Any) -> datetime:
         raise ValueError(f"must be a time, got {_shown(value)}")
     if value.tzinfo is None:
         raise ValueError(f"needs an offset, as in {value.isoformat()}+00:00")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"lies outside of the years 1 to 9999 in UTC, got {value.isoformat()}") from None
 
 
 def _uuid(value: Any) -> UUID:
@@ -264,12 +307,34 @@ def _json_object(value: Any) -> dict[str, Any]:
         size = len(encoded.encode())
     except (TypeError, ValueError) as error:
         raise ValueError(f"cannot be stored as JSON: {str(error).lower()}") from None
-    if "\\u0000" in encoded:
-        raise ValueError("must not contain NUL characters")
+    except RecursionError:
+        raise ValueError(f"is nested too deeply, at most {MAX_JSON_DEPTH} levels are allowed") from None
     if size > MAX_JSON_BYTES:
         raise ValueError(f"has {size} bytes as JSON, at most {MAX_JSON_BYTES} are allowed")
     plain: dict[str, Any] = json.loads(encoded)  # as it will be read back: text for times, text for keys
+    if SUSPICIOUS_JSON.search(encoded) or encoded.count("[") + encoded.count("{") > MAX_JSON_DEPTH:
+        _refuse_what_postgres_cannot_hold(plain)
     return plain
+
+
+# Almost no JSON looks like this, so the closer look costs nothing: an escaped NUL, or a long number.
+SUSPICIOUS_JSON = re.compile(r"\\u0000|\d{300}")
+
+
+def _refuse_what_postgres_cannot_hold(plain: dict[str, Any]) -> None:
+    waiting: list[tuple[Any, int]] = [(plain, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > MAX_JSON_DEPTH:
+            raise ValueError(f"is nested too deeply, at most {MAX_JSON_DEPTH} levels are allowed")
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError("must not contain NUL characters")
+        if isinstance(value, int | float) and abs(value) >= MAX_JSON_NUMBER:
+            raise ValueError("must not contain numbers of more than 300 digits")
+        if isinstance(value, dict):
+            waiting += [(part, depth + 1) for part in (*value.values(), *value)]
+        if isinstance(value, list):
+            waiting += [(part, depth + 1) for part in value]
 
 
 def _json_time(value: object) -> str:
@@ -293,7 +358,10 @@ def _optional(rule: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python refuses to write out a number of more than 4300 digits
+        return "something too large to be shown"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

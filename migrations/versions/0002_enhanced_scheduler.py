@@ -41,6 +41,22 @@ def timestamps_become_utc(table: str) -> str:
     """
 
 
+# One row that a program cannot read would hide all the others from it: what Python cannot hold is refused here.
+NEGATIVE = '$.* ? (@.type() == "number" && @ < 0)'
+
+
+def readable(column: str, depth: int, limit: str) -> str:
+    """JSON that every reader can take: of bounded size (Postgres' form is up to six times the text), depth, numbers."""
+    return (
+        f"pg_column_size({column}) <= 524288 AND NOT jsonb_path_exists({column}, '$.**{{{depth + 1}}}') AND NOT "
+        f"jsonb_path_exists({column}, '$.** ? (@.type() == \"number\" && (@ >= {limit} || @ <= -{limit}))')"
+    )
+
+
+def in_our_era(column: str) -> str:
+    return f"{column} >= '1970-01-01 00:00+00' AND {column} < '10000-01-01 00:00+00'"
+
+
 PROFILES = [
     """
     ALTER TABLE scan_profiles
@@ -79,26 +95,46 @@ SCHEDULES = [
         ADD revision bigint NOT NULL DEFAULT nextval('schedule_revision_seq'),
         ADD effective_from timestamptz NOT NULL DEFAULT clock_timestamp()
     """,
-    # An adopted row that breaks the rules below is kept whole, but parked.
-    """
+    # An adopted row that breaks the rules below is kept as text, but parked (one beyond all measure: its beginning).
+    f"""
     UPDATE schedules
-    SET enabled = false, last_status = 'invalid', time_config = jsonb_build_object('adopted', time_config),
-        invalid_reason = 'time_config: was ' || time_config::text || ' when this database was adopted'
+    SET enabled = false, last_status = 'invalid',
+        time_config = CASE WHEN octet_length(time_config::text) <= 65536
+                           THEN jsonb_build_object('adopted', time_config::text) ELSE '{{}}' END,
+        invalid_reason = 'time_config: was ' || left(time_config::text, 1000) || ' when this database was adopted'
     WHERE jsonb_typeof(time_config) <> 'object'
-       OR jsonb_path_exists(time_config, '$.* ? (@.type() == "number" && @ < 0)')
+       OR jsonb_path_exists(time_config, '{NEGATIVE}')
+       OR NOT ({readable("time_config", 8, "1e12")})
+       OR octet_length(time_config::text) > 65536
     """,
+    f"UPDATE schedules SET next_run = NULL WHERE NOT ({in_our_era('next_run')})",
+    f"UPDATE schedules SET last_run = NULL WHERE NOT ({in_our_era('last_run')})",
     # NULL never counted as enabled: `WHERE enabled = TRUE` did not find it.
     "UPDATE schedules SET enabled = coalesce(enabled, false)",
-    "UPDATE schedules SET created_at = coalesce(created_at, now()), updated_at = coalesce(updated_at, now())",
-    """
+    f"""
+    UPDATE schedules
+    SET created_at = CASE WHEN {in_our_era("created_at")} THEN created_at ELSE now() END,
+        updated_at = CASE WHEN {in_our_era("updated_at")} THEN updated_at ELSE now() END
+    """,
+    f"""
     ALTER TABLE schedules
+        ALTER revision SET DEFAULT 0,  -- the trigger draws it, so that a writer needs no right to the sequence
         ALTER enabled SET NOT NULL,
         ALTER created_at SET NOT NULL,
         ALTER updated_at SET NOT NULL,
         ADD CONSTRAINT schedules_time_config_object_check CHECK (jsonb_typeof(time_config) = 'object'),
         ADD CONSTRAINT schedules_job_config_object_check CHECK (jsonb_typeof(job_config) = 'object'),
         ADD CONSTRAINT schedules_time_config_not_negative_check
-            CHECK (NOT jsonb_path_exists(time_config, '$.* ? (@.type() == "number" && @ < 0)')),
+            CHECK (NOT jsonb_path_exists(time_config, '{NEGATIVE}')),
+        ADD CONSTRAINT schedules_time_config_readable_check CHECK ({readable("time_config", 8, "1e12")}),
+        ADD CONSTRAINT schedules_job_config_readable_check CHECK ({readable("job_config", 64, "1e309")}),
+        ADD CONSTRAINT schedules_tags_check CHECK (array_ndims(tags) = 1 AND array_position(tags, NULL) IS NULL),
+        ADD CONSTRAINT schedules_start_at_check CHECK ({in_our_era("start_at")}),
+        ADD CONSTRAINT schedules_end_at_check CHECK ({in_our_era("end_at")}),
+        ADD CONSTRAINT schedules_next_run_check CHECK ({in_our_era("next_run")}),
+        ADD CONSTRAINT schedules_last_run_check CHECK ({in_our_era("last_run")}),
+        ADD CONSTRAINT schedules_created_at_check CHECK ({in_our_era("created_at")}),
+        ADD CONSTRAINT schedules_updated_at_check CHECK ({in_our_era("updated_at")}),
         ADD CONSTRAINT schedules_ends_after_start_check CHECK (end_at > start_at),
         ADD CONSTRAINT schedules_spread_seconds_check CHECK (spread_seconds BETWEEN 0 AND 86400),
         ADD CONSTRAINT schedules_max_instances_check CHECK (max_instances >= 1),
@@ -148,14 +184,19 @@ EXECUTIONS = [
     """,
     # Other systems' words are translated; the word itself stays in metadata.
     f"""
-    UPDATE job_executions
-    SET metadata = coalesce(metadata, '{{}}') || jsonb_build_object('adopted_status', status),
-        reason = CASE WHEN lower(status) IN ('completed', 'complete', 'succeeded', 'ok', 'done', 'error', 'failure')
-                      THEN reason ELSE 'adopted with status ' || status END,
-        status = CASE WHEN lower(status) IN ('completed', 'complete', 'succeeded', 'ok', 'done') THEN 'success'
-                      WHEN lower(status) IN ('error', 'failure') THEN 'failed'
-                      ELSE 'abandoned' END
-    WHERE status NOT IN {TERMINAL}
+    UPDATE job_executions AS e
+    SET metadata = coalesce(e.metadata, '{{}}') || jsonb_build_object('adopted_status', e.status),
+        reason = CASE WHEN known.status IS NULL THEN 'adopted with status ' || e.status END,
+        status = coalesce(known.status, 'abandoned')
+    FROM job_executions AS old
+    LEFT JOIN LATERAL (SELECT CASE
+        WHEN lower(btrim(old.status)) IN {TERMINAL} THEN lower(btrim(old.status))
+        WHEN lower(btrim(old.status)) IN ('completed', 'complete', 'succeeded', 'ok', 'done') THEN 'success'
+        WHEN lower(btrim(old.status)) IN ('error', 'failure') THEN 'failed'
+        WHEN lower(btrim(old.status)) IN ('timeout', 'timedout', 'timed out', 'timed-out') THEN 'timed_out'
+        WHEN lower(btrim(old.status)) = 'canceled' THEN 'cancelled'
+    END AS status) AS known ON true
+    WHERE old.execution_id = e.execution_id AND e.status NOT IN {TERMINAL}
     """,
     """
     ALTER TABLE job_executions
@@ -198,6 +239,17 @@ def row_of(alias: str, columns: tuple[str, ...]) -> str:
     return "(" + ", ".join(f"{alias}.{column}" for column in columns) + ")"
 
 
+def works_for_everybody(function: str) -> str:
+    """Whoever may write schedules has them stamped and logged, whatever else they may do and wherever they look."""
+    return f"""
+    DO $$
+    BEGIN
+        EXECUTE 'ALTER FUNCTION {function}() SECURITY DEFINER SET search_path = '
+            || quote_ident(current_schema()) || ', pg_temp';
+    END $$
+    """
+
+
 TRIGGERS = [
     # The actor is set per transaction by our own programs; everybody else is known by the login.
     """
@@ -217,6 +269,12 @@ TRIGGERS = [
             NEW.effective_from := NEW.updated_at;
             RETURN NEW;
         END IF;
+        IF NEW.schedule_id <> OLD.schedule_id THEN
+            RAISE EXCEPTION USING
+                MESSAGE = 'the id of schedule ' || OLD.schedule_id || ' never changes: its history hangs on it',
+                HINT = 'create a new schedule and delete this one',
+                ERRCODE = 'restrict_violation';
+        END IF;
         NEW.effective_from := CASE
             WHEN {row_of("NEW", TIMING)} IS DISTINCT FROM {row_of("OLD", TIMING)} THEN NEW.updated_at
             ELSE OLD.effective_from
@@ -229,6 +287,7 @@ TRIGGERS = [
         RETURN NEW;
     END $$
     """,
+    works_for_everybody("schedules_stamp"),
     "CREATE TRIGGER schedules_stamp_insert BEFORE INSERT ON schedules FOR EACH ROW EXECUTE FUNCTION schedules_stamp()",
     f"""
     CREATE TRIGGER schedules_stamp_update BEFORE UPDATE OF {", ".join(DEFINITION)} ON schedules
@@ -263,6 +322,7 @@ TRIGGERS = [
         RETURN NULL;
     END $$
     """,
+    works_for_everybody("schedules_log"),
     """
     CREATE TRIGGER schedules_log_insert AFTER INSERT ON schedules REFERENCING NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION schedules_log()
@@ -342,6 +402,11 @@ DOWN = [
     ALTER TABLE schedules
         DROP CONSTRAINT schedules_time_config_object_check,
         DROP CONSTRAINT schedules_time_config_not_negative_check,
+        DROP CONSTRAINT schedules_time_config_readable_check,
+        DROP CONSTRAINT schedules_next_run_check,
+        DROP CONSTRAINT schedules_last_run_check,
+        DROP CONSTRAINT schedules_created_at_check,
+        DROP CONSTRAINT schedules_updated_at_check,
         DROP name, DROP timezone, DROP job_type, DROP job_config, DROP priority, DROP tags, DROP start_at, DROP end_at,
         DROP spread_seconds, DROP source, DROP external_id, DROP invalid_reason, DROP max_instances, DROP coalesce,
         DROP misfire_grace_seconds, DROP timeout_seconds, DROP max_retries, DROP retry_backoff_seconds, DROP catchup,
@@ -356,8 +421,20 @@ DOWN = [
         ALTER updated_at TYPE timestamp USING updated_at AT TIME ZONE 'UTC'
     """,
     "DROP SEQUENCE schedule_revision_seq",
+    # scan_profiles keeps its columns: they may have been there before this revision.
     """
-    ALTER TABLE scan_profiles
-        ALTER profile_id DROP DEFAULT, DROP name, DROP config, DROP created_at, DROP updated_at
+    DO $$
+    DECLARE parked record;
+    BEGIN
+        FOR parked IN
+            SELECT schedule_id, time_config->>'adopted' AS was FROM schedules WHERE time_config->>'adopted' IS NOT NULL
+        LOOP
+            BEGIN
+                UPDATE schedules SET time_config = parked.was::jsonb WHERE schedule_id = parked.schedule_id;
+            EXCEPTION WHEN invalid_text_representation THEN
+                NULL;  -- somebody else's word, not ours
+            END;
+        END LOOP;
+    END $$
     """,
 ]

@@ -58,9 +58,10 @@ def counters(snapshot: Snapshot, requests: int) -> str:
 
 
 def _table(title: str, *columns: str) -> Table:
-    return Table(
-        *columns, title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False
-    )
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=True)  # a row is one line, or the view would not fit
+    return table
 
 
 def _replicas(snapshot: Snapshot, members: Sequence[ReplicaProcess]) -> Table:

@@ -1,4 +1,4 @@
-"""`manage.py schedule …`: add, list, show, edit, enable, disable, delete, preview, import, export."""
+"""`manage.py schedule …`: add, list, show, edit, enable, disable, delete, preview, run, import, export."""
 
 import json
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from rich.table import Table
 from services.cli.output import AsJson, ClearErrors, actor, console, error_console, moment, print_json, until
 from services.cli.schedule_files import export_file, import_file
 from services.cli.schedule_page import show_page
+from services.cli.schedule_run import run_now
 from services.cli.when import EXAMPLES, parse_when
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.jobs import BUILT_IN_JOB_TYPES
@@ -267,6 +268,7 @@ def preview(
     _print_warnings(spec)
 
 
+app.command("run")(run_now)
 app.command("import")(import_file)
 app.command("export")(export_file)
 

@@ -121,6 +121,24 @@ def test_a_change_by_plain_sql_is_obeyed_at_once_by_every_replica(cluster: Clust
     assert all(at.second % 2 == 0 for (at,) in rows if at > changed_at)
 
 
+def test_a_change_reaches_every_replica_long_before_the_next_comparison(cluster: Cluster) -> None:
+    replicas = cluster.start(3, SCHEDULE_CHECK_INTERVAL="3600")
+    repository(cluster).create_schedule(**every_second())
+    eventually(lambda: count(cluster, "status = 'success'") >= 1, 15)
+    for change in ("UPDATE schedules SET priority = 1", "DELETE FROM schedules WHERE domain = 'x'", SECOND_SCHEDULE):
+        cluster.run(change)
+        ((newest,),) = cluster.rows("SELECT max(revision) FROM schedules")
+        applied = "SELECT count(*) FROM scheduler_instances WHERE revision >= %s"
+        eventually(lambda: cluster.rows(applied, newest) == [(len(replicas),)], 10)  # noqa: B023 - called right here
+    eventually(lambda: count(cluster, "domain = 'second' AND status = 'success'") >= 2, 10)
+
+
+SECOND_SCHEDULE = """
+INSERT INTO schedules (domain_config_id, domain, job_type, frequency, time_config)
+VALUES (gen_random_uuid(), 'second', 'noop', 'interval', '{"seconds": 1}')
+"""
+
+
 def test_a_disabled_or_deleted_schedule_never_fires_again(cluster: Cluster) -> None:
     cluster.start(2)
     one, two = (repository(cluster).create_schedule(**every_second()) for _ in range(2))

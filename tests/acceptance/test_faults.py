@@ -2,10 +2,11 @@
 
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from services.job_history import JobHistory
 
+from services.job_history import JobHistory
 from tests.acceptance.conftest import Breakable
 from tests.acceptance.test_each_fire_once import count, every_second, once, repository, soon
 from tests.ledger import Ledger
@@ -293,11 +294,10 @@ def test_a_replica_whose_clock_is_far_off_claims_nothing_and_says_so(cluster: Cl
 # --- downtime ---
 
 
-def downtime(cluster: Cluster, seconds: int, **more: object) -> None:
+def downtime(cluster: Cluster, seconds: int, **more: Any) -> None:
     """A schedule that fired every ten seconds while nobody was there."""
-    repository(cluster).create_schedule(
-        **{**every_second(), "time_config": {"seconds": 10}, "misfire_grace_seconds": 5, **more}
-    )
+    given = {**every_second(), "time_config": {"seconds": 10}, "misfire_grace_seconds": 5, **more}
+    repository(cluster).create_schedule(**given)
     cluster.run("ALTER TABLE schedules DISABLE TRIGGER USER")
     cluster.run("UPDATE schedules SET effective_from = now() - make_interval(secs => %s)", seconds)
     cluster.run("ALTER TABLE schedules ENABLE TRIGGER USER")

@@ -352,13 +352,20 @@ def test_settings_are_shown_without_secrets(cli: Cli, monkeypatch: pytest.Monkey
     assert "hunter2" not in cli("settings").stdout
 
 
-def test_dev_fills_an_empty_database_once_and_shows_what_is_next(cli: Cli, repository: ScheduleRepository) -> None:
-    first = cli("dev", "--once")
+def test_dev_fills_an_empty_database_once(
+    cli: Cli, repository: ScheduleRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBEDDED_DIR", str(tmp_path))
+    first = cli("dev", "--seconds", "1", "--replicas", "1")
     assert first.exit_code == 0, first.output
-    assert "added 4 demo schedules to the empty database" in first.stdout
-    assert "health ping" in first.stdout
-    assert "demo" not in cli("dev", "--once").stdout
-    assert repository.count_schedules() == 4
+    assert "added 5 demo schedules to the empty database" in first.stdout
+    assert "note on nightly report: 02:30 does not exist on" in first.stdout
+    addresses = {record.job_config["url"].split("/")[2] for record in repository.iter_schedules()}
+    assert len(addresses) == 1
+    second = cli("dev", "--seconds", "1", "--replicas", "1")
+    assert "5 demo schedules call the demo site at its new address http://127.0.0.1:" in second.stdout
+    assert addresses.isdisjoint(record.job_config["url"].split("/")[2] for record in repository.iter_schedules())
+    assert repository.count_schedules() == 5
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from config import PROJECT_ROOT
 from database.connection import DatabaseConnection
 from database.models import Base
 from run_migrations import downgrade, schema_state, upgrade
+from services.schedule_repository import ScheduleRepository
 
 REVISIONS = sorted(path.name[:4] for path in (PROJECT_ROOT / "migrations/versions").glob("[0-9]*.py"))
 
@@ -149,8 +150,8 @@ def test_an_existing_database_is_adopted_with_all_its_rows(first_db: DatabaseCon
     )
     assert [tuple(row) for row in schedules] == [
         ("one.example", True, datetime(2026, 1, 1, 2, tzinfo=UTC), None, {"hour": 2, "minute": 0}),
-        ("three.example", False, None, "invalid", {"adopted": [1]}),
-        ("two.example", False, None, "invalid", {"adopted": {"minutes": -5}}),
+        ("three.example", False, None, "invalid", {"adopted": "[1]"}),
+        ("two.example", False, None, "invalid", {"adopted": '{"minutes": -5}'}),
     ]
     executions = run_sql(
         first_db,
@@ -163,6 +164,54 @@ def test_an_existing_database_is_adopted_with_all_its_rows(first_db: DatabaseCon
         ("abandoned", two, 2, "adopted with status running", "running"),
         ("failed", three, 1, None, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "reason"),
+    [
+        ("SUCCESS", "success", None), ("Failed", "failed", None), ("CANCELLED", "cancelled", None),
+        ("canceled", "cancelled", None), ("timeout", "timed_out", None), ("TimedOut", "timed_out", None),
+        (" Done ", "success", None), ("paused", "abandoned", "adopted with status paused"),
+    ],
+)  # fmt: skip
+def test_other_systems_words_for_an_end_are_understood(
+    first_db: DatabaseConnection, word: str, status: str, reason: str | None
+) -> None:
+    run_sql(first_db, f"UPDATE job_executions SET status = '{word}'")
+    upgrade(first_db)
+    found = run_sql(first_db, "SELECT DISTINCT status, reason, metadata->>'adopted_status' FROM job_executions")
+    assert [tuple(row) for row in found] == [(status, reason, word)]
+
+
+UNREADABLE = {
+    "a huge number": '{"hour": 1e5000}',
+    "deep nesting": '{"hour": ' + "[" * 4000 + "]" * 4000 + "}",
+    "no measure": '{"hour": "' + "x" * 600_000 + '"}',
+}
+
+
+@pytest.mark.parametrize("config", UNREADABLE.values(), ids=UNREADABLE)
+def test_an_adopted_row_that_no_program_could_read_is_parked(first_db: DatabaseConnection, config: str) -> None:
+    odd = "next_run = 'infinity', created_at = '0044-03-15 BC'"
+    run_sql(first_db, f"UPDATE schedules SET time_config = '{config}', {odd}")
+    upgrade(first_db)
+    records = ScheduleRepository(first_db).get_all_schedules()
+    assert [(record.enabled, record.last_status, record.next_run) for record in records] == [
+        (False, "invalid", None)
+    ] * 3
+    assert all((record.invalid_reason or "").startswith('time_config: was {"hour"') for record in records)
+
+
+def test_going_back_keeps_what_was_there_before_the_adoption(first_db: DatabaseConnection) -> None:
+    run_sql(first_db, "ALTER TABLE scan_profiles ADD name varchar(255), ADD config jsonb NOT NULL DEFAULT '{}'")
+    run_sql(first_db, "UPDATE scan_profiles SET name = 'thorough', config = '{\"depth\": 3}'")
+    before = run_sql(first_db, "SELECT schedule_id, time_config FROM schedules ORDER BY 1")
+    upgrade(first_db)
+    run_sql(first_db, "UPDATE schedules SET priority = 1")
+    downgrade(first_db, "0001")
+    assert run_sql(first_db, "SELECT schedule_id, time_config FROM schedules ORDER BY 1") == before
+    assert run_sql(first_db, "SELECT name, config FROM scan_profiles") == [("thorough", {"depth": 3})]
+    upgrade(first_db)
 
 
 def test_an_adopted_database_ends_with_the_same_schema(db: DatabaseConnection, first_db: DatabaseConnection) -> None:

@@ -3,6 +3,7 @@
 import select
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import psycopg2
 import psycopg2.errors
@@ -194,6 +195,21 @@ def test_a_verdict_ends_with_the_revision_it_was_passed_on(sql: Any) -> None:
         ("start_at = '2027-01-02', end_at = '2027-01-01'", "schedules_ends_after_start_check"),
         ("catchup = 'some'", "schedules_catchup_check"),
         ("source = 'mars'", "schedules_source_check"),
+        ("start_at = '0044-03-15 BC'", "schedules_start_at_check"),
+        ("start_at = 'infinity'", "schedules_start_at_check"),
+        ("end_at = '12026-01-01'", "schedules_end_at_check"),
+        ("end_at = '-infinity'", "schedules_end_at_check"),
+        ("next_run = 'infinity'", "schedules_next_run_check"),
+        ("last_run = '0001-01-01 BC'", "schedules_last_run_check"),
+        ("updated_at = '0001-01-01 BC'", "schedules_updated_at_check"),
+        ("""time_config = '{"hour": 1e5000}'""", "schedules_time_config_readable_check"),
+        ("""time_config = '{"hour": [{"deep": 1e12}]}'""", "schedules_time_config_readable_check"),
+        (f"""time_config = '{{"a": {"[" * 4000 + "]" * 4000}}}'""", "schedules_time_config_readable_check"),
+        ("time_config = jsonb_build_object('a', repeat('x', 600000))", "schedules_time_config_readable_check"),
+        ("""job_config = '{"n": [-1e5000]}'""", "schedules_job_config_readable_check"),
+        (f"""job_config = '{{"a": {"[" * 4000 + "]" * 4000}}}'""", "schedules_job_config_readable_check"),
+        ("tags = '{NULL}'", "schedules_tags_check"),
+        ("tags = '{{a,b},{c,d}}'", "schedules_tags_check"),
     ],
 )
 def test_poison_is_refused_by_the_table(sql: Any, poison: str, constraint: str) -> None:
@@ -202,6 +218,48 @@ def test_poison_is_refused_by_the_table(sql: Any, poison: str, constraint: str) 
         sql(f"UPDATE schedules SET {poison}")
     assert isinstance(refused.value.orig, psycopg2.errors.CheckViolation)
     assert refused.value.orig.diag.constraint_name == constraint
+
+
+def test_the_largest_honest_row_is_accepted(sql: Any) -> None:
+    sql(INSERT, 1)
+    sql(
+        """UPDATE schedules SET end_at = '9999-12-31 23:59:59+00', tags = '{a,b}', start_at = '1970-01-01+00',
+                  job_config = (SELECT jsonb_build_object('n', jsonb_agg(1)) FROM generate_series(1, 32000))"""
+    )
+
+
+def test_the_id_of_a_schedule_never_changes(sql: Any) -> None:
+    sql(INSERT, 1)
+    with pytest.raises(DBAPIError, match="never changes: its history hangs on it") as refused:
+        sql("UPDATE schedules SET schedule_id = gen_random_uuid()")
+    assert isinstance(refused.value.orig, psycopg2.errors.RestrictViolation)
+
+
+@pytest.fixture
+def stranger(db: DatabaseConnection) -> Any:
+    """A login that may write schedules, and nothing else, and looks for tables elsewhere."""
+    role = f"stranger_{uuid4().hex}"
+    with db.transaction() as connection:
+        connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN")
+        connection.exec_driver_sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON schedules TO {role}")
+    yield role
+    with db.transaction() as connection:
+        connection.exec_driver_sql(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_whoever_may_write_schedules_is_audited(sql: Any, db: DatabaseConnection, stranger: str) -> None:
+    with db.engine.connect() as connection:
+        connection.exec_driver_sql(f"SET SESSION AUTHORIZATION {stranger}; SET search_path = pg_catalog")
+        connection.exec_driver_sql("CREATE TEMP TABLE schedule_changes (note text)")
+        connection.exec_driver_sql(INSERT.replace("INTO schedules", "INTO public.schedules"), (1,))
+        connection.exec_driver_sql("UPDATE public.schedules SET priority = 2")
+        connection.exec_driver_sql("DELETE FROM public.schedules")
+        connection.commit()
+        connection.invalidate()
+    assert sql("SELECT operation, changed_by FROM schedule_changes ORDER BY change_id") == [
+        (operation, f"sql:{stranger}") for operation in ("insert", "update", "delete")
+    ]
+    assert sql("SELECT count(DISTINCT revision) FROM schedule_changes") == [(3,)]
 
 
 def test_a_terminal_status_never_changes(sql: Any) -> None:

@@ -1,0 +1,85 @@
+"""`manage.py audit`: is every fire that was due accounted for?"""
+
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from config import get_settings
+from database.connection import get_db_connection
+from services.audit import AuditReport, Finding, Findings
+from services.audit import audit as run_audit
+from services.cli.durations import EXAMPLES, parse_duration
+from services.cli.output import FAILED, AsJson, console, error_console, moment, print_json
+from services.errors import InvalidInput, Problem
+from services.schedule_repository import ID_PREFIX, get_schedule_repository
+
+
+def audit(
+    since: Annotated[str, typer.Option(help=f"How far back: {EXAMPLES}.")] = "24h",
+    as_json: AsJson = False,
+) -> None:
+    """Recompute every fire that was due from the schedules' own history, and compare it with the executions.
+
+    Exit code 0 when everything is accounted for, 1 when something is unexplained, extra, duplicated or unfinished.
+
+    Examples:
+
+      manage.py audit
+
+      manage.py audit --since 7d --json
+    """
+    report = _run(parse_duration(since))
+    if as_json:
+        print_json({"clean": report.is_clean, **asdict(report)})
+    else:
+        _print(report)
+    if not report.is_clean:
+        raise typer.Exit(FAILED)
+
+
+def _run(length: timedelta) -> AuditReport:
+    settings = get_settings()
+    if length > timedelta(days=settings.history_retention_days):
+        kept = f"history is kept for {settings.history_retention_days} days (HISTORY_RETENTION_DAYS)"
+        raise InvalidInput(Problem("since", f"{kept}: what is older cannot be judged"))
+    columns = (TextColumn("comparing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=error_console(), transient=True) as bar:
+        task = bar.add_task("", total=get_schedule_repository().count_schedules())
+        return run_audit(
+            get_db_connection(),
+            datetime.now(UTC) - length,
+            on_progress=lambda done: bar.update(task, completed=done),
+            misfire_grace_seconds=settings.job_misfire_grace_time,
+            timeout_seconds=settings.job_timeout_seconds,
+        )
+
+
+def _print(report: AuditReport) -> None:
+    out = console()
+    out.print(f"{report.schedules} schedules, {moment(report.since)} to {moment(report.until)}")
+    sign = "=" if report.expected == report.accounted else "≠"
+    out.print(f"expected {report.expected} {sign} accounted {report.accounted}", style="bold")
+    out.print(f"duplicates {report.duplicates}")
+    _print_findings("unexplained", report.unexplained)
+    _print_findings("extra", report.extra)
+    _print_findings("unfinished", report.unfinished)
+    out.print(f"on the edge {report.on_the_edge} (too young or too near to a change to be judged)")
+    out.print(f"in progress {report.in_progress}")
+    verdict, style = ("all accounted for", "green") if report.is_clean else ("NOT all accounted for", "red bold")
+    out.print(verdict, style=style)
+
+
+def _print_findings(kind: str, findings: Findings) -> None:
+    console().print(f"{kind} {findings.count}")
+    for finding in findings:
+        console().print(f"  {_line(finding)}", style="red")
+    if findings.count > len(findings.first):
+        console().print(f"  … and {findings.count - len(findings.first)} more")
+
+
+def _line(finding: Finding) -> str:
+    status = f"   {finding.status}" if finding.status else ""
+    return f"{moment(finding.scheduled_for)}   {str(finding.schedule_id)[:ID_PREFIX]}   {finding.schedule}{status}"

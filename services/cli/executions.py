@@ -1,0 +1,244 @@
+"""`manage.py executions`, `execution`, `cancel` and `stats`: what ran, what runs, how it went."""
+
+import json
+import time
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+from rich.table import Table
+
+from database.models import Cause, ExecutionStatus
+from services.cli.durations import EXAMPLES, ago
+from services.cli.output import FAILED, AsJson, console, moment, plain, print_json
+from services.errors import ScheduleNotFound
+from services.execution_listing import MAX_PAGE, ExecutionFilter, ExecutionPage, ExecutionRecord
+from services.job_history import ID_PREFIX, JobHistory, get_job_history
+from services.schedule_repository import get_schedule_repository
+from services.schedule_spec import parse_uuid
+
+FOLLOW_SECONDS = 1.0
+LIVE = [status for status in ExecutionStatus if not status.is_terminal]
+LATE_COMMIT = timedelta(seconds=10)  # a row may become visible this long after it was made
+STYLES = {"success": "green", "failed": "red", "timed_out": "red", "abandoned": "red", "running": "cyan"}
+
+Execution = Annotated[str, typer.Argument(metavar="EXECUTION", help="Its id; 8 characters will do.")]
+
+
+def executions(
+    schedule: Annotated[
+        str | None, typer.Option("--schedule", "-s", help="Only of this schedule: id, name or domain.")
+    ] = None,
+    domain: Annotated[str | None, typer.Option(help="Only of this domain.")] = None,
+    status: Annotated[str | None, typer.Option(help=f"Only {', '.join(ExecutionStatus)}.")] = None,
+    cause: Annotated[str | None, typer.Option(help=f"Only {', '.join(Cause)}.")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Only younger ones: {EXAMPLES}.")] = None,
+    limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
+    cursor: Annotated[str | None, typer.Option(help="Where the former page ended.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List executions, newest first, page by page.
+
+    Examples:
+
+      manage.py executions --since 1h --status failed
+
+      manage.py executions --schedule nightly --limit 10
+
+      manage.py executions --follow
+    """
+    where = ExecutionFilter(
+        schedule_id=None if schedule is None else _schedule_id(schedule),
+        domain=domain,
+        status=status,
+        cause=cause,
+        since=None if since is None else ago(since),
+    )
+    page = get_job_history().list_executions(where, limit=limit, cursor=cursor)
+    if follow:
+        _follow(where, page, as_json)
+    elif as_json:
+        print_json({"items": page.items, "next_cursor": page.next_cursor})
+    else:
+        _print_page(page)
+
+
+def execution(execution: Execution, as_json: AsJson = False) -> None:
+    """Show everything that is known about one execution.
+
+    Example:
+
+      manage.py execution 3f2a90c1
+    """
+    record = get_job_history().find_execution(execution)
+    if as_json:
+        print_json(record)
+        return
+    table = Table.grid(padding=(0, 2))
+    for name, value in asdict(record).items():
+        if value is not None:
+            table.add_row(name, _shown(value))
+    console().print(table)
+
+
+def cancel(execution: Execution, as_json: AsJson = False) -> None:
+    """Cancel an execution: at once while it waits, otherwise its replica is asked to stop it.
+
+    Exit code 0 when it was cancelled or asked to stop, 1 when it had ended already.
+
+    Example:
+
+      manage.py cancel 3f2a90c1
+    """
+    history = get_job_history()
+    found = history.find_execution(execution)
+    requested = history.request_cancel(found.execution_id)
+    after = history.get_execution(found.execution_id) or found
+    if as_json:
+        print_json({"execution_id": after.execution_id, "requested": requested, "status": after.status})
+    elif not requested:
+        console().print(f"{after.execution_id} has ended already: {after.status}")
+    elif after.status == ExecutionStatus.CANCELLED:
+        console().print(f"cancelled {after.execution_id}")
+    else:
+        console().print(f"asked {after.instance_id or 'its program'} to stop {after.execution_id} ({after.status})")
+    if not requested:
+        raise typer.Exit(FAILED)
+
+
+def stats(
+    days: Annotated[int, typer.Option(help="How many days back.")] = 7,
+    as_json: AsJson = False,
+) -> None:
+    """Count executions of the last days, with their durations and how late they started.
+
+    Examples:
+
+      manage.py stats
+
+      manage.py stats --days 1 --json
+    """
+    numbers = get_job_history().get_execution_statistics(days=days)
+    if as_json:
+        print_json(numbers)
+        return
+    table = Table.grid(padding=(0, 2))
+    for name, value in numbers.items():
+        seconds = name.endswith(("_duration", "_lateness"))
+        unit = " s" if seconds else " %" if name == "success_rate" else ""
+        table.add_row(name.replace("_", " "), f"{value:.3f}{unit}" if seconds else f"{value:g}{unit}")
+    console().print(table)
+
+
+def execution_table(records: list[ExecutionRecord]) -> Table:
+    table = Table(
+        "id", "job", "scheduled for (UTC)", "attempt", "status", "seconds", "replica", "why",
+        header_style="bold", box=None, pad_edge=False,
+    )  # fmt: skip
+    for record in records:
+        table.add_row(*_cells(record), style=STYLES.get(record.status))
+    return table
+
+
+def _cells(record: ExecutionRecord) -> tuple[str, ...]:
+    seconds = "" if record.duration_seconds is None else f"{record.duration_seconds:.2f}"
+    why = (record.error_message or record.reason or "").split("\n", 1)[0]
+    asked = "cancel requested" if record.cancel_requested_at and not record.is_terminal else ""
+    return (
+        str(record.execution_id)[:ID_PREFIX],
+        record.job_id,
+        moment(record.scheduled_for).removesuffix(" UTC"),
+        str(record.attempt) if record.cause == Cause.SCHEDULE else f"{record.attempt} {record.cause}",
+        record.status,
+        seconds,
+        record.instance_id or "",
+        why or asked,
+    )
+
+
+def _print_page(page: ExecutionPage) -> None:
+    if not page.items:
+        console().print("no execution matches")
+        return
+    console().print(execution_table(page.items))
+    if page.next_cursor:
+        console().print(f"next page: --cursor {page.next_cursor}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(sep=" ", timespec="milliseconds")
+    return json.dumps(value, default=plain, ensure_ascii=False) if isinstance(value, dict) else str(value)
+
+
+def _schedule_id(reference: str) -> UUID:
+    """Of a schedule that exists, or the id of a deleted one, whose history is still there."""
+    try:
+        return get_schedule_repository().find_schedule(reference).schedule_id
+    except ScheduleNotFound:
+        if len(reference) < 32:
+            raise
+        return parse_uuid(reference, "schedule")
+
+
+# --- follow ---
+
+
+class Follower:
+    """Says each execution once when it appears and once more when it has ended."""
+
+    def __init__(self, history: JobHistory, where: ExecutionFilter, shown: list[ExecutionRecord]) -> None:
+        self._history, self._where, self._looked_at = history, where, datetime.now(UTC)
+        live = [record for status in LIVE for record in self._all(replace(where, status=status, since=None))]
+        self._seen = {record.execution_id: record for record in (*live, *shown)}
+
+    def news(self) -> list[ExecutionRecord]:
+        since, self._looked_at = self._looked_at - LATE_COMMIT, datetime.now(UTC)
+        found = {record.execution_id: record for record in self._all(replace(self._where, status=None, since=since))}
+        still_open = [key for key, record in self._seen.items() if not record.is_terminal and key not in found]
+        found |= {record.execution_id: record for record in self._history.get_executions(still_open)}
+        changed = [record for record in found.values() if self._is_new(record)]
+        self._seen = {
+            key: record
+            for key, record in {**self._seen, **found}.items()
+            if not record.is_terminal or record.created_at >= since
+        }
+        wanted = [record for record in changed if self._where.status in (None, record.status)]
+        return sorted(wanted, key=lambda record: record.completed_at or record.created_at)
+
+    def _is_new(self, record: ExecutionRecord) -> bool:
+        known = self._seen.get(record.execution_id)
+        return known is None or known.status != record.status
+
+    def _all(self, where: ExecutionFilter) -> list[ExecutionRecord]:
+        records, cursor = list[ExecutionRecord](), None
+        while True:
+            page = self._history.list_executions(where, MAX_PAGE, cursor)
+            records += page.items
+            if (cursor := page.next_cursor) is None:
+                return records
+
+
+def _follow(where: ExecutionFilter, page: ExecutionPage, as_json: bool) -> None:
+    follower, fresh = Follower(get_job_history(), where, page.items), page.items[::-1]
+    try:
+        while True:
+            for record in fresh:
+                _say(record, as_json)
+            time.sleep(FOLLOW_SECONDS)
+            fresh = follower.news()
+    except KeyboardInterrupt:
+        return
+
+
+def _say(record: ExecutionRecord, as_json: bool) -> None:
+    """One line each, JSON too: somebody reads them as they come."""
+    if as_json:
+        typer.echo(json.dumps(record, default=plain, ensure_ascii=False))
+    else:
+        widths = (ID_PREFIX, 24, 19, 9, 9, 8, 20, 0)
+        line = "  ".join(f"{cell:<{width}}" for cell, width in zip(_cells(record), widths, strict=True))
+        console().print(line.rstrip(), style=STYLES.get(record.status))

@@ -1,0 +1,95 @@
+"""`manage.py dev` as somebody who tries the project meets it: everything starts, works, and ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+
+from config import PROJECT_ROOT
+from services.embedded import EmbeddedServers, stop_servers
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "embedded"
+    stop_servers(tmp_path / "embedded")
+
+
+def start(directory: Path, *options: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "manage.py", "dev", *options],
+        cwd=PROJECT_ROOT,
+        env={"PATH": os.defpath, "ENV_FILE": "", "EMBEDDED_DIR": str(directory)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def replicas(directory: Path) -> set[int]:
+    """The process ids of this test's replicas: those of other runs on this machine have another directory."""
+    return {int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_replica(path, f"EMBEDDED_DIR={directory}")}
+
+
+def _is_replica(process: Path, variable: str) -> bool:
+    with suppress(OSError):  # it is gone, or another user's
+        ours = variable.encode() in (process / "environ").read_bytes().split(b"\0")
+        return ours and b"services/enhanced_scheduler.py" in (process / "cmdline").read_bytes()
+    return False
+
+
+def query(directory: Path, sql: str) -> list[tuple[Any, ...]]:
+    with EmbeddedServers(directory) as servers:
+        connection = psycopg2.connect(servers.addresses.database_url)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(sql)
+                return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+
+def test_dev_runs_the_demo_schedules_and_leaves_nothing_behind(directory: Path) -> None:
+    process = start(directory, "--seconds", "15", "--replicas", "2")
+    output, _ = process.communicate(timeout=90)
+    assert process.returncode == 0, output
+    assert "2 of 2 replicas up" in output
+    assert "all replicas have ended" in output
+    assert not replicas(directory)
+    statuses = dict(query(directory, "SELECT status, count(*) FROM job_executions GROUP BY status"))
+    assert statuses["success"] >= 2, output
+    assert not {"claimed", "running", "abandoned"} & set(statuses)
+    assert query(directory, "SELECT count(*) FROM scheduler_instances") == [(0,)]
+
+
+def test_a_replica_that_dies_is_started_again_and_a_kill_drains(directory: Path) -> None:
+    process = start(directory, "--replicas", "1")
+    (first,) = eventually(lambda: replicas(directory), 60)
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: replicas(directory) - {first}, 15)
+    eventually(lambda: "event=started" in (directory / "logs" / "replica-1.log").read_text(), 30)
+    refused = start(directory)
+    assert "`manage.py dev` runs already" in refused.communicate(timeout=30)[0]
+    assert refused.returncode == 1
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "replica-1 was ended by SIGKILL, it is started again in 2 s" in output
+    assert not replicas(directory)
+
+
+def test_replicas_end_with_a_dev_that_was_killed(directory: Path) -> None:
+    process = start(directory, "--replicas", "1")
+    eventually(lambda: replicas(directory), 60)
+    eventually(lambda: "event=started" in (directory / "logs" / "replica-1.log").read_text(), 30)
+    process.kill()
+    process.communicate(timeout=30)
+    eventually(lambda: not replicas(directory), 30)

@@ -1,0 +1,349 @@
+"""Claims, starts and ends of executions in Postgres alone: what decides when Redis, clocks and timers do not."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import text
+
+from database.connection import DatabaseConnection
+from database.models import ExecutionStatus
+from services.execution_store import ExecutionStore
+from services.fires import Claim, Ending, Fire, Outcome, Owner, Policy
+from services.schedule_repository import ScheduleRepository
+
+POLICY = Policy(
+    max_instances=1,
+    coalesce=True,
+    misfire_grace_seconds=300,
+    timeout_seconds=60,
+    max_retries=0,
+    retry_backoff_seconds=1,
+    catchup="one",
+)
+Make = Callable[..., UUID]
+NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+def store_of(db: DatabaseConnection, name: str = "replica") -> ExecutionStore:
+    return ExecutionStore(db, Owner(name, uuid4()), POLICY, 86_400)
+
+
+@pytest.fixture
+def store(db: DatabaseConnection) -> ExecutionStore:
+    return store_of(db)
+
+
+@pytest.fixture
+def make(db: DatabaseConnection) -> Make:
+    """A schedule that has been firing every second for an hour."""
+    repository = ScheduleRepository(db, job_types={"noop"})
+
+    def make(**more: Any) -> UUID:
+        given = {"domain": "job", "job_type": "noop", "frequency": "interval", "time_config": {"seconds": 1}, **more}
+        schedule_id = repository.create_schedule(**given)
+        age(db, schedule_id, 3600)
+        return schedule_id
+
+    return make
+
+
+def age(db: DatabaseConnection, schedule_id: UUID, seconds: int) -> None:
+    with db.transaction() as connection:
+        connection.execute(text("ALTER TABLE schedules DISABLE TRIGGER USER"))
+        connection.exec_driver_sql(
+            "UPDATE schedules SET effective_from = now() - make_interval(secs => %s) WHERE schedule_id = %s",
+            (seconds, schedule_id),
+        )
+        connection.execute(text("ALTER TABLE schedules ENABLE TRIGGER USER"))
+
+
+def fire(schedule_id: UUID, seconds_ago: int = 1) -> Fire:
+    at = NOW - timedelta(seconds=seconds_ago)
+    return Fire(schedule_id, at, at)
+
+
+def rows(db: DatabaseConnection, what: str = "status, reason") -> list[tuple[Any, ...]]:
+    with db.transaction() as connection:
+        return [
+            tuple(row) for row in connection.execute(text(f"SELECT {what} FROM job_executions ORDER BY scheduled_for"))
+        ]
+
+
+def change(db: DatabaseConnection, sql: str) -> None:
+    with db.transaction() as connection:
+        connection.execute(text(sql.replace(":", r"\:")))
+
+
+def ended(claim: Claim, status: ExecutionStatus = ExecutionStatus.SUCCESS, **more: Any) -> Ending:
+    return Ending(claim=claim, status=status, duration_seconds=0.1, **more)
+
+
+# --- claim ---
+
+
+def test_the_first_to_ask_claims_a_fire_and_nobody_after(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    due = fire(make())
+    assert store.claim([due]).outcomes == {due: Outcome.CLAIMED}
+    assert store_of(db, "other").claim([due]).outcomes == {due: Outcome.EXISTS}
+    assert rows(db, "status, instance_id") == [("claimed", "replica")]
+
+
+def test_a_fire_that_was_finished_is_not_claimed_again(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    due = fire(make())
+    (claim,) = store.claim([due]).claims
+    store.start([claim])
+    assert store.finish([ended(claim)]) == []
+    assert store_of(db, "late").claim([due]).outcomes == {due: Outcome.EXISTS}
+
+
+def test_what_the_row_says_now_decides(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
+    cases: list[tuple[str, Outcome]] = [
+        ("UPDATE schedules SET enabled = false", Outcome.DISABLED),
+        ("UPDATE schedules SET time_config = '{\"seconds\": 7200}'", Outcome.GONE),
+        ("UPDATE schedules SET frequency = 'sometimes'", Outcome.GONE),
+        ("DELETE FROM schedules", Outcome.GONE),
+    ]
+    for sql, outcome in cases:
+        due = fire(make(), seconds_ago=600)
+        change(db, sql)
+        assert store.claim([due]).outcomes == {due: outcome}, sql
+        change(db, "DELETE FROM schedules")
+    assert rows(db) == [], "a fire of ten minutes ago is none of this schedule's any more"
+
+
+def test_a_fire_that_came_due_right_before_a_change_leaves_its_row(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    due = fire(make())
+    change(db, "UPDATE schedules SET enabled = false")
+    store.claim([due])
+    assert rows(db) == [("skipped", "disabled")]
+
+
+def test_postgres_clock_says_what_is_early_and_what_is_too_old(store: ExecutionStore, make: Make) -> None:
+    schedule_id = make()
+    early, old = fire(schedule_id, seconds_ago=-30), fire(schedule_id, seconds_ago=90_000)
+    assert store.claim([early, old]).outcomes == {early: Outcome.EARLY, old: Outcome.TOO_OLD}
+
+
+def test_spread_counts_for_early_and_late_but_not_for_the_fire_s_name(store: ExecutionStore, make: Make) -> None:
+    spread = fire(make(spread_seconds=86_400))
+    assert store.claim([spread]).outcomes[spread] in (Outcome.EARLY, Outcome.CLAIMED)
+
+
+def test_a_fire_that_is_too_late_is_recorded_as_missed(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    due = fire(make(misfire_grace_seconds=60), seconds_ago=100)
+    assert store.claim([due]).outcomes == {due: Outcome.MISFIRE}
+    assert rows(db) == [("missed", "misfire")]
+
+
+def test_overdue_fires_of_one_schedule_become_one_run(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    schedule_id = make()
+    report = store.claim([fire(schedule_id, seconds) for seconds in (1, 3, 2)])
+    assert [claim.scheduled_for for claim in report.claims] == [NOW - timedelta(seconds=1)]
+    assert rows(db) == [("skipped", "coalesced"), ("skipped", "coalesced"), ("claimed", None)]
+
+
+def test_without_coalescing_they_run_as_far_as_the_limit_allows(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    schedule_id = make(coalesce=False, max_instances=2)
+    store.claim([fire(schedule_id, seconds) for seconds in (1, 2, 3)])
+    assert rows(db) == [("claimed", None), ("claimed", None), ("skipped", "overlap")]
+
+
+def test_a_fire_meets_the_one_that_still_runs(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
+    schedule_id = make()
+    (claim,) = store.claim([fire(schedule_id, 2)]).claims
+    store.start([claim])
+    overlapping = fire(schedule_id, 1)
+    assert store_of(db, "other").claim([overlapping]).outcomes == {overlapping: Outcome.OVERLAP}
+    store.finish([ended(claim)])
+    following = fire(schedule_id, 0)
+    assert store.claim([following]).outcomes == {following: Outcome.CLAIMED}
+
+
+def test_a_batch_counts_only_the_fires_that_are_new(store: ExecutionStore, make: Make) -> None:
+    schedule_id = make(coalesce=False)
+    done, fresh = fire(schedule_id, 2), fire(schedule_id, 1)
+    (claim,) = store.claim([done]).claims
+    store.start([claim])
+    store.finish([ended(claim)])
+    assert store.claim([done, fresh]).outcomes == {done: Outcome.EXISTS, fresh: Outcome.CLAIMED}
+
+
+def test_a_schedule_that_somebody_holds_is_left_for_later(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    held, free = make(), make()
+    with db.transaction() as connection:
+        connection.exec_driver_sql("SELECT FROM schedules WHERE schedule_id = %s FOR UPDATE", (held,))
+        report = store.claim([fire(held), fire(free)])
+    assert report.outcomes == {fire(held): Outcome.LOCKED, fire(free): Outcome.CLAIMED}
+
+
+def test_racing_replicas_never_exceed_the_limit_and_never_share_a_fire(db: DatabaseConnection, make: Make) -> None:
+    ids = [make(coalesce=False) for _ in range(40)]
+    fires = [fire(schedule_id, seconds) for schedule_id in ids for seconds in (1, 2, 3)]
+    claims: list[Claim] = []
+    barrier = threading.Barrier(3)
+
+    def race(name: str) -> None:
+        store = store_of(db, name)
+        barrier.wait()
+        waiting = fires
+        while waiting:
+            report = store.claim(waiting)
+            claims.extend(report.claims)
+            waiting = [fire for fire, outcome in report.outcomes.items() if outcome is Outcome.LOCKED]
+
+    threads = [threading.Thread(target=race, args=[f"replica-{n}"]) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(claim.schedule_id for claim in claims) == sorted(ids)
+    assert len(rows(db)) == 120
+
+
+def test_a_claim_moves_next_run_forward_and_never_back(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    schedule_id = make()
+    change(db, "UPDATE schedules SET next_run = '2099-01-01 00:00+00'")
+    store.claim([fire(schedule_id)])
+    with db.transaction() as connection:
+        assert connection.execute(text("SELECT next_run FROM schedules")).scalar_one().year == 2099
+
+
+# --- start ---
+
+
+def test_a_start_uses_the_definition_of_that_moment(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
+    (claim,) = store.claim([fire(make())]).claims
+    change(db, "UPDATE schedules SET job_config = '{\"new\": true}'")
+    report = store.start([claim])
+    assert (report.started, report.lost) == ([], [])
+    (newer,) = report.changed
+    assert newer.spec.job_config == {"new": True}
+    assert store.start([newer]).started == [newer]
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("UPDATE schedules SET enabled = false", "disabled"),
+        ("UPDATE schedules SET time_config = '{\"seconds\": 7200}'", "changed"),
+        ("DELETE FROM schedules", "deleted"),
+    ],
+)
+def test_what_was_withdrawn_between_claim_and_start_is_skipped(
+    db: DatabaseConnection, store: ExecutionStore, make: Make, sql: str, reason: str
+) -> None:
+    (claim,) = store.claim([fire(make())]).claims
+    change(db, sql)
+    assert store.start([claim]).lost == [claim]
+    assert rows(db) == [("skipped", reason)]
+
+
+def test_a_start_with_an_old_token_is_refused(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
+    (claim,) = store.claim([fire(make())]).claims
+    stale = replace(claim, fencing_token=claim.fencing_token - 1)
+    assert store.start([stale]).lost == [stale]
+    assert rows(db) == [("claimed", None)]
+
+
+# --- finish ---
+
+
+def test_an_end_is_written_once_and_only_by_its_owner(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    (claim,) = store.claim([fire(make())]).claims
+    store.start([claim])
+    stale = replace(claim, fencing_token=claim.fencing_token - 1)
+    assert store.finish([ended(stale, ExecutionStatus.FAILED)]) == [stale]
+    assert store.finish([ended(claim)]) == []
+    assert store.finish([ended(claim, ExecutionStatus.FAILED)]) == [claim]
+    assert rows(db) == [("success", None)]
+
+
+def test_a_failure_plans_its_next_attempt_in_the_same_commit(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    (claim,) = store.claim([fire(make())]).claims
+    store.start([claim])
+    store.finish([ended(claim, ExecutionStatus.FAILED, retry_in_seconds=0.0, error_message="no")])
+    assert rows(db, "attempt, status") == [(1, "failed"), (2, "pending")]
+    (retry,) = store_of(db, "other").claim_pending(10)
+    assert (retry.attempt, retry.scheduled_for) == (2, claim.scheduled_for)
+    assert retry.fencing_token > claim.fencing_token
+
+
+def test_a_retry_of_a_switched_off_schedule_is_skipped(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    (claim,) = store.claim([fire(make())]).claims
+    store.start([claim])
+    store.finish([ended(claim, ExecutionStatus.FAILED, retry_in_seconds=0.0)])
+    change(db, "UPDATE schedules SET enabled = false")
+    assert store.claim_pending(10) == []
+    assert rows(db, "attempt, status, reason") == [(1, "failed", None), (2, "skipped", "disabled")]
+
+
+def test_a_claim_that_is_handed_back_is_anybody_s(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
+    (claim,) = store.claim([fire(make())]).claims
+    store.hand_back([claim])
+    assert rows(db, "status, instance_id") == [("pending", None)]
+    (again,) = store_of(db, "other").claim_pending(10)
+    assert (again.execution_id, again.attempt) == (claim.execution_id, 1)
+    assert store.start([claim]).lost == [claim], "its former owner lost it"
+
+
+def test_pending_rows_wait_while_their_schedule_runs(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
+    schedule_id = make()
+    first, second = (fire(schedule_id, seconds) for seconds in (3, 2))
+    (claim,) = store.claim([first]).claims
+    store.hand_back([claim])
+    (claim,) = store.claim([second]).claims
+    assert store.claim_pending(10) == []
+    store.start([claim])
+    store.finish([ended(claim)])
+    assert len(store.claim_pending(10)) == 1
+
+
+def test_endings_and_claims_in_all_orders_leave_no_deadlock(db: DatabaseConnection, make: Make) -> None:
+    ids = [make(coalesce=False, max_instances=50) for _ in range(20)]
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        store = store_of(db, f"replica-{number}")
+        order = ids if number % 2 else ids[::-1]
+        try:
+            for second in range(1, 15):
+                claims = store.claim([fire(schedule_id, 60 * number + second) for schedule_id in order]).claims
+                store.start(claims)
+                store.finish([ended(claim) for claim in reversed(claims)])
+        except BaseException as error:  # noqa: BLE001 - the test reports it
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=[n]) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert {status for status, _ in rows(db)} == {"success"}

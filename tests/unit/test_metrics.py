@@ -1,0 +1,114 @@
+"""What is counted, under which names, with how many label values."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from prometheus_client import REGISTRY, generate_latest
+
+from database.models import Cause, ExecutionStatus
+from services import metrics
+from services.fires import Claim, Ending, Outcome, Policy
+from services.schedule_spec import ScheduleSpec
+
+DUE_AT = datetime(2026, 6, 1, 2, tzinfo=UTC)
+POLICY = Policy(
+    max_instances=1,
+    coalesce=True,
+    misfire_grace_seconds=300,
+    timeout_seconds=60,
+    max_retries=1,
+    retry_backoff_seconds=30,
+    catchup="one",
+)
+
+
+def claim(job_type: str = "http_request") -> Claim:
+    return Claim(
+        execution_id=uuid4(),
+        schedule_id=uuid4(),
+        scheduled_for=DUE_AT,
+        due_at=DUE_AT,
+        attempt=1,
+        cause=Cause.SCHEDULE,
+        fencing_token=1,
+        job_id="nightly",
+        spec=ScheduleSpec(domain="x", frequency="hourly", time_config={}, job_type=job_type),
+        revision=1,
+        policy=POLICY,
+    )
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+# What an operator's dashboards and alerts are made from.
+@pytest.mark.parametrize(
+    "name",
+    [
+        "scheduler_executions_total", "scheduler_execution_seconds", "scheduler_fire_lateness_seconds",
+        "scheduler_claims_total", "scheduler_redis_marks_total", "scheduler_lock_failures_total",
+        "scheduler_lease_renewals_total", "scheduler_leases_lost_total", "scheduler_running",
+        "scheduler_fires_queued", "scheduler_schedules_loaded", "scheduler_revision_applied",
+        "scheduler_watcher_seconds", "scheduler_api_syncs_total", "scheduler_api_sync_schedules_total",
+        "scheduler_rescued_total", "scheduler_retries_total", "scheduler_workers",
+        "scheduler_database_connections_used", "scheduler_redis_degraded", "scheduler_clock_skew_seconds",
+    ],
+)  # fmt: skip
+def test_a_collector_is_exported_under_its_name(name: str) -> None:
+    assert f"# TYPE {name} ".encode() in generate_latest()
+
+
+def test_an_execution_is_counted_by_job_type_and_status() -> None:
+    before = value("scheduler_executions_total", job_type="http_request", status="failed")
+    retries = value("scheduler_retries_total")
+    metrics.execution_finished(
+        Ending(claim=claim(), status=ExecutionStatus.FAILED, duration_seconds=1.5, retry_in_seconds=30)
+    )
+    assert value("scheduler_executions_total", job_type="http_request", status="failed") == before + 1
+    assert value("scheduler_execution_seconds_count", job_type="http_request") >= 1
+    assert value("scheduler_retries_total") == retries + 1
+
+
+def test_lateness_is_counted_from_the_due_time_and_never_negative() -> None:
+    before = value("scheduler_fire_lateness_seconds_sum")
+    metrics.execution_started(claim(), DUE_AT + timedelta(seconds=2))
+    metrics.execution_started(claim(), DUE_AT - timedelta(seconds=1))
+    assert value("scheduler_fire_lateness_seconds_sum") == pytest.approx(before + 2)
+
+
+def test_every_outcome_of_a_claim_is_there_from_the_start() -> None:
+    exported = generate_latest()
+    for outcome in Outcome:
+        assert f'scheduler_claims_total{{outcome="{outcome.value}"}}'.encode() in exported
+
+
+def test_job_types_beyond_the_limit_share_one_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_job_types", {f"type-{number}" for number in range(metrics.MAX_JOB_TYPES)})
+    before = value("scheduler_executions_total", job_type="other", status="success")
+    for job_type in ("made-up-1", "made-up-2"):
+        metrics.execution_finished(Ending(claim=claim(job_type), status=ExecutionStatus.SUCCESS))
+    assert value("scheduler_executions_total", job_type="other", status="success") == before + 2
+    assert b"made-up" not in generate_latest()
+
+
+def test_the_coordinator_s_totals_are_handed_on_as_they_are() -> None:
+    totals = {"marks_won": 9, "marks_lost": 8, "marks_unknown": 7, "renewals": 6, "lost_leases": 5, "failures": 4}
+    metrics.observe_coordinator(totals)
+    assert value("scheduler_lock_failures_total") == 4
+    assert value("scheduler_lease_renewals_total") == 6
+    assert value("scheduler_leases_lost_total") == 5
+    assert value("scheduler_redis_marks_unknown_total") == 7
+    metrics.observe_coordinator({**totals, "renewals": 60})
+    assert value("scheduler_lease_renewals_total") == 60
+
+
+def test_syncs_are_counted_with_what_they_did() -> None:
+    done, failed = (value("scheduler_api_syncs_total", result=result) for result in ("done", "failed"))
+    skipped = value("scheduler_api_sync_schedules_total", **{"as": "skipped"})
+    metrics.synced(created=5, updated=3, skipped=2)
+    metrics.sync_failed()
+    assert value("scheduler_api_syncs_total", result="done") == done + 1
+    assert value("scheduler_api_syncs_total", result="failed") == failed + 1
+    assert value("scheduler_api_sync_schedules_total", **{"as": "skipped"}) == skipped + 2
