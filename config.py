@@ -5,6 +5,7 @@ receives numbers from it. `manage.py settings` prints the effective values.
 """
 
 import difflib
+import hashlib
 import os
 import re
 import socket
@@ -30,14 +31,24 @@ def _knob(default: Any, group: str, text: str, *, shown: str | None = None, **li
     return Field(default, description=text, json_schema_extra={"group": group, "shown": shown}, **limits)
 
 
+NAME_LENGTH = 63  # what Postgres keeps of an application_name
+
+
 def _own_name() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"
+    """`host-pid`; of a long host name its beginning and a digest, because the end may be what tells two apart."""
+    host, process = socket.gethostname(), f"-{os.getpid()}"
+    if len(host + process) > NAME_LENGTH:
+        digest = f"-{hashlib.blake2b(host.encode(), digest_size=4).hexdigest()}"
+        host = host[: NAME_LENGTH - len(digest + process)] + digest
+    return host + process
 
 
 class Settings(BaseSettings):
     """All settings; attribute names are the environment variables in lower case."""
 
-    model_config = SettingsConfigDict(frozen=True, extra="ignore", env_ignore_empty=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        frozen=True, extra="ignore", env_ignore_empty=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
 
     # Servers. All addresses unset: real servers from wheels are started under EMBEDDED_DIR.
     database_url: SecretStr | None = _knob(
@@ -53,7 +64,9 @@ class Settings(BaseSettings):
     embedded_dir: Path = _knob(Path(".embedded"), "Servers", "where the embedded servers keep their data")
     database_pool_size: int = _knob(10, "Servers", "most Postgres connections of one process", ge=1, le=100)
     database_connect_timeout_seconds: int = _knob(3, "Servers", "how long a connection attempt may take", ge=1, le=60)
-    database_statement_timeout_seconds: int = _knob(30, "Servers", "a statement that takes longer is ended", ge=1)
+    database_statement_timeout_seconds: int = _knob(
+        30, "Servers", "a statement that takes longer is ended", ge=1, le=SECONDS_PER_DAY
+    )
     database_transaction_pooler: bool = _knob(
         False, "Servers", "true behind pgbouncer or Supavisor in transaction mode: nothing is kept in the session"
     )
@@ -64,7 +77,7 @@ class Settings(BaseSettings):
         description="unique name of this replica in history, logs and metrics",
         json_schema_extra={"group": "Replica", "shown": "host name-process id"},
         min_length=1,
-        max_length=63,
+        max_length=NAME_LENGTH,
     )
     max_workers: int = _knob(5, "Replica", "executions that one replica runs at once", ge=1, le=1000)
     schedule_check_interval: int = _knob(
@@ -152,6 +165,13 @@ class Settings(BaseSettings):
     page_curation_scheduler_batch_size: int = _knob(10, "Workflows", "rows per claim: page curation", ge=1)
     page_curation_scheduler_max_instances: int = _knob(1, "Workflows", "runs at once: page curation", ge=1)
     sitemap_job_timeout_seconds: int = _knob(55, "Workflows", "a sitemap analysis job that takes longer fails", ge=1)
+
+    @field_validator("instance_id")
+    @classmethod
+    def _one_line(cls, name: str) -> str:
+        if not name.isprintable():
+            raise ValueError("must not contain control characters")
+        return name
 
     @field_validator("database_url")
     @classmethod
@@ -263,7 +283,7 @@ def masked(value: object) -> str:
 def unknown_variables() -> dict[str, str | None]:
     """Names in the .env file that no setting has, each with the setting that was probably meant."""
     known = [*knobs(), "ENV_FILE"]
-    strangers = [name for name in dotenv_values(env_file()) if name.upper() not in known] if env_file() else []
+    strangers = [name for name in _from_file() if name.upper() not in known]
     return {name: next(iter(difflib.get_close_matches(name.upper(), known, 1)), None) for name in strangers}
 
 
@@ -275,6 +295,23 @@ def env_file() -> Path | None:
     return Path(chosen) if chosen else None
 
 
+def _from_file() -> Mapping[str, str | None]:
+    file = env_file()
+    if file is None:
+        return {}
+    try:
+        with file.open(encoding="utf-8") as stream:
+            return dotenv_values(stream=stream)
+    except FileNotFoundError:
+        if "ENV_FILE" not in os.environ:
+            return {}  # the usual place may be empty
+        raise ConfigurationError(f"ENV_FILE={str(file)!r}: there is no such file") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{file}: is not UTF-8 text") from None
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
 def environment_secret(name: str) -> str | None:
     """A value that a job's configuration refers to as ${env:NAME}; None when it is unset or empty.
 
@@ -282,8 +319,7 @@ def environment_secret(name: str) -> str | None:
     """
     if name.upper() in knobs():
         return None
-    from_file = dotenv_values(env_file()) if env_file() else {}
-    return os.environ.get(name) or from_file.get(name) or None
+    return os.environ.get(name) or _from_file().get(name) or None
 
 
 def child_environment(**more: str) -> dict[str, str]:
@@ -293,6 +329,7 @@ def child_environment(**more: str) -> dict[str, str]:
 
 def load_settings() -> Settings:
     """Read and check all settings; one ConfigurationError line for each bad value."""
+    _from_file()  # a file that cannot be read is not an empty one
     try:
         return Settings(_env_file=env_file())
     except ValidationError as error:
@@ -313,8 +350,7 @@ def _explain(error: ValidationError) -> list[str]:
 
 
 def _given_values() -> Mapping[str, str]:
-    from_file = dotenv_values(env_file()) if env_file() else {}
-    return {name.upper(): value or "" for name, value in {**from_file, **os.environ}.items()}
+    return {name.upper(): value or "" for name, value in {**_from_file(), **os.environ}.items()}
 
 
 def _masked_input(name: str, value: str) -> str:

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection, get_db_connection
-from services.errors import SchedulerError
+from services.errors import ConfigurationError, SchedulerError
 
 # Any fixed number will do, as long as no other program in the same database takes it: "sched" in ASCII.
 LOCK_KEY = 0x7363686564
@@ -67,7 +67,14 @@ def schema_state(db: DatabaseConnection) -> SchemaState:
     if newest is None:
         raise CommandError(f"no migrations found in {SCRIPTS}")
     with db.transaction() as connection:
-        current = MigrationContext.configure(connection).get_current_revision()
+        heads = MigrationContext.configure(connection).get_current_heads()
+    current = ", ".join(heads) or None
+    known = {script.revision for script in scripts.walk_revisions()}
+    if current is not None and current not in known:
+        raise ConfigurationError(
+            f"the database {db.where} is at revision {current}, which this program does not know (its newest is "
+            f"{newest}); use the program that belongs to this database, or another database"
+        )
     pending = [] if current == newest else list(scripts.iterate_revisions(newest, current or "base"))
     return SchemaState(current, newest, pending[::-1])
 

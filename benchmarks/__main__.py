@@ -3,11 +3,15 @@
 import argparse
 from collections.abc import Callable
 
-from benchmarks import repository, triggers
+from benchmarks import engine, repository, triggers
 
 SCENARIOS: dict[str, Callable[[], None]] = {
     "triggers": triggers.run,
     "repository": repository.run,
+    "burst": engine.burst,
+    "changes": engine.changes,
+    "failover": engine.failover,
+    "load": engine.load,
 }
 
 

@@ -49,10 +49,13 @@ class DatabaseConnection:
             "application_name": application_name,
             **KEEPALIVES,
         }
+        address = _with_our_driver(url)
         if session_options:
-            connect_args["options"] = " ".join(f"-c {option}" for option in session_options)
+            own = address.query.get("options", ())
+            given = [own] if isinstance(own, str) else list(own)
+            connect_args["options"] = " ".join([*given, *(f"-c {option}" for option in session_options)])
         self.engine: Engine = create_engine(
-            _with_our_driver(url),
+            address,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=POOL_WAIT_SECONDS,
@@ -109,7 +112,7 @@ class DatabaseConnection:
     @property
     def where(self) -> str:
         """The server's address without the password."""
-        return self.engine.url.render_as_string(hide_password=True).split("://", 1)[1]
+        return masked(self.engine.url.render_as_string(hide_password=True)).split("://", 1)[1]
 
     def _set_for_this_transaction(self, connection: Connection) -> None:
         """Behind a transaction pooler the next transaction may be on another session: set it in each one."""

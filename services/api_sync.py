@@ -12,6 +12,7 @@ import requests
 
 from database.connection import DatabaseConnection
 from database.models import Source
+from services import metrics
 from services.errors import SchedulerError
 from services.fetching import GuardedSession
 from services.schedule_batch import Action, Saved
@@ -64,6 +65,7 @@ class ApiSync:
             "updated": summary.updated,
             "skipped": len(summary.refused) + len(skipped),
         }
+        metrics.synced(**result)
         logger.info("synced from the API: %s", result, extra={"event": "synced", **result})
         return result
 

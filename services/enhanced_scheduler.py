@@ -12,14 +12,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 if __name__ == "__main__":  # `python services/enhanced_scheduler.py` has services/ on the path, not the project
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from sqlalchemy import QueuePool
 
 from config import Settings, get_settings
 from database.connection import DatabaseConnection
@@ -34,6 +37,8 @@ from services.fetching import guarded_session
 from services.finisher import Finisher
 from services.fires import Owner, Policy
 from services.gap_scan import CatchupLimits, GapScanner
+from services.health import HealthServer
+from services.job_history import JobHistory
 from services.jobs import ExecutionContext, WorkerPool, default_registry
 from services.logs import configure_logging
 from services.loops import Loop
@@ -82,6 +87,7 @@ class EnhancedScheduler:
         """Start all parts and return; `stop` ends them."""
         default_registry.load_modules(self.settings.job_modules)
         self._build()
+        self.health.start()  # first: a port in use must end us before anybody has heard of us
         self.heart.beat()  # before anything is claimed: the others must know us, and we the clock
         for loop in self._loops:
             loop.start()
@@ -111,8 +117,9 @@ class EnhancedScheduler:
         _tolerating_outage(self.dispatcher.drain)
         unfinished = self.pool.shutdown(self.settings.shutdown_grace_seconds)
         self._write_what_is_left()
-        self._stop_loops("finisher", "leases", "heart", "gauges")
+        self._stop_loops("finisher", "leases", "heart", "gauges", "tidy")
         _tolerating_outage(self.heart.stop)  # what is unfinished is rescued at once: its owner is gone
+        self.health.stop()
         for part in (self.store, self.finish_store, self.rescuer, self.watcher, self.redis, self.db):
             part.close()
         logger.info("stopped with %d unfinished", len(unfinished), extra={"event": "stopped"})
@@ -151,11 +158,12 @@ class EnhancedScheduler:
 
     def liveness(self) -> dict[str, float]:
         """Loops that made no progress lately, with the seconds since their last; empty means alive."""
-        return {loop.name: loop.stalled_seconds() for loop in self._loops if not loop.is_live()}
+        loops = self._loops if self._started else []  # while starting or draining some stand still on purpose
+        return {loop.name: loop.stalled_seconds() for loop in loops if not loop.is_live()}
 
     def readiness(self) -> list[str]:
         """Why this replica does not do its work right now; empty means ready."""
-        reasons = []
+        reasons = [] if self._started else ["draining" if self._stopping.is_set() else "starting"]
         if not self.heart.is_trusted:
             reasons.append("no heartbeat could be written lately: is Postgres there?")
         if not self.clock.is_trustworthy:
@@ -199,6 +207,13 @@ class EnhancedScheduler:
         self.timer = Timer(self.dispatcher.hand_over, self.clock)
         self._build_watchers()
         self._build_loops()
+        self.health = HealthServer(
+            settings.metrics_port,
+            host=settings.metrics_host,
+            liveness=self.liveness,
+            readiness=self.readiness,
+            facts=self._facts,
+        )
 
     def _build_watchers(self) -> None:
         settings = self.settings
@@ -261,6 +276,7 @@ class EnhancedScheduler:
         loop("gap-scan", self.gap_scanner.tick, settings.gap_scan_seconds)
         loop("leases", self._renew_leases, settings.lock_timeout / 3)
         loop("gauges", self._set_gauges, 1.0)
+        loop("tidy", self._tidy, TIDY_SECONDS)
         if self.syncs:
             loop("api-sync", self._sync, self.api_sync_interval)
 
@@ -268,7 +284,18 @@ class EnhancedScheduler:
         try:
             self.sync_schedules_from_api()
         except ApiSyncFailed as error:
+            metrics.sync_failed()
             logger.error("%s; the last good schedules stay", error, extra={"event": "sync_failed"})
+        return None
+
+    def _tidy(self) -> float | None:
+        """History does not grow for ever."""
+        history = JobHistory(self.db, fence_horizon_seconds=self.settings.fence_horizon_seconds)
+        executions = history.cleanup_old_executions(self.settings.history_retention_days)
+        changes = history.cleanup_old_changes(self.settings.history_retention_days)
+        if executions or changes:
+            facts = {"event": "tidied", "executions": executions, "changes": changes}
+            logger.info("deleted old history", extra=facts)
         return None
 
     def _renew_leases(self) -> float | None:
@@ -276,11 +303,16 @@ class EnhancedScheduler:
         return None
 
     def _set_gauges(self) -> float | None:
-        metrics.RUNNING.set(len(self.pool.running))
+        metrics.observe_pools(
+            running=len(self.pool.running),
+            workers=self.max_workers,
+            leaked=self.pool.leaked,
+            connections=cast(QueuePool, self.db.engine.pool).checkedout(),
+        )
         metrics.QUEUED.set(self.dispatcher.queued)
         metrics.UNWRITTEN.set(self.finisher.unwritten)
-        metrics.LEAKED.set(self.pool.leaked)
         metrics.DEGRADED.set(int(self.coordinator.degraded))
+        metrics.observe_coordinator(asdict(self.coordinator.stats()))
         if self.coordinator.degraded:
             self.coordinator.check()  # so that a replica that pauses notices the return at once
         return None

@@ -22,6 +22,7 @@ from services import metrics
 from services.clock import DatabaseClock
 from services.fires import Fire, Policy
 from services.schedule_watcher import Loaded
+from services.triggers import Trigger
 
 logger = logging.getLogger(__name__)
 
@@ -89,12 +90,17 @@ class GapScanner:
     def _gaps(self, connection: Connection, since: datetime, until: datetime) -> Iterator[_Gap]:
         expected: dict[UUID, list[datetime]] = {}
         revisions: dict[UUID, int] = {}
+        shared: dict[int, list[datetime]] = {}  # most schedules have the same few triggers, and no fire in this window
         count = 0
         for schedule_id, loaded in list(self._loaded().items()):
             if loaded.trigger is None:
                 continue
-            fires = loaded.trigger.between(max(since, loaded.effective_from), until)
-            kept = list(deque(fires, maxlen=FIRES_PER_SCHEDULE))
+            if loaded.effective_from > since:
+                kept = _fires(loaded.trigger, loaded.effective_from, until)
+            elif id(loaded.trigger) in shared:
+                kept = shared[id(loaded.trigger)]
+            else:
+                kept = shared[id(loaded.trigger)] = _fires(loaded.trigger, since, until)
             if kept:
                 expected[schedule_id], revisions[schedule_id] = kept, loaded.revision
                 count += len(kept)
@@ -173,6 +179,10 @@ class GapScanner:
             "reason": reason,
             "details": details,
         }
+
+
+def _fires(trigger: Trigger, after: datetime, until: datetime) -> list[datetime]:
+    return list(deque(trigger.between(after, until), maxlen=FIRES_PER_SCHEDULE))
 
 
 # A summary row accounts for everything between its first and its last fire.

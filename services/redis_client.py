@@ -4,6 +4,7 @@ redis-py's own defaults (5 s timeouts, ten retries) would hang the path of a fir
 """
 
 import logging
+import re
 from functools import cache
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -68,16 +69,20 @@ def _connect(url: str, client_name: str) -> redis.Redis:
         "socket_timeout": TIMEOUT_SECONDS,
         "socket_connect_timeout": TIMEOUT_SECONDS,
         "retry": Retry(NoBackoff(), 0),
-        "client_name": client_name.replace(" ", "-"),
+        "client_name": re.sub(r"[^!-~]", "-", client_name),  # Redis takes nothing else in a name
     }
     if "+sentinel://" in url:
         return _through_sentinel(url, options)
     if url.startswith("unix://"):
         del options["socket_connect_timeout"]  # a local socket connects or fails at once
     try:
-        return redis.Redis.from_url(url, max_connections=MAX_CONNECTIONS, **options)
-    except ValueError as error:
-        raise ConfigurationError(f"REDIS_URL={masked(url)!r}: {error}") from None
+        client = redis.Redis.from_url(url, max_connections=MAX_CONNECTIONS, **options)
+        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)  # knows its options
+    except (ValueError, TypeError, redis.RedisError) as error:
+        unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        reason = f"has no option {unknown[1]!r}" if unknown else str(error)
+        raise ConfigurationError(f"REDIS_URL={masked(url)!r}: {reason}") from None
+    return client
 
 
 def _through_sentinel(url: str, options: dict[str, Any]) -> redis.Redis:
@@ -90,11 +95,15 @@ def _through_sentinel(url: str, options: dict[str, Any]) -> redis.Redis:
         )
     login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
-    sentinels = [(host, int(port or 26379)) for host, _, port in (item.partition(":") for item in hosts.split(","))]
+    try:
+        sentinels = [(host, int(port or 26379)) for host, _, port in (item.partition(":") for item in hosts.split(","))]
+        number = int(parse_qs(parts.query).get("db", ["0"])[0])
+    except ValueError:
+        raise ConfigurationError(f"REDIS_URL={masked(url)!r}: ports and db must be numbers") from None
     sentinel = Sentinel(sentinels, sentinel_kwargs=options)  # type: ignore[no-untyped-call]  # redis-py has no types here
     client: redis.Redis = sentinel.master_for(  # type: ignore[no-untyped-call]
         service,
-        db=int(parse_qs(parts.query).get("db", ["0"])[0]),
+        db=number,
         username=unquote(user) or None,
         password=unquote(password) or None,
         ssl=parts.scheme.startswith("rediss"),

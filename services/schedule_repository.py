@@ -302,7 +302,9 @@ class ScheduleRepository:
     def _write(self, actor: str | None, work: Callable[[Connection], T]) -> T:
         """One transaction whose changes are recorded under the actor's name; repeated when it lost a race."""
         name = plain_text("actor", actor or f"python:{user_name()}")
-        for attempt in range(1, ATTEMPTS + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 with self._db.transaction() as connection:
                     connection.execute(select(func.set_config("scheduler.actor", name, True)))
@@ -311,7 +313,6 @@ class ScheduleRepository:
                 if getattr(error.orig, "pgcode", None) not in LOST_RACES or attempt == ATTEMPTS:
                     raise _as_problem(error) from error
             time.sleep(random.uniform(0, 0.05 * attempt))  # noqa: S311 - only to get out of each other's way
-        raise AssertionError("unreachable")
 
     def _save_one(self, connection: Connection, given: Mapping[str, Any], match: Match) -> UUID:
         batch = ScheduleBatch(connection, self._job_types, match)

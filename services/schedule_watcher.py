@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row
+from sqlalchemy import Row, text
 
 from database.connection import DatabaseConnection, Listener
 from services import metrics
@@ -26,8 +26,10 @@ logger = logging.getLogger(__name__)
 
 # A change reaches us some moments after its commit; a fire in between is ours to hand over all the same.
 LOOK_BACK = timedelta(seconds=2)
+LONGEST_COMMIT = timedelta(hours=1)
 LISTEN_SECONDS = 0.5
 POLL_WITHOUT_LISTEN_SECONDS = 1.0
+LOAD_ROWS = 2000
 SECOND = timedelta(seconds=1)
 
 COLUMNS = """schedule_id, revision, effective_from, enabled, frequency, time_config, timezone, start_at, end_at,
@@ -144,8 +146,9 @@ class ScheduleWatcher:
 
     def _load_all(self) -> None:
         with self._db.transaction() as connection:
-            result = connection.execution_options(yield_per=2000).exec_driver_sql(f"SELECT {COLUMNS} FROM schedules")  # noqa: S608
-            for rows in result.partitions():
+            # text(), not the driver's own call: only that streams from a server-side cursor.
+            result = connection.execution_options(yield_per=LOAD_ROWS).execute(text(f"SELECT {COLUMNS} FROM schedules"))  # noqa: S608
+            for rows in result.partitions(LOAD_ROWS):
                 self._load(rows)
 
     def _load(self, rows: Iterable[Row[Any]], gone: Iterable[UUID] = ()) -> None:
@@ -187,16 +190,25 @@ class ScheduleWatcher:
 
     def _take(self, row: Row[Any], now: datetime, planned: list[tuple[UUID, int, datetime | None]]) -> None:
         trigger = parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
+        known = self.loaded.get(row.schedule_id)
         self.loaded[row.schedule_id] = Loaded(row.revision, row.effective_from, trigger if row.enabled else None)
         if not row.enabled:
             self._timer.remove(row.schedule_id)
             if row.next_run is not None:
                 planned.append((row.schedule_id, row.revision, None))
             return
-        after = max(row.effective_from, now - LOOK_BACK)
-        self._timer.put(row.schedule_id, trigger, row.spread_seconds, row.priority, after)
+        self._timer.put(row.schedule_id, trigger, row.spread_seconds, row.priority, self._since(row, known, now))
         if row.next_run is None or trigger.next_after(row.next_run - SECOND) != row.next_run:
             planned.append((row.schedule_id, row.revision, trigger.next_after(now)))
+
+    def _since(self, row: Row[Any], known: Loaded | None, now: datetime) -> datetime:
+        """From when on its fires are ours to hand over.
+
+        New timing that took long to be committed has been valid for a while: its fires so far are nobody else's.
+        """
+        effective_from: datetime = row.effective_from
+        new_timing = known is None or known.effective_from != effective_from
+        return max(effective_from, now - (LONGEST_COMMIT if self.is_loaded and new_timing else LOOK_BACK))
 
     def _park(self, parked: list[tuple[UUID, int, str]]) -> None:
         for schedule_id, revision, reason in parked:

@@ -30,7 +30,9 @@ def redis_url(settings: Settings) -> str:
     if settings.redis_host:
         password = settings.redis_password.get_secret_value() if settings.redis_password else ""
         login = f":{quote(password, safe='')}@" if password else ""
-        return f"redis://{login}{settings.redis_host}:{settings.redis_port}/{settings.redis_db}"
+        host = settings.redis_host
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host  # an IPv6 address
+        return f"redis://{login}{host}:{settings.redis_port}/{settings.redis_db}"
     if settings.database_url:
         raise ConfigurationError(
             "DATABASE_URL is set but neither REDIS_URL nor REDIS_HOST is; set one of them, "

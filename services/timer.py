@@ -34,13 +34,16 @@ FIRES_PER_SCHEDULE = 50
 
 @dataclass(slots=True)
 class _Entry:
-    """One schedule: what it fires next, nominally. `version` tells its heap items from those of its former self."""
+    """One schedule and what it fires next, nominally. A heap item with another due time is of its former self."""
 
     trigger: Trigger
     spread: timedelta
     priority: int
     next_at: datetime
-    version: int
+
+    @property
+    def due(self) -> float:
+        return (self.next_at + self.spread).timestamp()
 
 
 class Timer:
@@ -50,8 +53,7 @@ class Timer:
         self._clock = clock
         self._lock = threading.Lock()
         self._entries: dict[UUID, _Entry] = {}
-        self._heap: list[tuple[float, int, UUID]] = []
-        self._versions = 0
+        self._heap: list[tuple[float, UUID]] = []
         self._scheduler = BackgroundScheduler(timezone=UTC, daemon=True)
         self._scheduler.add_jobstore(_DueStore(self), "default")
         self._scheduler.add_executor(_HandOver(hand_over), "default")
@@ -76,9 +78,7 @@ class Timer:
         with self._lock:
             self._entries.pop(schedule_id, None)
             if next_at is not None:
-                self._versions += 1
-                spread = spread_offset(schedule_id, spread_seconds)
-                entry = _Entry(trigger, spread, priority, next_at, self._versions)
+                entry = _Entry(trigger, spread_offset(schedule_id, spread_seconds), priority, next_at)
                 self._entries[schedule_id] = entry
                 self._push(schedule_id, entry)
 
@@ -105,7 +105,7 @@ class Timer:
                 self._drop_stale()
                 if not self._heap or self._heap[0][0] > now.timestamp():
                     return due
-                _, _, schedule_id = heapq.heappop(self._heap)
+                _, schedule_id = heapq.heappop(self._heap)
                 self._take_one(schedule_id, self._entries[schedule_id], now, due)
 
     def seconds_to_sleep(self) -> float:
@@ -131,13 +131,13 @@ class Timer:
             self._push(schedule_id, entry)
 
     def _push(self, schedule_id: UUID, entry: _Entry) -> None:
-        heapq.heappush(self._heap, ((entry.next_at + entry.spread).timestamp(), entry.version, schedule_id))
+        heapq.heappush(self._heap, (entry.due, schedule_id))
 
     def _drop_stale(self) -> None:
         while self._heap:
-            _, version, schedule_id = self._heap[0]
+            due, schedule_id = self._heap[0]
             entry = self._entries.get(schedule_id)
-            if entry is not None and entry.version == version:
+            if entry is not None and entry.due == due:
                 return
             heapq.heappop(self._heap)
 

@@ -15,10 +15,11 @@ from database.connection import DatabaseConnection, get_db_connection
 from run_migrations import upgrade
 from services import servers as server_addresses
 from services.embedded import Addresses, EmbeddedServers
+from services.job_history import get_job_history
 from services.redis_client import get_redis_client
 from services.schedule_repository import ScheduleRepository, get_schedule_repository
 
-PER_PROCESS = (get_settings, get_db_connection, get_redis_client, get_schedule_repository)
+PER_PROCESS = (get_settings, get_db_connection, get_redis_client, get_schedule_repository, get_job_history)
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +94,7 @@ def own_process(
     database_url: str, servers: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, str]]:
     """This process behaves like a fresh program whose environment names the test's servers; yields that environment."""
-    environment = {"DATABASE_URL": database_url, "REDIS_URL": servers.redis_url, "ENV_FILE": ""}
+    environment = {"DATABASE_URL": database_url, "REDIS_URL": servers.redis_url, "ENV_FILE": "", "METRICS_PORT": "0"}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     _forget()

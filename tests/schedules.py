@@ -16,6 +16,10 @@ def many(count: int) -> Iterator[dict[str, Any]]:
 
 
 UUID_TEXT = "must be a UUID, got"
+DEEP: dict[str, Any] = {}
+for _ in range(65):
+    DEEP = {"deeper": DEEP}
+
 KNOWN_JOBS = "(known: cookie_scan, http_request, workflow)"
 
 # (what differs from VALID, the lines that the user sees)
@@ -62,6 +66,14 @@ BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
         {"start_at": "2027-01-02T00:00:00+00:00", "end_at": "2027-01-01T00:00:00+00:00"},
         ["end_at: must be after start_at (2027-01-02T00:00:00+00:00)"],
     ),
+    (
+        {"start_at": "0001-01-01T00:00+14:00"},
+        ["start_at: lies outside of the years 1 to 9999 in UTC, got 0001-01-01T00:00:00+14:00"],
+    ),
+    (
+        {"end_at": "9999-12-31T23:59:59-12:00"},
+        ["end_at: lies outside of the years 1 to 9999 in UTC, got 9999-12-31T23:59:59-12:00"],
+    ),
     # the job
     ({"job_type": "ftp_fetch"}, [f"job_type: no job type 'ftp_fetch' is registered {KNOWN_JOBS}"]),
     (
@@ -71,6 +83,8 @@ BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
     ({"job_config": "fast"}, ["job_config: must be an object, got 'fast'"]),
     ({"job_config": {"key": "a\x00b"}}, ["job_config: must not contain NUL characters"]),
     ({"job_config": {"key": "x" * 70_000}}, ["job_config: has 70011 bytes as JSON, at most 65536 are allowed"]),
+    ({"job_config": DEEP}, ["job_config: is nested too deeply, at most 64 levels are allowed"]),
+    ({"job_config": {"n": [10**309]}}, ["job_config: must not contain numbers of more than 300 digits"]),
     # policies
     ({"timeout_seconds": -5}, ["timeout_seconds: must be between 1 and 2592000, got -5"]),
     ({"timeout_seconds": "soon"}, ["timeout_seconds: must be a whole number, got 'soon'"]),
@@ -94,6 +108,10 @@ BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
     ({"name": "taken"}, [f"name: 'taken' is taken by schedule {TAKEN}"]),
     ({"name": "x" * 256}, ["name: has 256 characters, at most 255 are allowed"]),
     ({"timezon": "UTC"}, ["timezon: is not a field of a schedule, did you mean 'timezone'?"]),
+    (
+        {"external_id": "abc"},
+        ["external_id: cannot be given: it is the domain_config_id as another system wrote it; give that"],
+    ),
     # several at once: all are told
     (
         {"domain": "localhost", "time_config": {"hour": 24, "minute": "0"}, "max_retries": -1},

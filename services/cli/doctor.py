@@ -7,12 +7,13 @@ from enum import StrEnum
 
 import typer
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from config import get_settings, unknown_variables
 from database.connection import get_db_connection
 from run_migrations import schema_state
-from services.cli.output import FAILED, AsJson, console, print_json
-from services.errors import SchedulerError
+from services.cli.output import FAILED, AsJson, console, print_json, refusal
+from services.errors import SchedulerError, Unavailable
 from services.redis_client import get_redis_client
 from services.triggers import tzdata_version
 
@@ -52,8 +53,15 @@ def _safely(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     """A check that cannot be made is a finding, not the end of the others."""
     try:
         yield from check()
-    except SchedulerError as error:
+    except Unavailable as error:
         yield Finding(check.__name__.strip("_"), Verdict.FAILED, str(error), "start the server, or correct its address")
+    except SchedulerError as error:
+        yield Finding(check.__name__.strip("_"), Verdict.FAILED, str(error))  # it says what to do
+    except DBAPIError as error:
+        reason = refusal(error)
+        if reason is None:
+            raise
+        yield Finding(check.__name__.strip("_"), Verdict.FAILED, reason)
 
 
 def _settings() -> Iterator[Finding]:

@@ -1,8 +1,10 @@
 """Schedules as YAML: one document each, so that files of any size are read and written piece by piece."""
 
 import json
+import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -10,8 +12,9 @@ from typing import IO, Annotated, Any
 import typer
 import yaml
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from yaml.constructor import ConstructorError
 
-from services.cli.output import INVALID_INPUT, AsJson, actor, console, error_console, print_json
+from services.cli.output import INTERRUPTED, INVALID_INPUT, AsJson, actor, console, error_console, plain, print_json
 from services.errors import InvalidInput, Problem
 from services.schedule_batch import Action, Saved, ScheduleRecord
 from services.schedule_listing import ScheduleFilter
@@ -40,19 +43,13 @@ def export_file(
     """
     where = ScheduleFilter(search=search, tag=tag)
     records = get_schedule_repository().iter_schedules(where)
-    if as_json:
-        print_json([as_document(record) for record in records])
-        return
+    write = write_json_array if as_json else write_documents
     if file is None:
-        write_documents(records, sys.stdout)
+        write(records, sys.stdout)
         return
-    partial = file.with_name(file.name + ".partial")  # an interrupted export leaves the former file whole
-    with (
-        partial.open("w") as stream,
-        _progress("exporting", get_schedule_repository().count_schedules(where)) as advance,
-    ):
-        written = write_documents((advance(record) for record in records), stream)
-    partial.replace(file)
+    total = get_schedule_repository().count_schedules(where)
+    with _replacing(file) as stream, _progress("exporting", total) as advance:
+        written = write((advance(record) for record in records), stream)
     console().print(f"{written} schedules written to {file}")
 
 
@@ -74,23 +71,60 @@ def import_file(
 
       manage.py schedule import schedules.yaml
     """
-    items = [*read_documents(sys.stdin, "standard input")] if str(file) == "-" else None
-
-    def documents() -> Iterator[dict[str, Any]]:
-        return iter(items) if items is not None else read_documents(_open(file), str(file))
-
+    documents = _documents(file)
     report = _Report()
-    checked = _save(documents(), dry_run=True, on_saved=report.note)
-    refused = bool(checked.refused) and not skip_invalid
-    summary = checked if dry_run or refused else _save(documents(), dry_run=False, on_saved=lambda saved: None)
+    try:
+        checked = _save(documents(), dry_run=True, on_saved=report.note)
+        refused = bool(checked.refused) and not skip_invalid
+        summary = checked
+        if not dry_run and not refused and checked.created + checked.updated:
+            summary = _save(documents(), dry_run=False, on_saved=report.note_written)
+    except KeyboardInterrupt:
+        error_console().print(f"interrupted; written so far: {report.written}")
+        raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print_json(
             {"dry_run": dry_run, "written": not dry_run and not refused, **_counts(summary), "changes": report.shown}
         )
     else:
         report.print(summary, dry_run=dry_run, refused=refused)
-    if checked.refused:
+    if checked.refused or summary.refused:
         raise typer.Exit(INVALID_INPUT)
+
+
+def _documents(file: Path) -> Callable[[], Iterator[dict[str, Any]]]:
+    """Gives the schedules as often as it is called; what can be read only once (a pipe) is kept in memory."""
+    if file.is_file():
+        return lambda: read_documents(_open(file), str(file))
+    if str(file) == "-":
+        kept = [*read_documents(sys.stdin, "standard input")]
+    else:
+        kept = [*read_documents(_open(file), str(file))]
+    return lambda: iter(kept)
+
+
+@contextmanager
+def _replacing(file: Path) -> Iterator[IO[str]]:
+    """A file that takes its name only when it is complete; pipes and devices are written to as they are."""
+    try:
+        target = file.resolve()  # a link stays a link
+        if target.exists() and not target.is_file():
+            with target.open("w", encoding="utf-8") as stream:
+                yield stream
+            return
+        partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+        try:
+            with partial.open("x", encoding="utf-8") as stream:
+                yield stream
+            if target.exists():
+                shutil.copymode(target, partial)
+            partial.replace(target)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead in a circle
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise InvalidInput(Problem(str(file), f"cannot be written: {reason}")) from None
 
 
 def as_document(record: ScheduleRecord) -> dict[str, Any]:
@@ -105,7 +139,17 @@ def as_document(record: ScheduleRecord) -> dict[str, Any]:
     return document
 
 
-def write_documents(records: Iterator[ScheduleRecord], stream: IO[str]) -> int:
+def write_json_array(records: Iterable[ScheduleRecord], stream: IO[str]) -> int:
+    """One line per schedule, so that memory does not grow with their number."""
+    count = 0
+    for count, record in enumerate(records, 1):
+        stream.write("[\n" if count == 1 else ",\n")
+        stream.write(json.dumps(as_document(record), default=plain, ensure_ascii=False))
+    stream.write("\n]\n" if count else "[]\n")
+    return count
+
+
+def write_documents(records: Iterable[ScheduleRecord], stream: IO[str]) -> int:
     count = 0
     for count, record in enumerate(records, 1):  # noqa: B007 - the last number is the result
         stream.write(yaml_text(as_document(record)))
@@ -123,7 +167,7 @@ def yaml_text(document: dict[str, Any]) -> str:
 def read_documents(stream: IO[str], name: str) -> Iterator[dict[str, Any]]:
     """Each schedule of a YAML stream: documents, lists of schedules, or a list under `schedules`."""
     try:
-        for document in yaml.load_all(stream, Loader=yaml.CSafeLoader):
+        for document in yaml.load_all(stream, Loader=_Loader):
             content = document.get("schedules", document) if isinstance(document, dict) else document
             for item in content if isinstance(content, list) else [] if content is None else [content]:
                 if not isinstance(item, dict):
@@ -133,9 +177,30 @@ def read_documents(stream: IO[str], name: str) -> Iterator[dict[str, Any]]:
         raise InvalidInput(Problem(name, f"is not YAML: {' '.join(str(error).split())}")) from None
     except UnicodeDecodeError:
         raise InvalidInput(Problem(name, "is not UTF-8 text")) from None
+    except RecursionError:
+        raise InvalidInput(Problem(name, "is nested too deeply")) from None
+    except ValueError as error:  # a date such as 30 February, a number of 5,000 digits
+        raise InvalidInput(Problem(name, f"has a value that does not exist: {error}")) from None
     finally:
         if stream is not sys.stdin:
             stream.close()
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML without its traps: no alias (a few lines can stand for billions of nodes), no key twice."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if node in self.constructed_objects or node in self.recursive_objects:
+            raise ConstructorError(problem="aliases (*name) are not allowed", problem_mark=node.start_mark)
+        return super().construct_object(node, deep)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        if len(mapping) != len(node.value):
+            keys = [str(key.value) for key, _ in node.value]
+            twice = next((key for key in keys if keys.count(key) > 1), "a key")
+            raise ConstructorError(problem=f"{twice} is there twice", problem_mark=node.start_mark)
+        return mapping
 
 
 def _open(file: Path) -> IO[str]:
@@ -166,7 +231,8 @@ def _save(items: Iterator[dict[str, Any]], *, dry_run: bool, on_saved: Callable[
 def _progress(what: str, total: int | None) -> Iterator[Callable[[Any], Any]]:
     """A bar on stderr (only in a terminal); the yielded function counts what passes through it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=error_console(), transient=True) as bar:
+    out = error_console()
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
         task = bar.add_task(what, total=total)
 
         def advance(item: Any) -> Any:
@@ -189,16 +255,27 @@ class _Report:
     """What an import does, line by line up to a limit."""
 
     def __init__(self) -> None:
-        self.shown: list[Saved] = []
+        self._shown: dict[int, Saved] = {}
+        self.written = 0
         self._more = 0
+
+    @property
+    def shown(self) -> list[Saved]:
+        return list(self._shown.values())
 
     def note(self, saved: Saved) -> None:
         if saved.action is Action.UNCHANGED:
             return
-        if len(self.shown) < SHOWN or saved.action is Action.REFUSED:
-            self.shown.append(saved)
+        if len(self._shown) < SHOWN or saved.action is Action.REFUSED:
+            self._shown[saved.index] = saved
         else:
             self._more += 1
+
+    def note_written(self, saved: Saved) -> None:
+        if saved.action in (Action.CREATED, Action.UPDATED):
+            self.written += 1
+        elif saved.action is Action.REFUSED:
+            self._shown[saved.index] = saved  # also if it was in order when it was checked: somebody else was faster
 
     def print(self, summary: BulkSummary, *, dry_run: bool, refused: bool) -> None:
         for saved in self.shown:

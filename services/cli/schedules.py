@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from services.jobs import BUILT_IN_JOB_TYPES
 from services.schedule_batch import ScheduleRecord
 from services.schedule_listing import SORT_KEYS, ScheduleFilter
 from services.schedule_repository import ID_PREFIX, get_schedule_repository
-from services.schedule_spec import RULES, ScheduleSpec, parse_spec
+from services.schedule_spec import RULES, ScheduleSpec, parse_spec, unknown_fields
 
 app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Create, change and look at schedules.")
 
@@ -88,8 +89,7 @@ def add(
 
       manage.py schedule add example.com --when "every 15m" --set max_retries=3 --set timeout_seconds=120
     """
-    given = _given(ctx.params)
-    given |= {"domain": domain, "enabled": not disabled}
+    given = _given(ctx.params, {"domain": domain, **({"enabled": False} if disabled else {})})
     repository = get_schedule_repository()
     schedule_id = repository.create_schedule(actor=actor(), **given)
     record = repository.find_schedule(schedule_id)
@@ -97,9 +97,7 @@ def add(
         print_json(record)
         return
     console().print(f"added {record.schedule_id}: {record.domain}, {record.trigger.describe()}")
-    console().print(
-        f"next run: {moment(record.next_run, record.timezone)}" if record.next_run else "it is switched off"
-    )
+    console().print(_next_run(record))
     _print_warnings(record)
 
 
@@ -174,7 +172,7 @@ def edit(
 
       manage.py schedule edit nightly --set timeout_seconds=600 --set max_retries=
     """
-    given = _given(ctx.params)
+    given = _given(ctx.params, {})
     if not given:
         raise InvalidInput(Problem("edit", "nothing to change was given; see --help"))
     before = get_schedule_repository().find_schedule(schedule)
@@ -190,8 +188,9 @@ def edit(
     for field in RULES:
         if getattr(before, field) != getattr(after, field):
             console().print(f"{field}: {getattr(before, field)} -> {getattr(after, field)}")
-    console().print(f"next run: {moment(after.next_run, after.timezone)}")
-    _print_warnings(after)
+    console().print(_next_run(after))
+    if after.enabled:  # what is off may also be broken
+        _print_warnings(after)
 
 
 @app.command("enable")
@@ -253,11 +252,12 @@ def preview(
         given = {
             "domain": "preview.example",
             **_timing(when, None, None),
-            **({"timezone": timezone} if timezone else {}),
+            **({} if timezone is None else {"timezone": timezone}),
         }
         spec = parse_spec(given, BUILT_IN_JOB_TYPES)
     else:
         spec = repository.find_schedule(schedule or "")
+        spec = spec if timezone is None else replace(spec, timezone=timezone)
     fires = repository.preview(spec, n)
     if as_json:
         print_json({"fires": fires, "description": spec.trigger.describe()})
@@ -302,6 +302,12 @@ def _print_warnings(spec: ScheduleSpec) -> None:
         error_console().print(f"note: {warning}", style="yellow")
 
 
+def _next_run(record: ScheduleRecord) -> str:
+    if not record.enabled:
+        return "it is switched off"
+    return f"next run: {moment(record.next_run, record.timezone)}" if record.next_run else "it has no further fire"
+
+
 def _switch(references: list[str], enabled: bool, as_json: bool) -> None:
     repository = get_schedule_repository()
     found = [repository.find_schedule(reference) for reference in references]
@@ -312,15 +318,21 @@ def _switch(references: list[str], enabled: bool, as_json: bool) -> None:
     for before, record in zip(found, after, strict=True):
         state = "on" if enabled else "off"
         already = " already" if before.enabled == enabled else ""
-        following = f", next run {moment(record.next_run, record.timezone)}" if enabled else ""
+        following = ""
+        if enabled:
+            then = moment(record.next_run, record.timezone)
+            following = f", next run {then}" if record.next_run else ", but it has no further fire"
         console().print(f"{record.name or record.domain} is {state}{already}{following}")
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Only what was said on the command line, as fields of a schedule."""
-    given: dict[str, Any] = _timing(options["when"], options["frequency"], options["time_config"])
+def _given(options: Mapping[str, Any], positional: Mapping[str, Any]) -> dict[str, Any]:
+    """Only what was said on the command line, as fields of a schedule; nothing may be said twice."""
+    given: dict[str, Any] = {
+        **positional,
+        **_timing(options["when"], options["frequency"], options["time_config"]),
+    }
     for option, field in OPTION_FIELDS.items():
-        if options[option]:
+        if options[option] or options[option] == "":  # an empty text was said all the same
             given[field] = options[option]
     if options["job_config"] is not None:
         given["job_config"] = _json("job_config", options["job_config"])
@@ -328,13 +340,18 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
         field, equals, value = assignment.partition("=")
         if not equals:
             raise InvalidInput(Problem("--set", f"must look like FIELD=VALUE, got {assignment!r}"))
-        given[field.strip()] = _value(value)
+        field = field.strip()
+        if unknown := unknown_fields([field]):
+            raise InvalidInput(*unknown)
+        if field in given:
+            raise InvalidInput(Problem(field, "is given twice"))
+        given[field] = _value(value)
     return given
 
 
 def _timing(when: str | None, frequency: str | None, time_config: str | None) -> dict[str, Any]:
     if when is not None:
-        if frequency or time_config:
+        if frequency is not None or time_config is not None:
             raise InvalidInput(Problem("when", "give either --when or --frequency with --time-config"))
         words, config = parse_when(when)
         return {"frequency": words, "time_config": config}
@@ -351,6 +368,8 @@ def _json(field: str, text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise InvalidInput(Problem(field, f"is not JSON: {error}")) from None
+    except RecursionError:
+        raise InvalidInput(Problem(field, "is nested too deeply")) from None
 
 
 def _value(text: str) -> Any:
@@ -359,5 +378,5 @@ def _value(text: str) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -22,6 +22,7 @@ from services.triggers.times import Times, fire_times
 __all__ = ["FREQUENCIES", "Trigger", "parse_trigger", "spread_offset", "tzdata_version"]
 
 _LOOKAHEAD_SECONDS = 365 * 86_400
+_NO_SPREAD = timedelta(0)  # one object for the many schedules without
 
 _Answer = tuple[int, int, datetime | None]  # valid for every instant in [first, second)
 _NO_ANSWER: _Answer = (0, 0, None)
@@ -119,6 +120,6 @@ def spread_offset(schedule_id: UUID, spread_seconds: int) -> timedelta:
     In milliseconds, so that 10,000 schedules spread over ten seconds do not meet in ten bursts.
     """
     if spread_seconds <= 0:
-        return timedelta(0)
+        return _NO_SPREAD
     digest = hashlib.blake2b(schedule_id.bytes, digest_size=8).digest()
     return timedelta(milliseconds=int.from_bytes(digest, "big") % (spread_seconds * 1000))

@@ -1,5 +1,6 @@
 """Replicas as processes on a database of the test's own, and servers that a test may break."""
 
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,12 @@ def breakable(tmp_path: Path) -> Iterator[Breakable]:
         yield Breakable(servers, cluster)
         cluster.end()
         db.close()
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import requests
+
 from services.schedule_repository import ScheduleRepository
 from tests.ledger import Ledger
 from tests.replicas import Cluster
@@ -220,3 +222,17 @@ def test_500_due_fires_and_one_worker_lose_nothing(cluster: Cluster) -> None:
     )
     eventually(lambda: count(cluster, "status = 'success'") == 500, 90)
     assert count(cluster) == 500
+
+
+def test_a_replica_answers_probes_and_prometheus(cluster: Cluster, free_port: int) -> None:
+    cluster.start(1, METRICS_PORT=str(free_port), METRICS_HOST="127.0.0.1")
+    repository(cluster).create_schedule(**every_second())
+    eventually(lambda: count(cluster, "status = 'success'") >= 2, 15)
+
+    def get(path: str) -> requests.Response:
+        return requests.get(f"http://127.0.0.1:{free_port}{path}", timeout=5)
+
+    assert get("/healthz").status_code == get("/readyz").status_code == 200
+    metrics = get("/metrics").text
+    assert 'scheduler_executions_total{job_type="noop",status="success"}' in metrics
+    assert "scheduler_schedules_loaded 1.0" in metrics

@@ -1,19 +1,24 @@
 """manage.py as its users meet it: clear answers, JSON on request, nothing written for bad input."""
 
 import json
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
 import manage
-from config import PROJECT_ROOT
-from services.schedule_repository import ScheduleRepository
+from config import PROJECT_ROOT, get_settings
+from database.connection import get_db_connection
+from services.cli import schedule_files
+from services.schedule_repository import ScheduleRepository, get_schedule_repository
 from tests.schedules import BAD_INPUT, TAKEN, VALID, many
 
 Cli = Callable[..., Result]
@@ -75,6 +80,21 @@ def test_bad_input_gets_the_same_answer_on_the_command_line(
         (["list", "--sort", "colour"], "sort: must be one of domain, name"),
         (["list", "--cursor", "x"], "cursor: is not one that a former page gave"),
         (["import", "missing.yaml"], "missing.yaml: cannot be read: no such file or directory"),
+        (["add", "example.com", "--when", "every 5m", "--set", "domain=x"], "domain: is given twice"),
+        (["add", "example.com", "--when", "every 5m", "--set", "frequency=daily"], "frequency: is given twice"),
+        (["add", "x.example", "--when", "every 5m", "--disabled", "--set", "enabled=true"], "enabled: is given twice"),
+        (["add", "x.example", "--when", "every 5m", "--name", "a", "--set", "name=b"], "name: is given twice"),
+        (["add", "example.com", "--when", "every 5m", "--name", ""], "name: must not be empty"),
+        (["add", "example.com", "--when", "every 5m", "--set", "actor=root"], "actor: is not a field of a schedule"),
+        (["edit", "taken", "--set", f"schedule_id={TAKEN}"], "schedule_id: is not a field of a schedule"),
+        (["edit", "taken", "--set", "expected_revision=1"], "expected_revision: is not a field of a schedule"),
+        (["edit", "taken", "--job-config", "[" * 5000], "job_config: is n"),
+        (["edit", "taken", "--set", f"job_config={'[' * 99_000}"], "job_config: must be an object, got '[[["),
+        (["edit", "taken", "--set", f"priority={'9' * 5000}"], "priority: must be a whole number, got '999"),
+        (["preview", "taken", "--timezone", "Europe/Berln"], "timezone: unknown time zone 'Europe/Berln'"),
+        (["preview", "--when", "daily 02:00", "--timezone", ""], "timezone: must not be empty"),
+        (["show", "\udcff"], "schedule: contains bytes that are no text: '\\udcff'"),
+        (["list", "--search", "\udcff"], "search: contains bytes that are no text: '\\udcff'"),
     ],
 )
 def test_a_command_that_makes_no_sense_says_why(
@@ -170,6 +190,35 @@ def test_schedules_are_switched_off_and_on(cli: Cli) -> None:
     assert cli("schedule", "enable", "one").stdout.startswith("one is on, next run 2")
 
 
+def test_a_broken_schedule_can_be_switched_off(cli: Cli, db: Any) -> None:
+    add(cli, "--name", "one")
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE schedules SET timezone = 'Mars/Olympus'")
+    assert cli("schedule", "disable", "one").stdout == "one is off\n"
+    assert cli("schedule", "enable", "one").exit_code == 2
+    assert cli("schedule", "edit", "one", "--set", "enabled=false").stdout.startswith("nothing changed")
+
+
+def test_set_counts_when_no_option_says_otherwise(cli: Cli) -> None:
+    assert add(cli, "--set", "enabled=false")["enabled"] is False
+
+
+def test_a_schedule_without_a_further_fire_says_so(cli: Cli) -> None:
+    past = cli("schedule", "add", "a.example", "--when", "once 2020-01-01T00:00", "--name", "past")
+    assert past.stdout.splitlines()[1] == "it has no further fire"
+    never = cli("schedule", "add", "b.example", "--when", "cron 0 0 30 2 *")
+    assert never.stdout.splitlines()[1] == "it has no further fire"
+    off = cli("schedule", "add", "c.example", "--when", "daily 02:00", "--disabled")
+    assert off.stdout.splitlines()[1] == "it is switched off"
+    assert cli("schedule", "enable", "past").stdout == "past is on already, but it has no further fire\n"
+
+
+def test_a_preview_can_be_had_for_another_zone(cli: Cli) -> None:
+    add(cli)
+    answer = json.loads(cli("schedule", "preview", "example.com", "--timezone", "Asia/Tokyo", "--json").stdout)
+    assert answer["description"] == "daily at 02:00 Asia/Tokyo"
+
+
 def test_deleting_asks_first(cli: Cli, repository: ScheduleRepository) -> None:
     add(cli)
     assert cli("schedule", "delete", "example.com", answer="n\n").exit_code == 1
@@ -233,12 +282,158 @@ def test_an_export_imports_into_the_same_schedules(cli: Cli, repository: Schedul
     assert [record.definition() for record in repository.iter_schedules()] == before
 
 
+def test_an_export_says_which_configuration_it_is_now(cli: Cli, repository: ScheduleRepository, tmp_path: Path) -> None:
+    add(cli, "--name", "one", "--config-id", "abc-123")
+    cli("schedule", "edit", "one", "--config-id", "22222222-0000-0000-0000-000000000001")
+    file = tmp_path / "schedules.yaml"
+    cli("schedule", "export", str(file))
+    assert "22222222-0000-0000-0000-000000000001" in file.read_text()
+    assert json.loads(cli("schedule", "import", str(file), "--json").stdout)["unchanged"] == 1
+
+
+def test_an_export_as_json_goes_where_it_is_told(cli: Cli, repository: ScheduleRepository, tmp_path: Path) -> None:
+    file = tmp_path / "schedules.json"
+    assert json.loads(cli("schedule", "export", "--json").stdout) == []
+    repository.save_schedules(many(3))
+    assert cli("schedule", "export", str(file), "--json").stdout == f"3 schedules written to {file}\n"
+    assert json.loads(file.read_text()) == json.loads(cli("schedule", "export", "--json").stdout)
+    assert json.loads(cli("schedule", "import", str(file), "--json").stdout)["unchanged"] == 3
+
+
+def test_an_export_follows_a_link_and_keeps_the_file_s_mode(
+    cli: Cli, repository: ScheduleRepository, tmp_path: Path
+) -> None:
+    repository.save_schedules(many(1))
+    target, link = tmp_path / "target.yaml", tmp_path / "link.yaml"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    assert cli("schedule", "export", str(link)).exit_code == 0
+    assert link.is_symlink()
+    assert target.read_text().startswith("---\n")
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_an_export_into_a_pipe_leaves_it_a_pipe(cli: Cli, repository: ScheduleRepository, tmp_path: Path) -> None:
+    repository.save_schedules(many(2))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    assert cli("schedule", "export", str(pipe)).exit_code == 0
+    reader.join(10)
+    assert pipe.is_fifo()
+    assert read[0].count("---\n") == 2
+
+
+def test_a_place_where_no_file_can_be_is_one_clear_line(cli: Cli, tmp_path: Path) -> None:
+    nowhere, circle = tmp_path / "nowhere" / "file.yaml", tmp_path / "circle"
+    circle.symlink_to(circle)
+    for command, file, reason in (
+        ("export", nowhere, "cannot be written: no such file or directory"),
+        ("export", tmp_path, "cannot be written: is a directory"),
+        ("import", tmp_path, "cannot be read: is a directory"),
+    ):
+        result = cli("schedule", command, str(file))
+        assert (result.exit_code, result.stderr) == (2, f"{file}: {reason}\n")
+    assert f"{circle}: cannot be written: " in cli("schedule", "export", str(circle)).stderr
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_a_failed_export_leaves_the_former_file_and_nothing_else(
+    cli: Cli, repository: ScheduleRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Any
+) -> None:
+    repository.save_schedules(many(2))
+    file = tmp_path / "schedules.yaml"
+    file.write_text("old")
+
+    def fail(_: Any) -> str:
+        raise failure
+
+    monkeypatch.setattr(schedule_files, "yaml_text", fail)
+    result = cli("schedule", "export", str(file))
+    assert result.exit_code == (130 if failure is KeyboardInterrupt else 2)
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+    if failure is not KeyboardInterrupt:
+        assert result.stderr == f"{file}: cannot be written: no space left on device\n"
+
+
+def test_items_that_clash_across_commits_stop_the_import(
+    cli: Cli, repository: ScheduleRepository, tmp_path: Path
+) -> None:
+    file = tmp_path / "schedules.yaml"
+    twin = {**VALID, "name": "twin"}
+    file.write_text("".join(schedule_files.yaml_text(item) for item in [twin, *many(1001), twin]))
+    result = cli("schedule", "import", str(file))
+    assert result.exit_code == 2
+    assert "! item 1003 (twin): name: twin is in item 1 already" in result.stderr
+    assert repository.count_schedules() == 0
+
+
+def test_an_import_that_is_beaten_to_a_name_says_so(
+    cli: Cli, repository: ScheduleRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "schedules.yaml"
+    file.write_text(yaml.safe_dump({**VALID, "schedule_id": str(TAKEN), "name": "wanted"}))
+    save = schedule_files._save
+
+    def beaten(*arguments: Any, dry_run: bool, **more: Any) -> Any:
+        if not dry_run:
+            repository.create_schedule(**VALID, name="wanted")
+        return save(*arguments, dry_run=dry_run, **more)
+
+    monkeypatch.setattr(schedule_files, "_save", beaten)
+    result = cli("schedule", "import", str(file))
+    assert result.exit_code == 2
+    assert "! item 1 (wanted): name: 'wanted' is taken by schedule" in result.stderr
+    assert "0 created, 0 updated, 0 unchanged, 1 refused" in result.stdout
+
+
+def test_an_interrupted_import_says_what_was_written(
+    cli: Cli, repository: ScheduleRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "schedules.yaml"
+    file.write_text("".join(schedule_files.yaml_text(item) for item in many(1500)))
+    read, passes = schedule_files.read_documents, []
+
+    def interrupted(*arguments: Any) -> Any:
+        passes.append(1)
+        for number, item in enumerate(read(*arguments)):
+            if len(passes) == 2 and number == 1200:
+                raise KeyboardInterrupt
+            yield item
+
+    monkeypatch.setattr(schedule_files, "read_documents", interrupted)
+    result = cli("schedule", "import", str(file))
+    assert (result.exit_code, result.stderr) == (130, "interrupted; written so far: 1000\n")
+    assert repository.count_schedules() == 1000
+
+
+def test_an_import_that_changes_nothing_reads_its_file_once(
+    cli: Cli, repository: ScheduleRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.save_schedules(many(3))
+    file = tmp_path / "schedules.yaml"
+    cli("schedule", "export", str(file))
+    read, passes = schedule_files.read_documents, []
+
+    def counted(*arguments: Any) -> Any:
+        passes.append(1)
+        return read(*arguments)
+
+    monkeypatch.setattr(schedule_files, "read_documents", counted)
+    assert cli("schedule", "import", str(file)).stdout == "0 created, 0 updated, 3 unchanged, 0 refused\n"
+    assert len(passes) == 1
+
+
 def test_a_dry_run_shows_the_difference_and_writes_nothing(
     cli: Cli, repository: ScheduleRepository, tmp_path: Path
 ) -> None:
     add(cli, "--name", "known", "--set", "priority=7")
     file = tmp_path / "schedules.yaml"
-    file.write_text(yaml.safe_dump({"schedules": [{**VALID, "name": "known"}, {**VALID, "name": "new"}]}))
+    file.write_text(json.dumps({"schedules": [{**VALID, "name": "known"}, {**VALID, "name": "new"}]}))
     result = cli("schedule", "import", str(file), "--dry-run")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
@@ -256,14 +451,10 @@ def test_one_bad_item_stops_an_import_unless_told_otherwise(
     file.write_text(yaml.safe_dump_all([VALID, {**VALID, "domain": "localhost"}]))
     refused = cli("schedule", "import", str(file))
     assert refused.exit_code == 2
-    assert (
-        refused.stderr.splitlines()
-        == [
-            "! item 2 (localhost): domain: 'localhost' has no dot; a public domain name such as example.com is needed",
-            "nothing was written: 1 created, 0 updated, 0 unchanged, 1 refused; mend the file or use --skip-invalid",
-        ]
-        or repository.count_schedules() == 0
-    )
+    assert refused.stderr.splitlines() == [
+        "! item 2 (localhost): domain: 'localhost' has no dot; a public domain name such as example.com is needed",
+        "nothing was written: 1 created, 0 updated, 0 unchanged, 1 refused; mend the file or use --skip-invalid",
+    ]
     assert repository.count_schedules() == 0
     assert cli("schedule", "import", str(file), "--skip-invalid").exit_code == 2
     assert repository.count_schedules() == 1
@@ -276,6 +467,13 @@ def test_one_bad_item_stops_an_import_unless_told_otherwise(
         (b"- 3", "a schedule must be a mapping of fields, got 3"),
         (b"\xff\xfe\xff", "is not "),
         (b"!!python/object/apply:os.system ['true']", "is not YAML: could not determine a constructor"),
+        (b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]", "is not YAML: aliases (*name) are not allowed"),
+        (b"a: &a [*a]", "is not YAML: aliases (*name) are not allowed"),
+        (b"domain: a.example\ndomain: b.example", "is not YAML: domain is there twice"),
+        (b"time_config: {hour: 1, hour: 2}", "is not YAML: hour is there twice"),
+        (b"start_at: 2026-02-30 10:00:00", "has a value that does not exist: day is out of range for month"),
+        (b"priority: " + b"9" * 5000, "has a value that does not exist: Exceeds the limit"),
+        (b"job_config: " + b"[" * 20_000, "is n"),
     ],
 )
 def test_a_file_that_is_no_list_of_schedules_is_refused(cli: Cli, tmp_path: Path, content: bytes, message: str) -> None:
@@ -286,9 +484,15 @@ def test_a_file_that_is_no_list_of_schedules_is_refused(cli: Cli, tmp_path: Path
     assert f"{file}: {message}" in result.stderr
 
 
-def test_an_import_can_be_piped(cli: Cli, repository: ScheduleRepository) -> None:
+def test_an_import_can_be_piped(cli: Cli, repository: ScheduleRepository, tmp_path: Path) -> None:
     assert cli("schedule", "import", "-", answer=yaml.safe_dump(VALID)).exit_code == 0
     assert repository.count_schedules() == 1
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text(yaml.safe_dump(VALID)), daemon=True)
+    writer.start()
+    assert cli("schedule", "import", str(pipe)).stdout.splitlines()[-1].startswith("1 created")
+    assert repository.count_schedules() == 2
 
 
 # --- doctor, settings, dev ---
@@ -333,6 +537,73 @@ def test_the_doctor_warns_of_a_misspelt_setting(cli: Cli, tmp_path: Path, monkey
     (tmp_path / ".env").write_text("MAX_WORKRES=9\n")
     monkeypatch.setenv("ENV_FILE", str(tmp_path / ".env"))
     assert "did you mean MAX_WORKERS?" in cli("doctor").stdout
+
+
+def test_the_doctor_does_not_send_people_to_the_server_for_a_bad_setting(
+    cli: Cli,
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("REDIS_URL", "redis://127.0.0.1/0?bogus=1")
+        result = cli("doctor")
+    get_settings.cache_clear()
+    assert result.exit_code == 1
+    assert "has no option 'bogus'" in result.stdout
+    assert "start the server" not in result.stdout
+
+
+def test_a_schema_from_the_future_is_one_clear_line(cli: Cli, db: Any, own_process: dict[str, str]) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0815'")
+    result = cli("doctor")
+    assert result.exit_code == 1
+    assert "is at revision 0815, which this program does not know" in result.stdout
+    status = subprocess.run(
+        [sys.executable, "run_migrations.py", "--status"],
+        cwd=PROJECT_ROOT, env={**own_process, "PATH": ""}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert status.returncode == 1
+    assert "is at revision 0815, which this program does not know" in status.stderr
+    assert len(status.stderr.splitlines()) == 1
+
+
+def test_what_the_login_may_not_do_is_one_clear_line(cli: Cli, db: Any) -> None:
+    role = f"reader_{uuid4().hex}"
+    url = db.engine.url.set(drivername="postgresql").update_query_dict({"options": f"-c role={role}"})
+    with db.transaction() as connection:
+        connection.exec_driver_sql(f"CREATE ROLE {role}")
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("DATABASE_URL", url.render_as_string(hide_password=False))
+            listed, examined = cli("schedule", "list"), cli("doctor")
+    finally:
+        with db.transaction() as connection:
+            connection.exec_driver_sql(f"DROP ROLE {role}")
+    assert (listed.exit_code, listed.stderr) == (
+        1,
+        "this login may not do that: permission denied for table schedules; "
+        "grant it, or use another login in DATABASE_URL\n",
+    )
+    assert (
+        "FAIL  schema      this login may not do that: permission denied for table alembic_version" in examined.stdout
+    )
+
+
+def test_a_lock_that_somebody_holds_too_long_is_one_clear_line(
+    cli: Cli, db: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(cli)
+    get_db_connection().close()
+    get_settings.cache_clear()
+    get_db_connection.cache_clear()
+    get_schedule_repository.cache_clear()
+    monkeypatch.setenv("DATABASE_STATEMENT_TIMEOUT_SECONDS", "1")
+    with db.transaction() as connection:
+        connection.exec_driver_sql("SELECT * FROM schedules FOR UPDATE")
+        result = cli("schedule", "disable", "example.com")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(
+        "Postgres took too long: canceling statement due to statement timeout; see DATABASE_"
+    )
 
 
 def test_a_database_without_a_schema_is_one_clear_line(cli: Cli, db: Any) -> None:

@@ -105,6 +105,19 @@ def test_a_dead_server_is_reported_at_once_and_without_the_password() -> None:
     assert db.ping() is False
 
 
+def test_a_password_among_the_parameters_is_not_shown_either() -> None:
+    db = DatabaseConnection("postgresql://user@127.0.0.1:1/db?password=hunter2&sslpassword=hunter2")
+    assert "hunter2" not in db.where
+    assert db.where.startswith("user@127.0.0.1:1/db?password=***")
+
+
+def test_the_options_of_the_address_hold_beside_ours(database_url: str) -> None:
+    db = DatabaseConnection(f"{database_url}{'&' if '?' in database_url else '?'}options=-c%20work_mem%3D5MB")
+    with db.transaction() as connection:
+        row = connection.execute(text("SELECT current_setting('work_mem'), current_setting('timezone')")).one()
+    assert tuple(row) == ("5MB", "UTC")
+
+
 def test_a_server_that_accepts_but_says_nothing_is_given_up(silent_port: int) -> None:
     db = DatabaseConnection(f"postgresql://user@127.0.0.1:{silent_port}/db", connect_timeout_seconds=2)
     assert db.ping() is False

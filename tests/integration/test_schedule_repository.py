@@ -1,5 +1,8 @@
 """The repository: what users write is checked, saved whole or not at all, and found again."""
 
+import base64
+import json
+import random
 import threading
 import tracemalloc
 from datetime import UTC, datetime, timedelta
@@ -92,6 +95,60 @@ def test_an_id_that_is_none_is_a_clear_error(repository: ScheduleRepository) -> 
         repository.create_schedule(schedule_id=TAKEN, **VALID)
 
 
+def deep(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"deeper": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"job_config": deep(5000)},
+        {"time_config": deep(5000)},
+        {"tags": [deep(5000)]},
+        {"priority": 10**5000},
+        {"job_config": {"n": 10**5000}},
+        {"actor": "a\0b"},
+        {"actor": "a\udcff"},
+        {"domain": "a\udcff.example"},
+    ],
+    ids=lambda value: next(iter(value)),
+)
+def test_what_no_table_can_hold_is_refused(repository: ScheduleRepository, given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=f"^{next(iter(given))}"):
+        repository.create_schedule(**{**VALID, **given})
+    assert repository.count_schedules() == 0
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a\udcff", 7])
+def test_what_is_no_text_is_not_looked_for(repository: ScheduleRepository, text: Any) -> None:
+    for look in (
+        repository.find_schedule,
+        repository.get_schedules_by_domain,
+        repository.get_schedule_by_config_id,
+        lambda text: repository.list_schedules(ScheduleFilter(search=text)),
+        lambda text: repository.count_schedules(ScheduleFilter(tag=text)),
+    ):
+        if isinstance(text, str) or look in (repository.get_schedules_by_domain, repository.get_schedule_by_config_id):
+            with pytest.raises(InvalidInput):
+                look(text)
+
+
+def test_text_that_looks_like_an_escape_is_text(repository: ScheduleRepository) -> None:
+    config = {r"a\u0000": [r"C:\u0000", "\\\\u0000"]}
+    record = repository.find_schedule(repository.create_schedule(**VALID, job_config=config))
+    assert record.job_config == config
+
+
+def test_the_largest_allowed_job_config_is_stored(repository: ScheduleRepository) -> None:
+    config: dict[str, Any] = {"ones": [1] * 21_000, "deep": deep(62), "int": 10**308}
+    record = repository.find_schedule(repository.create_schedule(**VALID, job_config={**config, "float": 1e308}))
+    assert float(record.job_config["float"]) == 1e308
+    assert {**record.job_config, "float": None} == {**config, "float": None}
+
+
 # --- what is stored ---
 
 
@@ -105,6 +162,16 @@ def test_external_ids_become_stable_uuids_and_are_kept(repository: ScheduleRepos
     assert (plain.domain_config_id, plain.external_id) == (real, None)
 
 
+def test_another_configuration_has_another_external_id(repository: ScheduleRepository) -> None:
+    schedule_id = repository.create_schedule(**VALID, domain_config_id="abc-123")
+    assert repository.update_schedule(schedule_id, priority=1).external_id == "abc-123"
+    assert repository.update_schedule(schedule_id, domain_config_id="def-456").external_id == "def-456"
+    real = uuid4()
+    changed = repository.update_schedule(schedule_id, domain_config_id=str(real).upper())
+    assert (changed.domain_config_id, changed.external_id) == (real, None)
+    assert repository.update_schedule(schedule_id, domain_config_id=None).domain_config_id == schedule_id
+
+
 def test_a_schedule_that_is_about_no_domain_is_about_itself(repository: ScheduleRepository) -> None:
     given = {**VALID, "domain": "nightly report", "job_type": "http_request"}
     record = repository.find_schedule(repository.create_schedule(**given))
@@ -115,7 +182,16 @@ def test_domains_have_one_spelling(repository: ScheduleRepository) -> None:
     given = {**VALID, "domain": " Bücher.Example. "}
     record = repository.find_schedule(repository.create_schedule(**given))
     assert record.domain == "xn--bcher-kva.example"
-    assert repository.get_schedules_by_domain("XN--BCHER-KVA.example") == [record]
+    for spelling in ("XN--BCHER-KVA.example", "Bücher.example", " bücher.EXAMPLE. "):
+        assert repository.get_schedules_by_domain(spelling) == [record]
+        assert repository.find_schedule(spelling) == record
+
+
+def test_a_readable_name_is_found_as_it_was_written(repository: ScheduleRepository) -> None:
+    given = {**VALID, "domain": "Nightly Report", "job_type": "http_request"}
+    record = repository.find_schedule(repository.create_schedule(**given))
+    assert repository.find_schedule("Nightly Report") == record
+    assert repository.get_schedules_by_domain("Nightly Report") == [record]
 
 
 def test_the_api_s_own_schedule_is_preferred_for_a_configuration(repository: ScheduleRepository) -> None:
@@ -129,8 +205,21 @@ def test_the_api_s_own_schedule_is_preferred_for_a_configuration(repository: Sch
 
 def test_the_api_has_one_schedule_per_configuration(repository: ScheduleRepository) -> None:
     repository.create_schedule(**VALID, domain_config_id="abc-123", source="api")
-    with pytest.raises(InvalidSchedule, match=r"^domain_config_id: has a schedule from the API already$"):
+    with pytest.raises(InvalidSchedule, match=r"^domain_config_id: has a schedule from the API already: "):
         repository.create_schedule(**VALID, domain_config_id="abc-123", source="api")
+
+
+def test_a_used_configuration_is_refused_in_every_way_of_saving(repository: ScheduleRepository) -> None:
+    own = repository.create_schedule(**VALID, domain_config_id="abc-123", source="api")
+    manual = repository.create_schedule(**VALID, domain_config_id="abc-123", name="manual")
+    with pytest.raises(InvalidSchedule, match=f"^domain_config_id: has a schedule from the API already: {own}$"):
+        repository.update_schedule(manual, source="api")
+    clash = {**VALID, "name": "new", "domain_config_id": " abc-123", "source": "api"}
+    summary = repository.save_schedules([*many(2), clash, {"name": " manual ", "priority": 3}])
+    assert (summary.created, summary.updated) == (2, 1)
+    assert [(saved.index, saved.problems[0].field) for saved in summary.refused] == [(2, "domain_config_id")]
+    by_api = repository.save_schedules([{**clash, "schedule_id": manual, "domain_config_id": "other"}], match="api")
+    assert [str(saved.problems[0]) for saved in by_api.refused] == [f"schedule_id: schedule {manual} exists already"]
 
 
 # --- next_run ---
@@ -246,6 +335,20 @@ def test_of_two_racing_creators_of_one_name_one_is_told_so(repository: ScheduleR
     assert sorted(outcomes) == ["created", "name", "name", "name"]
 
 
+def test_a_broken_schedule_can_be_switched_off_and_only_that(
+    repository: ScheduleRepository, db: DatabaseConnection
+) -> None:
+    schedule_id = repository.create_schedule(**VALID)
+    with db.transaction() as connection:
+        connection.execute(text("UPDATE schedules SET frequency = 'dayly'"))
+    for change in ({"priority": 1}, {"enabled": True}):
+        with pytest.raises(InvalidSchedule, match=r"^frequency: unknown frequency 'dayly'"):
+            repository.update_schedule(schedule_id, **change)
+    after = repository.update_schedule(schedule_id, enabled=False)
+    assert (after.enabled, after.next_run, after.frequency) == (False, None, "dayly")
+    assert repository.update_schedule(schedule_id, enabled=False) == after
+
+
 def test_changing_what_does_not_exist_is_a_clear_error(repository: ScheduleRepository) -> None:
     nobody = uuid4()
     with pytest.raises(ScheduleNotFound, match=f"there is no schedule {nobody}"):
@@ -340,6 +443,15 @@ def test_a_page_refuses_what_makes_no_sense(repository: ScheduleRepository) -> N
         ({"cursor": "rubbish"}, "cursor: is not one that a former page gave"),
         ({"cursor": cursor, "sort": "-domain"}, "cursor: belongs to the order 'domain', not '-domain'"),
     ]
+    forged = [
+        ("domain", 7), ("domain", "a\0"), ("domain", "\ud800"), ("domain", None), ("priority", "x"),
+        ("priority", 10**20), ("priority", True), ("next_run", "2027-01-01"), ("next_run", 3), ("created_at", None),
+        ("name", [[]]), ("created_at", "0001-01-01T00:00:00+14:00"),
+    ]  # fmt: skip
+    for sort, value in forged:
+        text = json.dumps([sort, value, str(TAKEN)])
+        cursor = base64.urlsafe_b64encode(text.encode()).decode()
+        cases.append(({"sort": sort, "cursor": cursor}, "cursor: is not one that a former page gave"))
     for arguments, message in cases:
         with pytest.raises(InvalidInput, match=f"^{message}"):
             repository.list_schedules(**arguments)
@@ -375,6 +487,50 @@ def test_a_bad_item_never_spoils_the_rest(repository: ScheduleRepository) -> Non
         (6, "schedule_id: must be a UUID, got 'x'"),
         (8, "name: twin is in item 8 already"),
     ]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_two_items_that_clash_are_found_however_far_they_are_apart(
+    repository: ScheduleRepository, dry_run: bool
+) -> None:
+    between = ROWS_PER_COMMIT + 1
+    first = [
+        {**VALID, "name": "twin"},
+        {**VALID, "schedule_id": TAKEN},
+        {**VALID, "domain_config_id": "abc", "source": "api"},
+    ]
+    summary = repository.save_schedules([*first, *many(between), *first], dry_run=dry_run)
+    assert summary.created == between + 3
+    assert [
+        (saved.index - between, saved.problems[0].field, saved.problems[0].reason[-17:]) for saved in summary.refused
+    ] == [
+        (3, "name", "in item 1 already"),
+        (4, "schedule_id", "in item 2 already"),
+        (5, "domain_config_id", "in item 3 already"),
+    ]
+
+
+def test_racing_bulk_saves_of_the_same_new_names_all_succeed(repository: ScheduleRepository) -> None:
+    names = [f"name {number}" for number in range(400)]
+    outcomes: list[Any] = []
+    barrier = threading.Barrier(4)
+
+    def save(seed: int) -> None:
+        shuffled = random.Random(seed).sample(names, len(names))
+        barrier.wait()
+        try:
+            summary = repository.save_schedules({**VALID, "name": name, "priority": seed} for name in shuffled)
+            outcomes.append((summary.created + summary.updated, summary.refused))
+        except BaseException as error:  # noqa: BLE001 - the test reports it
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=save, args=[seed]) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == [(400, [])] * 4
+    assert repository.count_schedules() == 400
 
 
 def test_a_dry_run_says_what_would_happen_and_writes_nothing(repository: ScheduleRepository) -> None:

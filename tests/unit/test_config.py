@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import config
 from config import PROJECT_ROOT, Settings, load_settings, masked
 from services.cli.settings_table import env_example, markdown_table
 from services.errors import ConfigurationError
+from services.redis_client import RedisClient
 from services.servers import database_url, redis_url
 
 
@@ -79,6 +81,15 @@ def test_a_default_is_what_the_contract_says(name: str, default: object) -> None
         ),
         ({"VERIFY_AFTER_SECONDS": "40"}, "VERIFY_AFTER_SECONDS=40 must be shorter than GAP_SCAN_SECONDS=30"),
         ({"ENABLE_API_SYNC": "true"}, "ENABLE_API_SYNC is true but API_URL is not set"),
+        ({"HEARTBEAT_TIMEOUT_SECONDS": "inf"}, "HEARTBEAT_TIMEOUT_SECONDS='inf': input should be a finite number"),
+        ({"HEARTBEAT_INTERVAL_SECONDS": "nan"}, "HEARTBEAT_INTERVAL_SECONDS='nan': input should be a finite number"),
+        (
+            {"DATABASE_STATEMENT_TIMEOUT_SECONDS": "99999999999"},
+            "DATABASE_STATEMENT_TIMEOUT_SECONDS='99999999999': input should be less than or equal to 86400",
+        ),
+        ({"INSTANCE_ID": "a\nb"}, "INSTANCE_ID='a\\nb': must not contain control characters"),
+        ({"ENV_FILE": "missing.env"}, "ENV_FILE='missing.env': there is no such file"),
+        ({"ENV_FILE": "/"}, "/: cannot be read: is a directory"),
     ],
 )
 def test_a_bad_value_is_one_line_with_name_value_and_what_is_allowed(
@@ -122,6 +133,15 @@ def test_the_env_file_supplies_what_the_environment_does_not(monkeypatch: pytest
     assert config.unknown_variables() == {"MAX_WORKRES": "MAX_WORKERS", "POSTGRES_IMAGE": None}
 
 
+def test_an_env_file_that_is_no_text_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    file.write_bytes(b"MAX_WORKERS=\xff\n")
+    monkeypatch.setenv("ENV_FILE", str(file))
+    for read in (load_settings, config.unknown_variables):
+        with pytest.raises(ConfigurationError, match=r"\.env: is not UTF-8 text$"):
+            read()
+
+
 def test_secrets_never_show() -> None:
     settings = Settings(
         database_url="postgresql://user:hunter2@host/db",
@@ -146,6 +166,26 @@ def test_one_server_given_and_the_other_missing_is_refused_with_the_way_out() ->
 def test_the_redis_address_is_put_together_from_its_parts() -> None:
     settings = Settings(redis_host="cache", redis_port=6380, redis_db=2, redis_password="p@ss/word")
     assert redis_url(settings) == "redis://:p%40ss%2Fword@cache:6380/2"
+
+
+def test_an_ipv6_address_of_redis_is_put_in_brackets() -> None:
+    assert redis_url(Settings(redis_host="::1")) == "redis://[::1]:6379/0"
+    assert redis_url(Settings(redis_host="[::1]")) == "redis://[::1]:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis://host/0?bogus=1", "has no option 'bogus'"),
+        ("redis+sentinel://host:abc/main", "ports and db must be numbers"),
+        ("redis+sentinel://host:1/main?db=x", "ports and db must be numbers"),
+        ("rediss://host/0?ssl_cert_reqs=nonsense", "Invalid SSL Certificate Requirements Flag: nonsense"),
+    ],
+)
+def test_an_address_of_redis_that_cannot_be_used_is_one_clear_line(url: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        RedisClient(url)
+    assert str(refused.value) == f"REDIS_URL={url!r}: {reason}"
 
 
 def test_api_sync_is_on_when_there_is_an_api(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,3 +219,12 @@ def test_every_variable_of_the_environment_example_is_accepted(monkeypatch: pyte
 
 def test_the_instance_is_named_after_its_process() -> None:
     assert load_settings().instance_id.endswith(f"-{os.getpid()}")
+
+
+def test_two_long_host_names_that_differ_at_their_end_give_two_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = set()
+    for end in "ab":
+        monkeypatch.setattr(socket, "gethostname", lambda end=end: "h" * 62 + end)
+        names.add(load_settings().instance_id)
+    assert {len(name) for name in names} == {63}
+    assert len(names) == 2
