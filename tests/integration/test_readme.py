@@ -23,16 +23,15 @@ def test_the_tour_works(own_process: dict[str, str], tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     commands = [shlex.split(line, comments=True) for line in tour.replace("\\\n", " ").splitlines()]
     ours = [command[2:] for command in commands if command[:2] == ["python", "manage.py"]]
-    assert len(ours) == 9
+    assert len(ours) == 12
     for arguments in ours:
         result = CliRunner().invoke(manage.app, arguments)
         assert result.exit_code == 0, (arguments, result.output)
 
 
-def test_the_python_example_works(own_process: dict[str, str], repository: ScheduleRepository) -> None:
-    (example,) = blocks("python")
-    exec(compile(example, "README.md", "exec"), {})
-    assert repository.count_schedules() == 0
+@pytest.mark.parametrize("number", range(len(blocks("python"))))
+def test_a_python_example_works(own_process: dict[str, str], repository: ScheduleRepository, number: int) -> None:
+    exec(compile(blocks("python")[number], "README.md", "exec"), {"__name__": "readme"})
     assert repository.list_schedules().items == []
 
 
