@@ -132,7 +132,7 @@ class EnhancedScheduler:
             return {"created": 0, "updated": 0, "skipped": 0}
         session = guarded_session(self.settings.fetch_allow_private_addresses, self.settings.fetch_allowed_networks)
         with session:
-            repository = ScheduleRepository(self.db, default_registry.job_types())
+            repository = ScheduleRepository(self.db)
             return ApiSync(self.db, repository, session, url, self.settings.request_timeout).run()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

@@ -4,7 +4,7 @@ Existing rows are locked in id order before anything is decided, as every writer
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, and_, or_, select,
 
 from database.models import ScanProfile, Schedule, Source
 from services.errors import InvalidSchedule, Problem
+from services.jobs import JobRegistry
 from services.schedule_spec import DEFINITION_FIELDS, ScheduleSpec, config_id, normal_key, parse_spec, parse_uuid
 
 TIMING_FIELDS = frozenset({"frequency", "time_config", "timezone", "start_at", "end_at", "enabled"})
@@ -160,11 +161,11 @@ class ScheduleBatch:
     def __init__(
         self,
         connection: Connection,
-        job_types: Collection[str],
+        jobs: JobRegistry,
         match: Match = "identity",
         before: Taken | None = None,
     ) -> None:
-        self._connection, self._job_types, self._match = connection, job_types, match
+        self._connection, self._jobs, self._match = connection, jobs, match
         self._before = before or {}
         self.taken: Taken = {}
         self._plans: list[_Plan] = []
@@ -213,7 +214,7 @@ class ScheduleBatch:
         merged = {**before, **item.given}
         if merged.get("domain_config_id") is None:
             merged["domain_config_id"] = schedule_id  # it is about no domain, so it is about itself
-        spec = parse_spec(merged, self._job_types)
+        spec = parse_spec(merged, self._jobs)
         if item.given.get("external_id", spec.external_id) != spec.external_id:
             reason = "cannot be given: it is the domain_config_id as another system wrote it; give that"
             raise InvalidSchedule(Problem("external_id", reason))

@@ -7,7 +7,7 @@ import getpass
 import os
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -18,11 +18,12 @@ from uuid import UUID
 from sqlalchemy import Connection, Select, Text, delete, func, or_, select, update
 from sqlalchemy.exc import DBAPIError
 
+from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import Schedule, ScheduleChange, Source
 from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict, ScheduleNotFound
 from services.hostnames import spellings
-from services.jobs import BUILT_IN_JOB_TYPES
+from services.jobs import JobRegistry, default_registry
 from services.schedule_batch import (
     RECORD_COLUMNS,
     TABLE,
@@ -98,10 +99,10 @@ class ScheduleRepository:
     def __init__(
         self,
         db: DatabaseConnection,
-        job_types: Collection[str] = BUILT_IN_JOB_TYPES,
+        jobs: JobRegistry = default_registry,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._db, self._job_types, self._now = db, job_types, now
+        self._db, self._jobs, self._now = db, jobs, now
 
     # --- one schedule ---
 
@@ -198,7 +199,7 @@ class ScheduleRepository:
         numbered = enumerate(items)
 
         def save(connection: Connection) -> ScheduleBatch:
-            batch = ScheduleBatch(connection, self._job_types, match, taken)
+            batch = ScheduleBatch(connection, self._jobs, match, taken)
             batch.plan(chunk, lock=not dry_run)
             if not dry_run:
                 batch.write(self._now())
@@ -315,7 +316,7 @@ class ScheduleRepository:
             time.sleep(random.uniform(0, 0.05 * attempt))  # noqa: S311 - only to get out of each other's way
 
     def _save_one(self, connection: Connection, given: Mapping[str, Any], match: Match) -> UUID:
-        batch = ScheduleBatch(connection, self._job_types, match)
+        batch = ScheduleBatch(connection, self._jobs, match)
         batch.plan([(0, given)])
         (saved,) = batch.results
         if saved.schedule_id is None:
@@ -367,5 +368,6 @@ def user_name() -> str:
 
 @cache
 def get_schedule_repository() -> ScheduleRepository:
-    """The repository of this process."""
+    """The repository of this process; it knows the job types of JOB_MODULES, too."""
+    default_registry.load_modules(get_settings().job_modules)
     return ScheduleRepository(get_db_connection())

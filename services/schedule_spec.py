@@ -16,6 +16,7 @@ from uuid import UUID, uuid5
 from database.models import Catchup, Source
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.hostnames import bare_host
+from services.jobs import JobRegistry
 from services.triggers import Trigger, parse_trigger
 
 # Fixed for ever: stored ids were made with it.
@@ -93,7 +94,7 @@ class ScheduleFields(TypedDict, total=False):
     catchup: str | None
 
 
-def parse_spec(given: Mapping[str, Any], job_types: Collection[str]) -> ScheduleSpec:
+def parse_spec(given: Mapping[str, Any], jobs: JobRegistry) -> ScheduleSpec:
     """Check everything that was given; raises InvalidSchedule with all problems found."""
     problems = unknown_fields(given) + _missing_fields(given)
     values: dict[str, Any] = {}
@@ -103,7 +104,7 @@ def parse_spec(given: Mapping[str, Any], job_types: Collection[str]) -> Schedule
                 values[name] = RULES[name](value)
             except ValueError as error:
                 problems.append(Problem(name, str(error)))
-    problems += _check_job(values, job_types) + _check_timing(values, {problem.field for problem in problems})
+    problems += _check_job(values, jobs) + _check_timing(values, {problem.field for problem in problems})
     if problems:
         raise InvalidSchedule(*problems)
     _identify_domain_config(values)
@@ -187,17 +188,14 @@ def _missing_fields(given: Mapping[str, Any]) -> list[Problem]:
     return [Problem(name, "is required") for name in ("domain", "frequency", "time_config") if name not in given]
 
 
-def _check_job(values: dict[str, Any], job_types: Collection[str]) -> list[Problem]:
-    job_type = values.get("job_type", DEFAULT_JOB_TYPE)
+def _check_job(values: dict[str, Any], jobs: JobRegistry) -> list[Problem]:
+    job_type, known = values.get("job_type", DEFAULT_JOB_TYPE), jobs.job_types()
     problems = []
-    if job_type not in job_types:
-        known = ", ".join(sorted(job_types))
-        problems.append(
-            Problem(
-                "job_type",
-                f"no job type {job_type!r} is registered{_did_you_mean(job_type, job_types)} (known: {known})",
-            )
-        )
+    if job_type not in known:
+        reason = f"no job type {job_type!r} is registered{_did_you_mean(job_type, known)}"
+        problems.append(Problem("job_type", f"{reason} (known: {', '.join(sorted(known))})"))
+    else:
+        problems += jobs.check_config(job_type, values.get("job_config", {}))
     if job_type == "cookie_scan" and "domain" in values:
         try:
             values["domain"] = bare_host(values["domain"])

@@ -80,6 +80,11 @@ BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
         {"job_type": "cookie_scn"},
         [f"job_type: no job type 'cookie_scn' is registered, did you mean 'cookie_scan'? {KNOWN_JOBS}"],
     ),
+    ({"job_type": "http_request", "domain": "a hook"}, ["job_config.url: is required"]),
+    (
+        {"job_type": "http_request", "domain": "a hook", "job_config": {"url": "https://example.com", "methd": "GET"}},
+        ["job_config.methd: is not a field of this job"],
+    ),
     ({"job_config": "fast"}, ["job_config: must be an object, got 'fast'"]),
     ({"job_config": {"key": "a\x00b"}}, ["job_config: must not contain NUL characters"]),
     ({"job_config": {"key": "x" * 70_000}}, ["job_config: has 70011 bytes as JSON, at most 65536 are allowed"]),

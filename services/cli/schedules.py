@@ -15,7 +15,7 @@ from services.cli.schedule_page import show_page
 from services.cli.schedule_run import run_now
 from services.cli.when import EXAMPLES, parse_when
 from services.errors import InvalidInput, InvalidSchedule, Problem
-from services.jobs import BUILT_IN_JOB_TYPES
+from services.jobs import BUILT_IN_JOB_TYPES, default_registry
 from services.schedule_batch import ScheduleRecord
 from services.schedule_listing import SORT_KEYS, ScheduleFilter
 from services.schedule_repository import ID_PREFIX, get_schedule_repository
@@ -39,7 +39,10 @@ Timezone = Annotated[
     str | None, typer.Option("--timezone", "-z", help="IANA zone in which hours are meant, e.g. Europe/Berlin.")
 ]
 Name = Annotated[str | None, typer.Option(help="A unique name; history uses it as the job id.")]
-JobType = Annotated[str | None, typer.Option(help=f"What to run: {', '.join(sorted(BUILT_IN_JOB_TYPES))}.")]
+JobType = Annotated[
+    str | None,
+    typer.Option(help=f"What to run: {', '.join(sorted(BUILT_IN_JOB_TYPES))}, or one of your own (JOB_MODULES)."),
+]
 JobConfig = Annotated[str | None, typer.Option(help="Settings of the job as a JSON object.")]
 ConfigId = Annotated[str | None, typer.Option("--config-id", help="The domain's configuration in another system.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="May be given several times; replaces all tags.")]
@@ -254,7 +257,7 @@ def preview(
             **_timing(when, None, None),
             **({} if timezone is None else {"timezone": timezone}),
         }
-        spec = parse_spec(given, BUILT_IN_JOB_TYPES)
+        spec = parse_spec(given, default_registry)
     else:
         spec = repository.find_schedule(schedule or "")
         spec = spec if timezone is None else replace(spec, timezone=timezone)

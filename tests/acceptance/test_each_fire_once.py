@@ -6,12 +6,13 @@ from typing import Any
 
 import requests
 
+from services.jobs import JobRegistry
 from services.schedule_repository import ScheduleRepository
 from tests.ledger import Ledger
 from tests.replicas import Cluster
 from tests.waiting import eventually
 
-JOBS = frozenset({"noop", "sleep", "fail", "http_request"})
+JOBS = JobRegistry({"noop", "sleep", "fail", "http_request"})
 
 
 def soon(seconds: float) -> datetime:
@@ -27,7 +28,7 @@ def every_second(**more: Any) -> dict[str, Any]:
 
 
 def repository(cluster: Cluster) -> ScheduleRepository:
-    return ScheduleRepository(cluster.db, job_types=JOBS)
+    return ScheduleRepository(cluster.db, JOBS)
 
 
 def count(cluster: Cluster, where: str = "true") -> int:

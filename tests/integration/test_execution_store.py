@@ -14,6 +14,7 @@ from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
 from services.execution_store import ExecutionStore
 from services.fires import Claim, Ending, Fire, Outcome, Owner, Policy
+from services.jobs import JobRegistry
 from services.schedule_repository import ScheduleRepository
 
 POLICY = Policy(
@@ -26,7 +27,14 @@ POLICY = Policy(
     catchup="one",
 )
 Make = Callable[..., UUID]
-NOW = datetime.now(UTC).replace(microsecond=0)
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture(autouse=True)
+def _now() -> None:
+    """Fires are due a moment ago: counted from this test, not from when the suite was collected."""
+    global NOW
+    NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 def store_of(db: DatabaseConnection, name: str = "replica") -> ExecutionStore:
@@ -41,7 +49,7 @@ def store(db: DatabaseConnection) -> ExecutionStore:
 @pytest.fixture
 def make(db: DatabaseConnection) -> Make:
     """A schedule that has been firing every second for an hour."""
-    repository = ScheduleRepository(db, job_types={"noop"})
+    repository = ScheduleRepository(db, JobRegistry({"noop"}))
 
     def make(**more: Any) -> UUID:
         given = {"domain": "job", "job_type": "noop", "frequency": "interval", "time_config": {"seconds": 1}, **more}

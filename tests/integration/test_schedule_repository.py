@@ -173,7 +173,7 @@ def test_another_configuration_has_another_external_id(repository: ScheduleRepos
 
 
 def test_a_schedule_that_is_about_no_domain_is_about_itself(repository: ScheduleRepository) -> None:
-    given = {**VALID, "domain": "nightly report", "job_type": "http_request"}
+    given = {**VALID, "domain": "nightly report", "job_type": "workflow"}
     record = repository.find_schedule(repository.create_schedule(**given))
     assert (record.domain, record.domain_config_id) == ("nightly report", record.schedule_id)
 
@@ -188,7 +188,7 @@ def test_domains_have_one_spelling(repository: ScheduleRepository) -> None:
 
 
 def test_a_readable_name_is_found_as_it_was_written(repository: ScheduleRepository) -> None:
-    given = {**VALID, "domain": "Nightly Report", "job_type": "http_request"}
+    given = {**VALID, "domain": "Nightly Report", "job_type": "workflow"}
     record = repository.find_schedule(repository.create_schedule(**given))
     assert repository.find_schedule("Nightly Report") == record
     assert repository.get_schedules_by_domain("Nightly Report") == [record]
@@ -396,7 +396,7 @@ def test_a_person_finds_a_schedule_by_what_they_know(repository: ScheduleReposit
         (ScheduleFilter(search="100%"), set()),
         (ScheduleFilter(enabled=False), {"c.example"}),
         (ScheduleFilter(tag="x"), {"b.example"}),
-        (ScheduleFilter(job_type="http_request"), {"c.example"}),
+        (ScheduleFilter(job_type="workflow"), {"c.example"}),
         (ScheduleFilter(domain="c.example", enabled=True), set()),
     ],
 )
@@ -405,7 +405,7 @@ def test_filters_are_combined(repository: ScheduleRepository, where: ScheduleFil
         [
             {**VALID, "domain": "shop.example"},
             {**VALID, "domain": "b.example", "name": "my shop", "tags": ["x", "y"]},
-            {**VALID, "domain": "c.example", "enabled": False, "job_type": "http_request"},
+            {**VALID, "domain": "c.example", "enabled": False, "job_type": "workflow"},
         ]
     )
     page = repository.list_schedules(where)
