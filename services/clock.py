@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+SLOW_ANSWER_SECONDS = 1.0
+
 
 class DatabaseClock:
     """The local clock corrected by the skew that was last measured."""
@@ -12,6 +14,7 @@ class DatabaseClock:
     def __init__(self, max_skew_seconds: float, local: Callable[[], float] = time.time) -> None:
         self._local, self._max_skew = local, max_skew_seconds
         self._skew = 0.0
+        self._measured = False
         self._lock = threading.Lock()
 
     @property
@@ -30,9 +33,14 @@ class DatabaseClock:
         return self._local() - self._skew
 
     def measure(self, ask: Callable[[], float]) -> None:
-        """`ask` returns Postgres' clock; the answer counts for the middle of the round trip."""
+        """`ask` returns Postgres' clock; the answer counts for the middle of the round trip.
+
+        A slow answer says little: it counts only if there is no better one.
+        """
         before = self._local()
         theirs = ask()
         after = self._local()
         with self._lock:
-            self._skew = (before + after) / 2 - theirs
+            if after - before < SLOW_ANSWER_SECONDS or not self._measured:
+                self._skew = (before + after) / 2 - theirs
+                self._measured = True

@@ -11,7 +11,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from uuid import UUID
+
+from sqlalchemy.exc import DBAPIError
 
 from services import metrics
 from services.clock import DatabaseClock
@@ -54,6 +57,9 @@ class Dispatcher:
         self._pool: WorkerPool | None = None
         self._inbox: deque[Fire] = deque()
         self._waiting: list[tuple[float, int, float, int, Fire]] = []  # try at, -priority, due, tie-breaker
+        self._queued_keys: set[tuple[UUID, datetime]] = (
+            set()
+        )  # of what is in _waiting: the gap scan may hand over twice
         self._lost: deque[tuple[float, Fire]] = deque()
         self._claimed: deque[tuple[float, Claim]] = deque()
         self._known: dict[UUID, Claim] = {}
@@ -140,6 +146,9 @@ class Dispatcher:
             self._wait_for(fire, fire.due_at.timestamp() + self._peers.handicap_seconds(fire))
 
     def _wait_for(self, fire: Fire, try_at: float) -> None:
+        if fire.key in self._queued_keys:
+            return
+        self._queued_keys.add(fire.key)
         self._ties += 1
         heapq.heappush(self._waiting, (try_at, -fire.priority, fire.due_at.timestamp(), self._ties, fire))
 
@@ -162,7 +171,9 @@ class Dispatcher:
         now = self._clock.timestamp()
         ready: list[Fire] = []
         while self._waiting and len(ready) < min(count, MAX_BATCH) and self._waiting[0][0] <= now:
-            ready.append(heapq.heappop(self._waiting)[-1])
+            fire = heapq.heappop(self._waiting)[-1]
+            self._queued_keys.discard(fire.key)
+            ready.append(fire)
         return ready
 
     def _claim(self, fires: Sequence[Fire]) -> None:
@@ -174,10 +185,22 @@ class Dispatcher:
             for fire in fires:  # nothing was started without a row; they wait for Postgres
                 self._wait_for(fire, self._clock.timestamp())
             raise
+        except DBAPIError:
+            self._claim_apart(fires)
+            return
         for fire, outcome in report.outcomes.items():
             metrics.fire_decided(outcome)
             self._settle(fire, outcome)
         self._accept(report.claims)
+
+    def _claim_apart(self, fires: Sequence[Fire]) -> None:
+        """One row that Postgres refuses must not take the others of its batch along."""
+        if len(fires) == 1:
+            logger.exception("fire %s cannot be claimed", fires[0].key, extra={"event": "fire_unclaimable"})
+            return
+        middle = len(fires) // 2
+        self._claim(fires[:middle])
+        self._claim(fires[middle:])
 
     def _settle(self, fire: Fire, outcome: Outcome) -> None:
         if outcome is Outcome.LOCKED:

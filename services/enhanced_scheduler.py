@@ -31,7 +31,7 @@ from services.api_sync import ApiSync, ApiSyncFailed
 from services.clock import DatabaseClock
 from services.dispatcher import Dispatcher
 from services.distributed_lock import Coordinator
-from services.errors import SchedulerError, Unavailable
+from services.errors import ConfigurationError, SchedulerError, Unavailable
 from services.execution_store import ExecutionStore
 from services.fetching import guarded_session
 from services.finisher import Finisher
@@ -57,6 +57,7 @@ MARK_SECONDS = 600.0  # a fire's mark in Redis outlives every replica that is la
 SETTLE_SECONDS = 2.0
 TIDY_SECONDS = 3600.0
 UNCONFIRMED_SECONDS = 0.5
+LEAST_CONNECTIONS = 7
 
 
 class EnhancedScheduler:
@@ -85,6 +86,11 @@ class EnhancedScheduler:
 
     def start(self) -> None:
         """Start all parts and return; `stop` ends them."""
+        if self.settings.database_pool_size < LEAST_CONNECTIONS:
+            raise ConfigurationError(
+                f"DATABASE_POOL_SIZE={self.settings.database_pool_size}: a replica needs at least {LEAST_CONNECTIONS}, "
+                "five of them for parts that must not wait for each other"
+            )
         default_registry.load_modules(self.settings.job_modules)
         self._build()
         self.health.start()  # first: a port in use must end us before anybody has heard of us

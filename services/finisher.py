@@ -7,7 +7,11 @@ import logging
 import queue
 import time
 from collections.abc import Callable
+from uuid import UUID
 
+from sqlalchemy.exc import DBAPIError
+
+from database.models import ExecutionStatus
 from services import metrics
 from services.distributed_lock import Coordinator
 from services.execution_store import ExecutionStore
@@ -40,12 +44,27 @@ class Finisher:
             return None
         time.sleep(GATHER_SECONDS)
         while self._gather():
-            refused = {claim.execution_id for claim in self._store.finish(self._unwritten)}
+            refused = self._write(self._unwritten)
             written, self._unwritten = self._unwritten, []
             self._coordinator.release_leases(leases(ending.claim for ending in written))
             for ending in written:
                 self._report(ending, ending.claim.execution_id in refused)
         return None
+
+    def _write(self, endings: list[Ending]) -> set[UUID]:
+        """Returns what was refused. A result that Postgres cannot store must not keep the others from being written."""
+        try:
+            return {claim.execution_id for claim in self._store.finish(endings)}
+        except DBAPIError as error:
+            if len(endings) > 1:
+                return {one for ending in endings for one in self._write([ending])}
+            return self._write_bare(endings[0], error)
+
+    def _write_bare(self, ending: Ending, error: DBAPIError) -> set[UUID]:
+        reason = f"its result could not be stored: {type(error.orig).__name__}"
+        logger.error("execution %s: %s", ending.claim.execution_id, reason, extra={"event": "result_unstorable"})
+        bare = Ending(claim=ending.claim, status=ExecutionStatus.FAILED, error_message=reason)
+        return {claim.execution_id for claim in self._store.finish([bare])}
 
     def _gather(self) -> list[Ending]:
         while len(self._unwritten) < MAX_BATCH:

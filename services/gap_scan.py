@@ -30,6 +30,7 @@ LOCK_KEY = 0x67617073  # "gaps": one scan at a time
 FIRES_PER_QUERY = 5000
 FIRES_PER_SCHEDULE = 100_000  # a day of one per second; older ones of that kind are beyond any catch-up
 SUMMARY = "catchup_cap"
+SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,16 @@ class GapScanner:
                 self._catch_up(connection, gaps, until)
         if self._scanned_until is not None:
             self._retry(gaps)
-        # A margin: a fire that was on its way during this scan is looked at once more by the next.
-        self._scanned_until = until - self._limits.settle
+        self._scanned_until = self._settled_until(gaps, until)
         self._look_for_pending()
         return None
+
+    def _settled_until(self, gaps: list[_Gap], until: datetime) -> datetime:
+        """Where the next scan begins: before the oldest fire that still has no row, and with a margin for late ones."""
+        oldest = min((gap.missing[0] for gap in gaps), default=until)
+        if self._scanned_until is None:
+            oldest = until  # the first scan has written a row for every gap
+        return min(oldest - SECOND, until - self._limits.settle)
 
     # --- what is missing ---
 

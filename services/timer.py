@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 LONGEST_SLEEP = timedelta(seconds=1)
 # A process that slept hands over at most so many fires of one schedule at once; the gap scan finds older ones.
 FIRES_PER_SCHEDULE = 50
+SPARE_ITEMS = 1000
 
 
 @dataclass(slots=True)
@@ -131,6 +132,9 @@ class Timer:
             self._push(schedule_id, entry)
 
     def _push(self, schedule_id: UUID, entry: _Entry) -> None:
+        if len(self._heap) > 2 * len(self._entries) + SPARE_ITEMS:  # most are of former selves: many edits, few fires
+            self._heap = [(kept.due, key) for key, kept in self._entries.items() if kept is not entry]
+            heapq.heapify(self._heap)
         heapq.heappush(self._heap, (entry.due, schedule_id))
 
     def _drop_stale(self) -> None:

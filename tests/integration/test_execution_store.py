@@ -1,11 +1,8 @@
 """Claims, starts and ends of executions in Postgres alone: what decides when Redis, clocks and timers do not."""
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import text
@@ -13,73 +10,8 @@ from sqlalchemy import text
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
 from services.execution_store import ExecutionStore
-from services.fires import Claim, Ending, Fire, Outcome, Owner, Policy
-from services.jobs import JobRegistry
-from services.schedule_repository import ScheduleRepository
-
-POLICY = Policy(
-    max_instances=1,
-    coalesce=True,
-    misfire_grace_seconds=300,
-    timeout_seconds=60,
-    max_retries=0,
-    retry_backoff_seconds=1,
-    catchup="one",
-)
-Make = Callable[..., UUID]
-NOW = datetime.now(UTC)
-
-
-@pytest.fixture(autouse=True)
-def _now() -> None:
-    """Fires are due a moment ago: counted from this test, not from when the suite was collected."""
-    global NOW
-    NOW = datetime.now(UTC).replace(microsecond=0)
-
-
-def store_of(db: DatabaseConnection, name: str = "replica") -> ExecutionStore:
-    return ExecutionStore(db, Owner(name, uuid4()), POLICY, 86_400)
-
-
-@pytest.fixture
-def store(db: DatabaseConnection) -> ExecutionStore:
-    return store_of(db)
-
-
-@pytest.fixture
-def make(db: DatabaseConnection) -> Make:
-    """A schedule that has been firing every second for an hour."""
-    repository = ScheduleRepository(db, JobRegistry({"noop"}))
-
-    def make(**more: Any) -> UUID:
-        given = {"domain": "job", "job_type": "noop", "frequency": "interval", "time_config": {"seconds": 1}, **more}
-        schedule_id = repository.create_schedule(**given)
-        age(db, schedule_id, 3600)
-        return schedule_id
-
-    return make
-
-
-def age(db: DatabaseConnection, schedule_id: UUID, seconds: int) -> None:
-    with db.transaction() as connection:
-        connection.execute(text("ALTER TABLE schedules DISABLE TRIGGER USER"))
-        connection.exec_driver_sql(
-            "UPDATE schedules SET effective_from = now() - make_interval(secs => %s) WHERE schedule_id = %s",
-            (seconds, schedule_id),
-        )
-        connection.execute(text("ALTER TABLE schedules ENABLE TRIGGER USER"))
-
-
-def fire(schedule_id: UUID, seconds_ago: int = 1) -> Fire:
-    at = NOW - timedelta(seconds=seconds_ago)
-    return Fire(schedule_id, at, at)
-
-
-def rows(db: DatabaseConnection, what: str = "status, reason") -> list[tuple[Any, ...]]:
-    with db.transaction() as connection:
-        return [
-            tuple(row) for row in connection.execute(text(f"SELECT {what} FROM job_executions ORDER BY scheduled_for"))
-        ]
+from services.fires import Claim, Ending, Outcome
+from tests.executions import Make, ago, fire, rows, store_of
 
 
 def change(db: DatabaseConnection, sql: str) -> None:
@@ -161,7 +93,7 @@ def test_overdue_fires_of_one_schedule_become_one_run(
 ) -> None:
     schedule_id = make()
     report = store.claim([fire(schedule_id, seconds) for seconds in (1, 3, 2)])
-    assert [claim.scheduled_for for claim in report.claims] == [NOW - timedelta(seconds=1)]
+    assert [claim.scheduled_for for claim in report.claims] == [ago(1)]
     assert rows(db) == [("skipped", "coalesced"), ("skipped", "coalesced"), ("claimed", None)]
 
 
