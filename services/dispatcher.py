@@ -34,6 +34,7 @@ MAX_AHEAD = 500
 MAX_BATCH = 500
 LOCKED_AGAIN_SECONDS = 0.075
 PENDING_POLL_SECONDS = 1.0
+BUSY_POLL_SECONDS = 0.1  # while rows wait for their schedule, or for us
 HAND_BACK_SECONDS = 5.0
 
 
@@ -251,8 +252,8 @@ class Dispatcher:
         room = self._room()
         if room <= 0 or now < self._pending_at:
             return
-        claims = self._store.claim_pending(min(room, MAX_BATCH))
-        self._pending_at = now + (0.0 if len(claims) == min(room, MAX_BATCH) else PENDING_POLL_SECONDS)
+        claims, more = self._store.claim_pending(min(room, MAX_BATCH))
+        self._pending_at = now + (BUSY_POLL_SECONDS if more else PENDING_POLL_SECONDS)
         self._accept(claims)
 
     def _start_claimed(self) -> None:
@@ -306,8 +307,10 @@ class Dispatcher:
 
     def _seconds_to_next(self) -> float | None:
         soon = [PENDING_POLL_SECONDS]
-        if self._waiting and self._room() > 0:
-            soon.append(self._waiting[0][0] - self._clock.timestamp())
+        if self._may_claim() and self._room() > 0:  # else there is nothing to be early for: a free slot wakes us
+            soon.append(self._pending_at - time.monotonic())
+            if self._waiting:
+                soon.append(self._waiting[0][0] - self._clock.timestamp())
         if self._lost:
             soon.append(self._lost[0][0] - time.monotonic())
         return max(0.001, min(soon))

@@ -83,7 +83,7 @@ LEFT JOIN locked AS s ON s.schedule_id = due.schedule_id
 ORDER BY due.due_at
 """
 
-# Again a younger snapshot than the locks. What finds no room waits; after its grace it is skipped.
+# Again a younger snapshot than the locks. What finds no room waits: a person's run for its grace, the rest for a day.
 CLAIM_PENDING = """
 WITH asked AS (
     SELECT * FROM unnest(
@@ -100,7 +100,9 @@ WITH asked AS (
         WHEN NOT a.enabled AND e.cause IN ('schedule', 'catchup') THEN 'disabled'
         WHEN coalesce(live.n, 0) + row_number() OVER (PARTITION BY a.schedule_id ORDER BY a.place) <= a.max_instances
             THEN 'run'
-        WHEN clock_timestamp() - e.due_at > make_interval(secs => a.wait_seconds) THEN 'overlap'
+        WHEN e.cause IN ('manual', 'backfill')
+            AND clock_timestamp() - e.due_at > make_interval(secs => a.wait_seconds) THEN 'overlap'
+        WHEN clock_timestamp() - e.due_at > make_interval(secs => %(horizon)s) THEN 'overlap'
         ELSE 'wait'
     END AS verdict
     FROM asked AS a JOIN job_executions AS e ON e.execution_id = a.execution_id AND e.status = 'pending'

@@ -150,18 +150,22 @@ class ExecutionStore:
             if row.reason is None:
                 report.claims.append(self._as_claim(row, locked, due_at=locked.due_at(fire)))
 
-    def claim_pending(self, limit: int) -> list[Claim]:
-        """Take rows that wait without an owner and are due: retries, manual runs, catch-up, what was handed back."""
+    def claim_pending(self, limit: int) -> tuple[list[Claim], bool]:
+        """Take rows that wait without an owner and are due: retries, manual runs, catch-up, what was handed back.
+
+        Also says whether there are more that could not be had right now.
+        """
         return _retry_deadlocks(lambda: self._claim_pending(limit))
 
-    def _claim_pending(self, limit: int) -> list[Claim]:
+    def _claim_pending(self, limit: int) -> tuple[list[Claim], bool]:
         with self._connection.transaction():
             rows = self._connection.run(sql.LOCK_PENDING, {"limit": limit})
             if not rows:
-                return []
+                return [], False
             schedules = {row.wanted: self._locked(row) for row in rows}
             values = {
                 **self._owned(),
+                "horizon": self._horizon.total_seconds(),
                 "execution_ids": [row.execution_id for row in rows],
                 "schedule_ids": [row.wanted for row in rows],
                 "limits": [locked.policy.max_instances if (locked := schedules[row.wanted]) else None for row in rows],
@@ -171,12 +175,13 @@ class ExecutionStore:
                 "enabled": [locked.spec.enabled if (locked := schedules[row.wanted]) else None for row in rows],
                 "deleted": [row.gone for row in rows],
             }
-            claimed = self._connection.run(sql.CLAIM_PENDING, values)
-        return [
+            settled = self._connection.run(sql.CLAIM_PENDING, values)
+        claims = [
             self._as_claim(row, locked, due_at=row.due_at)
-            for row in claimed
+            for row in settled
             if row.status == ExecutionStatus.CLAIMED and (locked := schedules[row.schedule_id])
         ]
+        return claims, len(settled) < len(rows) or len(rows) == limit
 
     # --- start ---
 

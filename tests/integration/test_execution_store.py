@@ -228,7 +228,7 @@ def test_a_failure_plans_its_next_attempt_in_the_same_commit(
     store.start([claim])
     store.finish([ended(claim, ExecutionStatus.FAILED, retry_in_seconds=0.0, error_message="no")])
     assert rows(db, "attempt, status") == [(1, "failed"), (2, "pending")]
-    (retry,) = store_of(db, "other").claim_pending(10)
+    (retry,), _ = store_of(db, "other").claim_pending(10)
     assert (retry.attempt, retry.scheduled_for) == (2, claim.scheduled_for)
     assert retry.fencing_token > claim.fencing_token
 
@@ -240,7 +240,7 @@ def test_a_retry_of_a_switched_off_schedule_is_skipped(
     store.start([claim])
     store.finish([ended(claim, ExecutionStatus.FAILED, retry_in_seconds=0.0)])
     change(db, "UPDATE schedules SET enabled = false")
-    assert store.claim_pending(10) == []
+    assert store.claim_pending(10) == ([], False)
     assert rows(db, "attempt, status, reason") == [(1, "failed", None), (2, "skipped", "disabled")]
 
 
@@ -248,7 +248,7 @@ def test_a_claim_that_is_handed_back_is_anybody_s(db: DatabaseConnection, store:
     (claim,) = store.claim([fire(make())]).claims
     store.hand_back([claim])
     assert rows(db, "status, instance_id") == [("pending", None)]
-    (again,) = store_of(db, "other").claim_pending(10)
+    (again,), _ = store_of(db, "other").claim_pending(10)
     assert (again.execution_id, again.attempt) == (claim.execution_id, 1)
     assert store.start([claim]).lost == [claim], "its former owner lost it"
 
@@ -259,10 +259,31 @@ def test_pending_rows_wait_while_their_schedule_runs(db: DatabaseConnection, sto
     (claim,) = store.claim([first]).claims
     store.hand_back([claim])
     (claim,) = store.claim([second]).claims
-    assert store.claim_pending(10) == []
+    assert store.claim_pending(10) == ([], True)
     store.start([claim])
     store.finish([ended(claim)])
-    assert len(store.claim_pending(10)) == 1
+    assert len(store.claim_pending(10)[0]) == 1
+
+
+def test_only_a_person_s_run_gives_up_waiting_for_its_turn(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    schedule_id = make(misfire_grace_seconds=5)
+    (blocker,) = store.claim([fire(schedule_id)]).claims
+    for cause, minutes in (("manual", 10), ("catchup", 20)):
+        change(
+            db,
+            f"""INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, cause, due_at)
+                VALUES ('{schedule_id}', 'job', 'x', gen_random_uuid(), 'pending', '{cause}',
+                        now() - interval '{minutes} minutes')""",
+        )
+    assert store.claim_pending(10) == ([], True)
+    assert set(rows(db, "cause, status, reason")) == {
+        ("schedule", "claimed", None),
+        ("manual", "skipped", "overlap"),
+        ("catchup", "pending", None),
+    }
+    assert blocker.schedule_id == schedule_id
 
 
 def test_endings_and_claims_in_all_orders_leave_no_deadlock(db: DatabaseConnection, make: Make) -> None:
