@@ -51,11 +51,11 @@ class ApiSync:
 
     def run(self) -> dict[str, int]:
         """Fetch and apply; returns how many schedules were created, updated and skipped."""
+        items = self._fetch()  # before the lock: no transaction is held while the other system takes its time
         with self._db.transaction() as connection:
             if not connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({LOCK_KEY})").scalar_one():
                 logger.info("another replica is syncing", extra={"event": "sync_elsewhere"})
                 return {"created": 0, "updated": 0, "skipped": 0}
-            items = self._fetch()
             skipped: list[str] = []
             summary = self._repository.save_schedules(
                 _definitions(items, skipped), match="api", actor="api-sync", on_saved=_log_refused

@@ -6,11 +6,13 @@ module only with a row, with somebody else's row, or because it is none any more
 
 import heapq
 import logging
+import math
 import random
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
@@ -34,8 +36,9 @@ MAX_AHEAD = 500
 MAX_BATCH = 500
 LOCKED_AGAIN_SECONDS = 0.075
 PENDING_POLL_SECONDS = 1.0
-BUSY_POLL_SECONDS = 0.1  # while rows wait for their schedule, or for us
+BUSY_POLL_SECONDS = 0.1  # while there are some
 HAND_BACK_SECONDS = 5.0
+LONGEST_RETRY_SECONDS = 86_400.0
 
 
 class Dispatcher:
@@ -100,9 +103,11 @@ class Dispatcher:
         self.wake()
 
     def forget(self, claim: Claim) -> None:
-        """Its end is written, or it is not ours any more."""
+        """Its end is written, or it is not ours any more (unless we have claimed it again meanwhile)."""
         with self._known_lock:
-            self._known.pop(claim.execution_id, None)
+            known = self._known.get(claim.execution_id)
+            if known is not None and known.proof == claim.proof:
+                del self._known[claim.execution_id]
 
     def dropped(self, claim: Claim) -> None:
         """The pool was told not to run it: it is not ours any more."""
@@ -130,8 +135,8 @@ class Dispatcher:
         self._sort_inbox()
         self._verify_lost()
         if self._may_claim():
+            self._claim_pending()  # first, but only a share: neither kind may starve the other
             self._claim_due()
-            self._claim_pending()
         self._start_claimed()
         self._hand_back_what_waits()
         return self._seconds_to_next()
@@ -191,7 +196,7 @@ class Dispatcher:
             return
         for fire, outcome in report.outcomes.items():
             metrics.fire_decided(outcome)
-            self._settle(fire, outcome)
+            self._settle(replace(fire, due_at=report.due_at.get(fire, fire.due_at)), outcome)
         self._accept(report.claims)
 
     def _claim_apart(self, fires: Sequence[Fire]) -> None:
@@ -236,7 +241,7 @@ class Dispatcher:
             return
         try:
             existing = self._store.existing(fires)
-        except Unavailable:
+        except Exception:
             self._lost.extend((now, fire) for fire in fires)
             raise
         missing = [fire for fire in fires if fire.key not in existing]
@@ -252,7 +257,8 @@ class Dispatcher:
         room = self._room()
         if room <= 0 or now < self._pending_at:
             return
-        claims, more = self._store.claim_pending(min(room, MAX_BATCH))
+        share = room if not self._waiting else max(1, room // 4)
+        claims, more = self._store.claim_pending(min(share, MAX_BATCH))
         self._pending_at = now + (BUSY_POLL_SECONDS if more else PENDING_POLL_SECONDS)
         self._accept(claims)
 
@@ -262,8 +268,8 @@ class Dispatcher:
             batch = [self._claimed.popleft() for _ in range(min(count, MAX_BATCH, len(self._claimed)))]
             try:
                 report = self._store.start([claim for _, claim in batch])
-            except Unavailable:
-                self._claimed.extendleft(reversed(batch))
+            except Exception:
+                self._claimed.extendleft(reversed(batch))  # nothing was started; whatever it was, they are still ours
                 raise
             for claim in report.lost:
                 self.forget(claim)
@@ -278,10 +284,11 @@ class Dispatcher:
 
     def _hand_back_what_waits(self) -> None:
         """A claim that finds no slot soon is somebody else's chance."""
-        limit, stale = time.monotonic() - HAND_BACK_SECONDS, []
-        while self._claimed and self._claimed[0][0] < limit:
-            stale.append(self._claimed.popleft()[1])
-        self._give_back(stale)
+        limit = time.monotonic() - HAND_BACK_SECONDS
+        stale = [claim for since, claim in self._claimed if since < limit]
+        if stale:
+            self._give_back(stale)
+            self._claimed = deque(item for item in self._claimed if item[1] not in stale)
 
     def _give_back(self, claims: Sequence[Claim]) -> None:
         if claims:
@@ -343,9 +350,8 @@ class Dispatcher:
         retry_in: float | None = None
         if result.retryable and claim.attempt <= policy.max_retries:
             jitter = 1 + 0.2 * (random.random() - 0.5)  # noqa: S311 - retries of many schedules must not march in step
-            retry_in = max(
-                policy.retry_delay(claim.attempt).total_seconds() * jitter, result.retry_after_seconds or 0.0
-            )
+            backoff = policy.retry_delay(claim.attempt).total_seconds() * jitter
+            retry_in = min(max(backoff, _seconds(result.retry_after_seconds)), LONGEST_RETRY_SECONDS)
         return Ending(
             claim=claim,
             status=result.status,
@@ -356,3 +362,8 @@ class Dispatcher:
             scan_id=result.scan_id,
             retry_in_seconds=retry_in,
         )
+
+
+def _seconds(given: object) -> float:
+    """A handler's wish, if it is a number of seconds at all."""
+    return float(given) if isinstance(given, int | float) and math.isfinite(given) else 0.0

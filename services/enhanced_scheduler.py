@@ -35,7 +35,7 @@ from services.errors import ConfigurationError, SchedulerError, Unavailable
 from services.execution_store import ExecutionStore
 from services.fetching import guarded_session
 from services.finisher import Finisher
-from services.fires import Owner, Policy
+from services.fires import Claim, Owner, Policy
 from services.gap_scan import CatchupLimits, GapScanner
 from services.health import HealthServer
 from services.job_history import JobHistory
@@ -79,6 +79,7 @@ class EnhancedScheduler:
         self.owner = Owner(self.settings.instance_id, uuid4())
         self._stopping = threading.Event()
         self._started = False
+        self._not_run: list[Claim] = []
         self._loops: list[Loop] = []
         self.db = DatabaseConnection.from_settings(self.settings)
 
@@ -86,6 +87,8 @@ class EnhancedScheduler:
 
     def start(self) -> None:
         """Start all parts and return; `stop` ends them."""
+        if self._stopping.is_set() or self._started:
+            raise SchedulerError("this scheduler was started already; make a new EnhancedScheduler")
         if self.settings.database_pool_size < LEAST_CONNECTIONS:
             raise ConfigurationError(
                 f"DATABASE_POOL_SIZE={self.settings.database_pool_size}: a replica needs at least {LEAST_CONNECTIONS}, "
@@ -122,6 +125,7 @@ class EnhancedScheduler:
         self._stop_loops("watcher", "gap-scan", "rescuer", "api-sync", "dispatcher")
         _tolerating_outage(self.dispatcher.drain)
         unfinished = self.pool.shutdown(self.settings.shutdown_grace_seconds)
+        _tolerating_outage(lambda: self._give_back_unstarted(unfinished))
         self._write_what_is_left()
         self._stop_loops("finisher", "leases", "heart", "gauges", "tidy")
         _tolerating_outage(self.heart.stop)  # what is unfinished is rescued at once: its owner is gone
@@ -143,6 +147,11 @@ class EnhancedScheduler:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping.set()
+
+    def _give_back_unstarted(self, unfinished: list[ExecutionContext]) -> None:
+        """What was started ahead of a worker and never reached its handler may run elsewhere."""
+        waiting = [self.dispatcher.claim_of(context.execution_id) for context in unfinished if not context.begun]
+        self.store.unstart([*self._not_run, *(claim for claim in waiting if claim is not None)])
 
     def _write_what_is_left(self) -> None:
         deadline = time.monotonic() + 5
@@ -299,6 +308,10 @@ class EnhancedScheduler:
         history = JobHistory(self.db, fence_horizon_seconds=self.settings.fence_horizon_seconds)
         executions = history.cleanup_old_executions(self.settings.history_retention_days)
         changes = history.cleanup_old_changes(self.settings.history_retention_days)
+        with self.db.transaction() as connection:  # of replicas that crashed long ago
+            connection.exec_driver_sql(
+                "DELETE FROM scheduler_instances WHERE heartbeat_at < clock_timestamp() - interval '1 day'"
+            )
         if executions or changes:
             facts = {"event": "tidied", "executions": executions, "changes": changes}
             logger.info("deleted old history", extra=facts)
@@ -334,6 +347,8 @@ class EnhancedScheduler:
             except Unavailable:
                 self._stopping.wait(UNCONFIRMED_SECONDS)
         if claim is not None:
+            if self._stopping.is_set():
+                self._not_run.append(claim)
             self.dispatcher.dropped(claim)
         return False
 

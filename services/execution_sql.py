@@ -69,10 +69,20 @@ RETURNING execution_id, schedule_id, job_id, scheduled_for, attempt, cause, reas
 """
 
 # Pending rows that are due, oldest first, with their schedules locked; `gone` is true where the schedule was deleted.
+# Those that would only wait for their schedule are passed over: they must not fill the places of others.
 LOCK_PENDING = f"""
 WITH due AS MATERIALIZED (
-    SELECT execution_id, schedule_id, due_at FROM job_executions
-    WHERE status = 'pending' AND due_at <= clock_timestamp() ORDER BY due_at LIMIT %(limit)s
+    SELECT e.execution_id, e.schedule_id, e.due_at
+    FROM job_executions AS e LEFT JOIN schedules AS s ON s.schedule_id = e.schedule_id
+    WHERE e.status = 'pending' AND e.due_at <= clock_timestamp() AND (
+        s.schedule_id IS NULL OR e.cancel_requested_at IS NOT NULL
+        OR (SELECT count(*) FROM job_executions AS live
+            WHERE live.schedule_id = e.schedule_id AND live.status IN ('claimed', 'running'))
+           < coalesce(s.max_instances, %(max_instances)s)
+        OR clock_timestamp() - e.due_at
+           > make_interval(secs => coalesce(s.misfire_grace_seconds, %(wait)s))
+    )
+    ORDER BY e.due_at LIMIT %(limit)s
 ), locked AS MATERIALIZED (
     SELECT {_SCHEDULE} FROM schedules AS s
     WHERE s.schedule_id IN (SELECT schedule_id FROM due) ORDER BY s.schedule_id FOR NO KEY UPDATE SKIP LOCKED
@@ -95,6 +105,7 @@ WITH asked AS (
     WHERE schedule_id = ANY(%(schedule_ids)s::uuid[]) AND status IN ('claimed', 'running') GROUP BY schedule_id
 ), decided AS (
     SELECT a.execution_id, CASE
+        WHEN e.cancel_requested_at IS NOT NULL THEN 'cancelled'
         WHEN a.deleted THEN 'deleted'
         WHEN a.enabled IS NULL THEN 'locked'
         WHEN NOT a.enabled AND e.cause IN ('schedule', 'catchup') THEN 'disabled'
@@ -109,7 +120,7 @@ WITH asked AS (
     LEFT JOIN live ON live.schedule_id = a.schedule_id
 )
 UPDATE job_executions AS e SET
-    status = CASE WHEN verdict = 'run' THEN 'claimed' ELSE 'skipped' END,
+    status = CASE WHEN verdict = 'run' THEN 'claimed' WHEN verdict = 'cancelled' THEN 'cancelled' ELSE 'skipped' END,
     reason = CASE WHEN verdict = 'run' THEN e.reason ELSE verdict END,
     claimed_at = CASE WHEN verdict = 'run' THEN clock_timestamp() END,
     completed_at = CASE WHEN verdict <> 'run' THEN clock_timestamp() END,
@@ -129,7 +140,7 @@ FROM unnest(%(execution_ids)s::uuid[], %(tokens)s::bigint[], %(schedule_ids)s::u
      AS c (execution_id, token, schedule_id, revision)
 JOIN schedules AS s ON s.schedule_id = c.schedule_id AND s.revision = c.revision
 WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND e.status = 'claimed'
-RETURNING e.execution_id
+RETURNING e.execution_id, e.fencing_token
 """
 
 LOOK_AGAIN = f"""
@@ -145,8 +156,14 @@ UPDATE job_executions SET status = 'skipped', reason = %(reason)s, completed_at 
 WHERE execution_id = %(execution_id)s AND status = 'claimed'
 """
 
+# Returns the schedules that somebody else holds: one open transaction must not keep all other results waiting.
 LOCK_FOR_FINISH = """
-SELECT schedule_id FROM schedules WHERE schedule_id = ANY(%(ids)s::uuid[]) ORDER BY schedule_id FOR NO KEY UPDATE
+WITH locked AS MATERIALIZED (
+    SELECT schedule_id FROM schedules WHERE schedule_id = ANY(%(ids)s::uuid[])
+    ORDER BY schedule_id FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT schedule_id FROM schedules
+WHERE schedule_id = ANY(%(ids)s::uuid[]) AND schedule_id NOT IN (SELECT schedule_id FROM locked)
 """
 
 # The end, the schedule's bookkeeping, and the next attempt, which waits without an owner.
@@ -175,7 +192,7 @@ WITH ended AS (
         (schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt, cause, status, due_at)
     SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt + 1, cause, 'pending',
            clock_timestamp() + make_interval(secs => delay)
-    FROM ended WHERE delay IS NOT NULL
+    FROM ended WHERE delay IS NOT NULL AND cancel_requested_at IS NULL
     ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
 )
 SELECT execution_id FROM ended
@@ -193,6 +210,15 @@ EXISTING = """
 SELECT e.schedule_id, e.scheduled_for
 FROM unnest(%(ids)s::uuid[], %(scheduled)s::timestamptz[]) AS f (schedule_id, scheduled_for)
 JOIN job_executions AS e ON e.schedule_id = f.schedule_id AND e.scheduled_for = f.scheduled_for AND e.attempt = 1
+"""
+
+# For executions whose handler was never called: somebody else may run them.
+UNSTART = f"""
+UPDATE job_executions AS e SET
+    status = 'pending', due_at = least(e.due_at, clock_timestamp()), instance_id = NULL, incarnation = NULL,
+    fencing_token = NULL, claimed_at = NULL, started_at = NULL
+FROM {_FENCED}
+WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND e.status IN ('claimed', 'running')
 """
 
 IS_RUNNING = f"""

@@ -40,6 +40,7 @@ class ClaimReport:
 
     claims: list[Claim] = field(default_factory=list)
     outcomes: dict[Fire, Outcome] = field(default_factory=dict)
+    due_at: dict[Fire, datetime] = field(default_factory=dict)  # of those that were early
 
 
 @dataclass(slots=True)
@@ -49,6 +50,14 @@ class StartReport:
     started: list[Claim] = field(default_factory=list)
     changed: list[Claim] = field(default_factory=list)
     lost: list[Claim] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class FinishReport:
+    """What was refused by its fence, and what somebody else's lock kept from being written right now."""
+
+    refused: list[Claim] = field(default_factory=list)
+    later: list[Ending] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,8 @@ class ExecutionStore:
 
     def claim(self, fires: Sequence[Fire]) -> ClaimReport:
         """Decide over fires that are due: claimed by us, settled with a reason, or somebody else's."""
-        return _retry_deadlocks(lambda: self._claim(fires)) if fires else ClaimReport()
+        once = list({fire.key: fire for fire in fires}.values())  # twice the same would be coalesced with itself
+        return _retry_deadlocks(lambda: self._claim(once)) if once else ClaimReport()
 
     def _claim(self, fires: Sequence[Fire]) -> ClaimReport:
         report = ClaimReport()
@@ -105,6 +115,8 @@ class ExecutionStore:
                     continue
                 outcome, verdict = self._judge(fire, locked)
                 report.outcomes[fire] = outcome
+                if outcome is Outcome.EARLY:
+                    report.due_at[fire] = locked.due_at(fire)
                 if verdict:
                     asked.append((fire, locked, verdict))
             if asked:
@@ -153,13 +165,14 @@ class ExecutionStore:
     def claim_pending(self, limit: int) -> tuple[list[Claim], bool]:
         """Take rows that wait without an owner and are due: retries, manual runs, catch-up, what was handed back.
 
-        Also says whether there are more that could not be had right now.
+        Also says whether it is worth asking again soon: where there was one, another may have waited behind it.
         """
         return _retry_deadlocks(lambda: self._claim_pending(limit))
 
     def _claim_pending(self, limit: int) -> tuple[list[Claim], bool]:
         with self._connection.transaction():
-            rows = self._connection.run(sql.LOCK_PENDING, {"limit": limit})
+            defaults = {"max_instances": self._policy.max_instances, "wait": self._policy.misfire_grace_seconds}
+            rows = self._connection.run(sql.LOCK_PENDING, {"limit": limit, **defaults})
             if not rows:
                 return [], False
             schedules = {row.wanted: self._locked(row) for row in rows}
@@ -181,7 +194,7 @@ class ExecutionStore:
             for row in settled
             if row.status == ExecutionStatus.CLAIMED and (locked := schedules[row.schedule_id])
         ]
-        return claims, len(settled) < len(rows) or len(rows) == limit
+        return claims, bool(settled)
 
     # --- start ---
 
@@ -191,18 +204,18 @@ class ExecutionStore:
         if not claims:
             return report
         started = _retry_deadlocks(lambda: self._start(claims))
-        report.started = [claim for claim in claims if claim.execution_id in started]
+        report.started = [claim for claim in claims if claim.proof in started]
         for claim in claims:
-            if claim.execution_id not in started:
+            if claim.proof not in started:
                 newer = self._look_again(claim)
                 (report.changed if newer else report.lost).append(newer or claim)
         return report
 
-    def _start(self, claims: Sequence[Claim]) -> set[UUID]:
+    def _start(self, claims: Sequence[Claim]) -> set[tuple[UUID, int]]:
         values = {**_fenced(claims), "revisions": [claim.revision for claim in claims]}
         values["schedule_ids"] = [claim.schedule_id for claim in claims]
         with self._connection.transaction():
-            return {row.execution_id for row in self._connection.run(sql.START, values)}
+            return {(row.execution_id, row.fencing_token) for row in self._connection.run(sql.START, values)}
 
     def _look_again(self, claim: Claim) -> Claim | None:
         """The claim under the schedule's present definition; None when it is not ours any more, or skipped by now."""
@@ -220,14 +233,27 @@ class ExecutionStore:
 
     # --- finish ---
 
-    def finish(self, endings: Sequence[Ending]) -> list[Claim]:
-        """Write how executions ended, and the next attempt where there is one; returns those that were refused."""
-        return _retry_deadlocks(lambda: self._finish(endings)) if endings else []
+    def finish(self, endings: Sequence[Ending]) -> FinishReport:
+        """Write how executions ended, and the next attempt where there is one."""
+        return _retry_deadlocks(lambda: self._finish(endings)) if endings else FinishReport()
 
-    def _finish(self, endings: Sequence[Ending]) -> list[Claim]:
-        claims = [ending.claim for ending in endings]
-        values = {
-            **_fenced(claims),
+    def _finish(self, endings: Sequence[Ending]) -> FinishReport:
+        report = FinishReport()
+        with self._connection.transaction():
+            wanted = list({ending.claim.schedule_id for ending in endings})
+            busy = {row.schedule_id for row in self._connection.run(sql.LOCK_FOR_FINISH, {"ids": wanted})}
+            report.later = [ending for ending in endings if ending.claim.schedule_id in busy]
+            endings = [ending for ending in endings if ending.claim.schedule_id not in busy]
+            if endings:
+                rows = self._connection.run(sql.FINISH, self._as_values(endings))
+                written = {row.execution_id for row in rows}
+                report.refused = [ending.claim for ending in endings if ending.claim.execution_id not in written]
+        return report
+
+    @staticmethod
+    def _as_values(endings: Sequence[Ending]) -> dict[str, Any]:
+        return {
+            **_fenced([ending.claim for ending in endings]),
             "statuses": [ending.status.value for ending in endings],
             "durations": [ending.duration_seconds for ending in endings],
             "details": [_json(ending.details) for ending in endings],
@@ -236,16 +262,18 @@ class ExecutionStore:
             "scans": [ending.scan_id for ending in endings],
             "delays": [ending.retry_in_seconds for ending in endings],
         }
-        with self._connection.transaction():
-            self._connection.run(sql.LOCK_FOR_FINISH, {"ids": list({claim.schedule_id for claim in claims})})
-            written = {row.execution_id for row in self._connection.run(sql.FINISH, values)}
-        return [claim for claim in claims if claim.execution_id not in written]
 
     def hand_back(self, claims: Iterable[Claim]) -> None:
         """Give up claims that we shall not start: anybody may take them."""
         if values := _fenced(list(claims)):
             with self._connection.transaction():
                 self._connection.run(sql.HAND_BACK, values)
+
+    def unstart(self, claims: Iterable[Claim]) -> None:
+        """Hand back executions that were started, but whose handler was never called."""
+        if values := _fenced(list(claims)):
+            with self._connection.transaction():
+                self._connection.run(sql.UNSTART, values)
 
     # --- look ---
 

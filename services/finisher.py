@@ -7,20 +7,20 @@ import logging
 import queue
 import time
 from collections.abc import Callable
-from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError
 
 from database.models import ExecutionStatus
 from services import metrics
 from services.distributed_lock import Coordinator
-from services.execution_store import ExecutionStore
+from services.execution_store import ExecutionStore, FinishReport
 from services.fires import Claim, Ending, leases
 
 logger = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.004
 MAX_BATCH = 500
+LOCKED_AGAIN_SECONDS = 0.05
 
 
 class Finisher:
@@ -44,27 +44,36 @@ class Finisher:
             return None
         time.sleep(GATHER_SECONDS)
         while self._gather():
-            refused = self._write(self._unwritten)
-            written, self._unwritten = self._unwritten, []
+            report = self._write(self._unwritten)
+            later = {ending.claim.execution_id for ending in report.later}
+            refused = {claim.execution_id for claim in report.refused}
+            written = [ending for ending in self._unwritten if ending.claim.execution_id not in later]
+            self._unwritten = report.later
             self._coordinator.release_leases(leases(ending.claim for ending in written))
             for ending in written:
                 self._report(ending, ending.claim.execution_id in refused)
+            if report.later:
+                return LOCKED_AGAIN_SECONDS
         return None
 
-    def _write(self, endings: list[Ending]) -> set[UUID]:
-        """Returns what was refused. A result that Postgres cannot store must not keep the others from being written."""
+    def _write(self, endings: list[Ending]) -> FinishReport:
+        """A result that Postgres cannot store must not keep the others from being written."""
         try:
-            return {claim.execution_id for claim in self._store.finish(endings)}
+            return self._store.finish(endings)
         except DBAPIError as error:
             if len(endings) > 1:
-                return {one for ending in endings for one in self._write([ending])}
+                reports = [self._write([ending]) for ending in endings]
+                return FinishReport(
+                    [claim for report in reports for claim in report.refused],
+                    [ending for report in reports for ending in report.later],
+                )
             return self._write_bare(endings[0], error)
 
-    def _write_bare(self, ending: Ending, error: DBAPIError) -> set[UUID]:
+    def _write_bare(self, ending: Ending, error: DBAPIError) -> FinishReport:
         reason = f"its result could not be stored: {type(error.orig).__name__}"
         logger.error("execution %s: %s", ending.claim.execution_id, reason, extra={"event": "result_unstorable"})
         bare = Ending(claim=ending.claim, status=ExecutionStatus.FAILED, error_message=reason)
-        return {claim.execution_id for claim in self._store.finish([bare])}
+        return self._store.finish([bare])
 
     def _gather(self) -> list[Ending]:
         while len(self._unwritten) < MAX_BATCH:

@@ -87,6 +87,11 @@ class Claim:
     revision: int
 
     @property
+    def proof(self) -> tuple[UUID, int]:
+        """What every later write has to show."""
+        return self.execution_id, self.fencing_token
+
+    @property
     def has_lease(self) -> bool:
         """Only a schedule that runs once at a time has a lease to show in Redis."""
         return self.policy.max_instances == 1

@@ -31,6 +31,7 @@ FIRES_PER_QUERY = 5000
 FIRES_PER_SCHEDULE = 100_000  # a day of one per second; older ones of that kind are beyond any catch-up
 SUMMARY = "catchup_cap"
 SECOND = timedelta(seconds=1)
+NOT_YET_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class GapScanner:
 
     def tick(self) -> float | None:
         if not self._may_scan():
-            return None
+            return NOT_YET_SECONDS
         until = self._clock.now() - self._limits.settle
         since = self._scanned_until or until - self._limits.horizon
         with self._db.transaction() as connection:
@@ -102,8 +103,10 @@ class GapScanner:
         for schedule_id, loaded in list(self._loaded().items()):
             if loaded.trigger is None:
                 continue
-            if loaded.effective_from > since:
-                kept = _fires(loaded.trigger, loaded.effective_from, until)
+            if loaded.spread or loaded.effective_from > since:
+                # A fire counts from when it is due, not from its nominal time.
+                first = max(since - loaded.spread, loaded.effective_from)
+                kept = _fires(loaded.trigger, first, until - loaded.spread)
             elif id(loaded.trigger) in shared:
                 kept = shared[id(loaded.trigger)]
             else:
@@ -132,8 +135,12 @@ class GapScanner:
     # --- what becomes of it ---
 
     def _retry(self, gaps: list[_Gap]) -> None:
+        loaded = self._loaded()
         fires = [
-            Fire(gap.schedule_id, at, at) for gap in gaps for at in islice(gap.missing, self._limits.max_fires * 10)
+            Fire(gap.schedule_id, at, at + known.spread, known.priority)
+            for gap in gaps
+            if (known := loaded.get(gap.schedule_id)) is not None
+            for at in islice(gap.missing, self._limits.max_fires * 10)
         ]
         metrics.gaps_found(handed_over=len(fires), caught_up=0, missed=0)
         if fires:

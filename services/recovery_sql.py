@@ -80,6 +80,7 @@ WITH rescued AS (
            clock_timestamp()
     FROM rescued AS r JOIN schedules AS s USING (schedule_id)
     WHERE r.status = 'abandoned' AND r.attempt <= coalesce(s.max_retries, %(max_retries)s)
+      AND r.cancel_requested_at IS NULL
     ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
 ), kept AS (
     UPDATE schedules AS s SET last_status = 'abandoned' FROM rescued AS r

@@ -20,7 +20,7 @@ from services import metrics
 from services.clock import DatabaseClock
 from services.errors import InvalidSchedule, Unavailable
 from services.timer import Timer
-from services.triggers import Trigger, parse_trigger
+from services.triggers import Trigger, parse_trigger, spread_offset
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,8 @@ class Loaded:
     revision: int
     effective_from: datetime
     trigger: Trigger | None
+    spread: timedelta = timedelta(0)
+    priority: int = 0
 
 
 class ScheduleWatcher:
@@ -191,7 +193,9 @@ class ScheduleWatcher:
     def _take(self, row: Row[Any], now: datetime, planned: list[tuple[UUID, int, datetime | None]]) -> None:
         trigger = parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
         known = self.loaded.get(row.schedule_id)
-        self.loaded[row.schedule_id] = Loaded(row.revision, row.effective_from, trigger if row.enabled else None)
+        spread = spread_offset(row.schedule_id, row.spread_seconds)
+        active = trigger if row.enabled else None
+        self.loaded[row.schedule_id] = Loaded(row.revision, row.effective_from, active, spread, row.priority)
         if not row.enabled:
             self._timer.remove(row.schedule_id)
             if row.next_run is not None:
@@ -253,4 +257,7 @@ UPDATE schedules AS s SET next_run = planned.next_run
 FROM json_to_recordset(%(rows)s::json) AS planned (schedule_id uuid, revision bigint, next_run timestamptz)
 WHERE s.schedule_id = planned.schedule_id AND s.revision = planned.revision
   AND s.next_run IS DISTINCT FROM planned.next_run
+  AND s.schedule_id IN (
+      SELECT free.schedule_id FROM schedules AS free JOIN json_to_recordset(%(rows)s::json) AS r (schedule_id uuid)
+      ON r.schedule_id = free.schedule_id ORDER BY free.schedule_id FOR NO KEY UPDATE OF free SKIP LOCKED)
 """

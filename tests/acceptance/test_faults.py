@@ -325,3 +325,33 @@ def test_moving_the_time_back_at_noon_invents_no_fire(cluster: Cluster) -> None:
     marker = repository(cluster).create_schedule(**once(soon(7)))
     eventually(lambda: count(cluster, f"schedule_id = '{marker}' AND status = 'success'") == 1, 20)
     assert count(cluster, f"schedule_id = '{schedule_id}'") == 0
+
+
+# --- what a review found ---
+
+
+def test_fires_that_wait_for_a_slot_through_several_gap_scans_all_run(cluster: Cluster) -> None:
+    cluster.start(1, MAX_WORKERS="1", GAP_SCAN_SECONDS="1.5", VERIFY_AFTER_SECONDS="0.5")
+    repository(cluster).save_schedules(once(soon(2), job_type="sleep", job_config={"seconds": 2}) for _ in range(6))
+    eventually(lambda: count(cluster, "status = 'success'") == 6, 60)
+    assert count(cluster) == 6
+
+
+def test_a_spread_fire_waits_for_its_due_time_also_when_a_replica_starts_in_between(cluster: Cluster) -> None:
+    schedule_id = repository(cluster).create_schedule(**every_second(), spread_seconds=86_400, catchup="one")
+    cluster.run("UPDATE schedules SET time_config = '{\"days\": 1}', start_at = date_trunc('second', now())")
+    cluster.start(1, GAP_SCAN_SECONDS="1.5", VERIFY_AFTER_SECONDS="0.5")
+    marker = repository(cluster).create_schedule(**once(soon(8)))
+    eventually(lambda: count(cluster, f"schedule_id = '{marker}' AND status = 'success'") == 1, 25)
+    assert count(cluster, f"schedule_id = '{schedule_id}'") == 0
+
+
+def test_a_replica_that_is_stopped_under_load_abandons_nothing_that_did_not_run(cluster: Cluster) -> None:
+    leaving, _ = cluster.start(2, MAX_WORKERS="2")
+    repository(cluster).save_schedules(
+        once(soon(3), job_type="sleep", job_config={"seconds": 0.05}) for _ in range(300)
+    )
+    eventually(lambda: count(cluster, "status = 'success'") >= 40, 30)
+    assert leaving.stop() == 0
+    eventually(lambda: count(cluster, "status = 'success'") == 300, 60)
+    assert count(cluster) == 300

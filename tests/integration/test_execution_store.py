@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
-from services.execution_store import ExecutionStore
+from services.execution_store import ExecutionStore, FinishReport
 from services.fires import Claim, Ending, Outcome
 from tests.executions import Make, ago, fire, rows, store_of
 
@@ -41,7 +41,7 @@ def test_a_fire_that_was_finished_is_not_claimed_again(
     due = fire(make())
     (claim,) = store.claim([due]).claims
     store.start([claim])
-    assert store.finish([ended(claim)]) == []
+    assert store.finish([ended(claim)]) == FinishReport()
     assert store_of(db, "late").claim([due]).outcomes == {due: Outcome.EXISTS}
 
 
@@ -215,10 +215,78 @@ def test_an_end_is_written_once_and_only_by_its_owner(
     (claim,) = store.claim([fire(make())]).claims
     store.start([claim])
     stale = replace(claim, fencing_token=claim.fencing_token - 1)
-    assert store.finish([ended(stale, ExecutionStatus.FAILED)]) == [stale]
-    assert store.finish([ended(claim)]) == []
-    assert store.finish([ended(claim, ExecutionStatus.FAILED)]) == [claim]
+    assert store.finish([ended(stale, ExecutionStatus.FAILED)]).refused == [stale]
+    assert store.finish([ended(claim)]) == FinishReport()
+    assert store.finish([ended(claim, ExecutionStatus.FAILED)]).refused == [claim]
     assert rows(db) == [("success", None)]
+
+
+def test_a_schedule_that_somebody_holds_does_not_keep_other_results_waiting(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    held, free = store.claim([fire(make()), fire(make())]).claims
+    store.start([held, free])
+    with db.transaction() as connection:
+        connection.exec_driver_sql("SELECT FROM schedules WHERE schedule_id = %s FOR UPDATE", (held.schedule_id,))
+        report = store.finish([ended(held), ended(free)])
+    assert ([ending.claim for ending in report.later], report.refused) == ([held], [])
+    assert store.finish(report.later) == FinishReport()
+    assert rows(db) == [("success", None), ("success", None)]
+
+
+def test_a_fire_that_is_handed_over_twice_is_not_coalesced_with_itself(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    due = fire(make())
+    assert len(store.claim([due, due]).claims) == 1
+    assert rows(db) == [("claimed", None)]
+
+
+def test_only_the_newest_claim_of_an_execution_can_be_started(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    (old,) = store.claim([fire(make())]).claims
+    store.hand_back([old])
+    (new,), _ = store.claim_pending(10)
+    assert old.execution_id == new.execution_id
+    report = store.start([old, new])
+    assert (report.started, report.lost) == ([new], [old])
+
+
+def test_a_waiting_row_does_not_fill_the_place_of_another(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    busy, idle = make(), make()
+    store.claim([fire(busy)])
+    pending = """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, cause, due_at)
+                 VALUES ('{}', 'job', 'x', gen_random_uuid(), 'pending', 'manual', now() - interval '{} seconds')"""
+    for seconds in (9, 8, 7):
+        change(db, pending.format(busy, seconds))
+    change(db, pending.format(idle, 1))
+    (claim,), _ = store.claim_pending(2)
+    assert claim.schedule_id == idle
+
+
+def test_what_was_cancelled_is_neither_retried_nor_run(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    (claim,) = store.claim([fire(make())]).claims
+    store.start([claim])
+    change(db, "UPDATE job_executions SET cancel_requested_at = now()")
+    store.finish([ended(claim, ExecutionStatus.FAILED, retry_in_seconds=0.0)])
+    assert rows(db, "attempt, status") == [(1, "failed")]
+    (other,) = store.claim([fire(make())]).claims
+    store.hand_back([other])
+    change(db, "UPDATE job_executions SET cancel_requested_at = now() WHERE status = 'pending'")
+    assert store.claim_pending(10)[0] == []
+    assert ("cancelled",) in rows(db, "status")
+
+
+def test_what_was_started_and_never_called_goes_back(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
+    (claim,) = store.claim([fire(make())]).claims
+    store.start([claim])
+    store.unstart([claim])
+    assert rows(db, "status, started_at, attempt") == [("pending", None, 1)]
 
 
 def test_a_failure_plans_its_next_attempt_in_the_same_commit(
@@ -240,7 +308,7 @@ def test_a_retry_of_a_switched_off_schedule_is_skipped(
     store.start([claim])
     store.finish([ended(claim, ExecutionStatus.FAILED, retry_in_seconds=0.0)])
     change(db, "UPDATE schedules SET enabled = false")
-    assert store.claim_pending(10) == ([], False)
+    assert store.claim_pending(10)[0] == []
     assert rows(db, "attempt, status, reason") == [(1, "failed", None), (2, "skipped", "disabled")]
 
 
@@ -259,7 +327,7 @@ def test_pending_rows_wait_while_their_schedule_runs(db: DatabaseConnection, sto
     (claim,) = store.claim([first]).claims
     store.hand_back([claim])
     (claim,) = store.claim([second]).claims
-    assert store.claim_pending(10) == ([], True)
+    assert store.claim_pending(10)[0] == []
     store.start([claim])
     store.finish([ended(claim)])
     assert len(store.claim_pending(10)[0]) == 1
@@ -277,7 +345,7 @@ def test_only_a_person_s_run_gives_up_waiting_for_its_turn(
                 VALUES ('{schedule_id}', 'job', 'x', gen_random_uuid(), 'pending', '{cause}',
                         now() - interval '{minutes} minutes')""",
         )
-    assert store.claim_pending(10) == ([], True)
+    assert store.claim_pending(10)[0] == []
     assert set(rows(db, "cause, status, reason")) == {
         ("schedule", "claimed", None),
         ("manual", "skipped", "overlap"),
@@ -297,7 +365,9 @@ def test_endings_and_claims_in_all_orders_leave_no_deadlock(db: DatabaseConnecti
             for second in range(1, 15):
                 claims = store.claim([fire(schedule_id, 60 * number + second) for schedule_id in order]).claims
                 store.start(claims)
-                store.finish([ended(claim) for claim in reversed(claims)])
+                endings = [ended(claim) for claim in reversed(claims)]
+                while endings:
+                    endings = store.finish(endings).later
         except BaseException as error:  # noqa: BLE001 - the test reports it
             failures.append(error)
 

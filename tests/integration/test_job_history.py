@@ -220,7 +220,7 @@ def test_a_requested_run_waits_for_any_replica_and_wakes_them(
     assert (record.status, record.cause, record.job_id) == ("pending", "manual", str(schedule_id))
     assert (record.details, record.instance_id) == ({"requested_by": "cli:somebody"}, None)
     store = replica(db)
-    assert [claim.execution_id for claim in store.claim_pending(10)] == [execution_id]
+    assert [claim.execution_id for claim in store.claim_pending(10)[0]] == [execution_id]
     store.close()
 
 
@@ -230,7 +230,7 @@ def test_a_disabled_schedule_runs_on_request_and_an_unknown_one_does_not(
     repository.update_schedule(schedule_id, enabled=False)
     history.request_run(schedule_id, "me")
     store = replica(db)
-    assert len(store.claim_pending(10)) == 1
+    assert len(store.claim_pending(10)[0]) == 1
     store.close()
     with pytest.raises(ScheduleNotFound):
         history.request_run(uuid4(), "me")
@@ -267,7 +267,7 @@ def test_what_waits_is_cancelled_at_once(db: DatabaseConnection, history: JobHis
     assert (record.status, record.reason, record.completed_at is not None) == ("cancelled", "cancel_requested", True)
     assert not history.request_cancel(execution_id), "it has ended"
     store = replica(db)
-    assert store.claim_pending(10) == []
+    assert store.claim_pending(10)[0] == []
     store.close()
 
 
