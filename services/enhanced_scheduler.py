@@ -58,6 +58,7 @@ SETTLE_SECONDS = 2.0
 TIDY_SECONDS = 3600.0
 UNCONFIRMED_SECONDS = 0.5
 LEAST_CONNECTIONS = 7
+FIRST_SCAN_SECONDS = 900.0  # a day of many dense schedules takes its time; that is progress, not a stall
 
 
 class EnhancedScheduler:
@@ -174,7 +175,7 @@ class EnhancedScheduler:
     def liveness(self) -> dict[str, float]:
         """Loops that made no progress lately, with the seconds since their last; empty means alive."""
         loops = self._loops if self._started else []  # while starting or draining some stand still on purpose
-        return {loop.name: loop.stalled_seconds() for loop in loops if not loop.is_live()}
+        return {loop.name: loop.stalled_seconds() for loop in loops if not loop.is_live}
 
     def readiness(self) -> list[str]:
         """Why this replica does not do its work right now; empty means ready."""
@@ -277,8 +278,8 @@ class EnhancedScheduler:
     def _build_loops(self) -> None:
         settings = self.settings
 
-        def loop(name: str, tick: Callable[[], float | None], interval_seconds: float) -> Loop:
-            made = Loop(name, tick, interval_seconds)
+        def loop(name: str, tick: Callable[[], float | None], interval_seconds: float, patience: float = 30.0) -> Loop:
+            made = Loop(name, tick, interval_seconds, patience)
             self._loops.append(made)
             return made
 
@@ -288,7 +289,7 @@ class EnhancedScheduler:
         loop("watcher", self.watcher.tick, 1.0)
         loop("heart", self.heart.beat, settings.heartbeat_interval_seconds)
         loop("rescuer", self.rescuer.tick, settings.rescue_interval_seconds)
-        loop("gap-scan", self.gap_scanner.tick, settings.gap_scan_seconds)
+        loop("gap-scan", self.gap_scanner.tick, settings.gap_scan_seconds, patience=FIRST_SCAN_SECONDS)
         loop("leases", self._renew_leases, settings.lock_timeout / 3)
         loop("gauges", self._set_gauges, 1.0)
         loop("tidy", self._tidy, TIDY_SECONDS)

@@ -24,8 +24,6 @@ from services.schedule_spec import ScheduleSpec
 from services.triggers import spread_offset
 
 EARLY = timedelta(milliseconds=20)
-# A fire that came due just before its schedule was changed leaves a row; one that is older was never ours to tell.
-CHANGE_WINDOW = timedelta(seconds=60)
 SECOND = timedelta(seconds=1)
 DEADLOCKS = ("40P01", "40001")
 DEADLOCK_RETRIES = 5
@@ -129,11 +127,12 @@ class ExecutionStore:
             return Outcome.TOO_OLD, None
         if locked.due_at(fire) > locked.now + EARLY:
             return Outcome.EARLY, None
-        just_changed = locked.effective_from - CHANGE_WINDOW < fire.scheduled_for <= locked.effective_from
+        # It came due under a former definition and was still waiting when that ended: it leaves a row that says so.
+        outlived = fire.scheduled_for <= locked.effective_from
         if not locked.spec.enabled:
-            return Outcome.DISABLED, "disabled" if just_changed else None
-        if fire.scheduled_for <= locked.effective_from or not locked.fires_at(fire.scheduled_for):
-            return Outcome.GONE, "changed" if just_changed else None
+            return Outcome.DISABLED, "disabled" if outlived else None
+        if outlived or not locked.fires_at(fire.scheduled_for):
+            return Outcome.GONE, "changed" if outlived else None
         if locked.now - locked.due_at(fire) > timedelta(seconds=locked.policy.misfire_grace_seconds):
             return Outcome.MISFIRE, "misfire"
         return Outcome.EXISTS, "run"  # unless the INSERT says otherwise

@@ -18,8 +18,11 @@ AFTER_FAILURE_SECONDS = 0.5
 class Loop:
     """Calls `tick` every `interval_seconds`, at once when woken, and earlier when the tick itself says when."""
 
-    def __init__(self, name: str, tick: Callable[[], float | None], interval_seconds: float) -> None:
+    def __init__(
+        self, name: str, tick: Callable[[], float | None], interval_seconds: float, patience_seconds: float = 30.0
+    ) -> None:
         self.name, self._tick, self.interval_seconds = name, tick, interval_seconds
+        self._patience = patience_seconds
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._progress_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -41,8 +44,9 @@ class Loop:
         """How long ago the last tick ended."""
         return time.monotonic() - self._progress_at
 
-    def is_live(self, patience_seconds: float = 30.0) -> bool:
-        return self._thread.is_alive() and self.stalled_seconds() < self.interval_seconds + patience_seconds
+    @property
+    def is_live(self) -> bool:
+        return self._thread.is_alive() and self.stalled_seconds() < self.interval_seconds + self._patience
 
     def _run(self) -> None:
         while not self._stopping.is_set():

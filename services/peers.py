@@ -24,7 +24,8 @@ class Peers:
         """How long this replica waits before it tries: nothing if the fire is preferably its own."""
         if not self._others:
             return 0.0
-        key = fire.schedule_id.bytes + int(fire.scheduled_for.timestamp()).to_bytes(8, "big", signed=True)
+        # By schedule, not by fire: overdue fires of one schedule must meet in one batch to become one run.
+        key = fire.schedule_id.bytes
         own = zlib.crc32(key + self._own)
         before_us = sum(zlib.crc32(key + other) > own for other in self._others)
         return min(before_us * HANDICAP_SECONDS, LONGEST_HANDICAP_SECONDS)

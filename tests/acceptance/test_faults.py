@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import redis  # noqa: TID251 - the fault itself
 
 from services.job_history import JobHistory
 from tests.acceptance.conftest import Breakable
@@ -205,8 +206,6 @@ def test_a_flushed_redis_causes_no_duplicate_and_no_overlap(breakable: Breakable
     repository(cluster).save_schedules(
         every_second(job_type="sleep", job_config={"seconds": 0.3}, coalesce=False) for _ in range(5)
     )
-    import redis  # noqa: TID251 - the fault itself
-
     with redis.Redis.from_url(breakable.servers.addresses.redis_url) as client:
         for _ in range(40):
             client.flushall()
@@ -229,6 +228,28 @@ def test_fires_whose_redis_replies_get_lost_are_still_run(cluster: Cluster) -> N
         eventually(lambda: count(cluster, "status = 'success'") == 200, 30)
         assert count(cluster) == 200
         cluster.end()
+
+
+def test_a_slow_redis_delays_nothing_for_long_and_loses_nothing(cluster: Cluster) -> None:
+    with RedisProxy(cluster.environment["REDIS_URL"]) as proxy:
+        cluster.start(2, REDIS_URL=proxy.url)
+        proxy.delay_seconds = 2.0
+        repository(cluster).save_schedules(once(soon(3)) for _ in range(200))
+        eventually(lambda: count(cluster, "status = 'success'") == 200, 40)
+        assert count(cluster) == 200
+        cluster.end()
+
+
+def test_a_redis_without_memory_counts_as_absent(breakable: Breakable) -> None:
+    cluster = breakable.cluster
+    replicas = cluster.start(2)
+    with redis.Redis.from_url(breakable.servers.addresses.redis_url) as client:
+        client.config_set("maxmemory-policy", "noeviction")
+        client.config_set("maxmemory", "1")
+    repository(cluster).save_schedules(once(soon(3)) for _ in range(100))
+    eventually(lambda: count(cluster, "status = 'success'") == 100, 40)
+    assert count(cluster) == 100
+    eventually(lambda: any(replica.says("redis_degraded") for replica in replicas), 20)
 
 
 # --- Postgres ---

@@ -57,7 +57,15 @@ def test_what_the_row_says_now_decides(db: DatabaseConnection, store: ExecutionS
         change(db, sql)
         assert store.claim([due]).outcomes == {due: outcome}, sql
         change(db, "DELETE FROM schedules")
-    assert rows(db) == [], "a fire of ten minutes ago is none of this schedule's any more"
+    assert rows(db) == [("skipped", "disabled"), ("skipped", "changed"), ("skipped", "changed")]
+
+
+def test_an_instant_that_is_no_fire_of_the_present_timing_leaves_nothing(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    stale = fire(make(time_config={"seconds": 7200}))
+    assert store.claim([stale]).outcomes == {stale: Outcome.GONE}
+    assert rows(db) == []
 
 
 def test_a_fire_that_came_due_right_before_a_change_leaves_its_row(

@@ -92,7 +92,7 @@ def test_a_loop_never_dies_of_an_exception(error: Exception, monkeypatch: pytest
     loop = Loop("test", tick, 0.01)
     loop.start()
     eventually(lambda: len(ticks) >= 3)
-    assert loop.is_live()
+    assert loop.is_live
     loop.stop()
 
 
@@ -105,7 +105,7 @@ def test_a_loop_is_woken_at_once_and_stops_when_told() -> None:
     loop.wake()
     assert ticked.wait(5)
     loop.stop()
-    assert not loop.is_live()
+    assert not loop.is_live
 
 
 def test_a_loop_that_hangs_is_not_live() -> None:
@@ -115,9 +115,9 @@ def test_a_loop_that_hangs_is_not_live() -> None:
         release.wait(30)
         return None
 
-    loop = Loop("test", hang, 0.01)
+    loop = Loop("test", hang, 0.01, patience_seconds=0.05)
     loop.start()
-    eventually(lambda: not loop.is_live(patience_seconds=0.05))
+    eventually(lambda: not loop.is_live)
     release.set()
     loop.stop()
 
