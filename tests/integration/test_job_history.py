@@ -10,24 +10,16 @@ import pytest
 from database.connection import DatabaseConnection
 from services.errors import InvalidInput, InvalidSchedule, ScheduleNotFound
 from services.execution_store import ExecutionStore
-from services.fires import Owner, Policy
+from services.fires import Owner
 from services.job_history import ExecutionFilter, JobHistory, get_job_history
 from services.schedule_repository import ScheduleRepository
+from tests.executions import POLICY
 from tests.schedules import VALID
 from tests.waiting import eventually
 
 NOW = datetime.now(UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 SEED_KEYS = ["total_executions", "successful", "failed", "success_rate", "avg_duration", "min_duration", "max_duration"]
-POLICY = Policy(
-    max_instances=1,
-    coalesce=True,
-    misfire_grace_seconds=300,
-    timeout_seconds=60,
-    max_retries=0,
-    retry_backoff_seconds=1,
-    catchup="one",
-)
 
 
 @pytest.fixture

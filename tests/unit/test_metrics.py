@@ -8,19 +8,11 @@ from prometheus_client import REGISTRY, generate_latest
 
 from database.models import Cause, ExecutionStatus
 from services import metrics
-from services.fires import Claim, Ending, Outcome, Policy
+from services.fires import Claim, Ending, Outcome
 from services.schedule_spec import ScheduleSpec
+from tests.executions import POLICY
 
 DUE_AT = datetime(2026, 6, 1, 2, tzinfo=UTC)
-POLICY = Policy(
-    max_instances=1,
-    coalesce=True,
-    misfire_grace_seconds=300,
-    timeout_seconds=60,
-    max_retries=1,
-    retry_backoff_seconds=30,
-    catchup="one",
-)
 
 
 def claim(job_type: str = "http_request") -> Claim:
