@@ -131,7 +131,7 @@ class JobHistory:
                     return execution_id
 
     def request_cancel(self, execution_id: UUID | str) -> bool:
-        """End what waits at once, ask the owner of what runs; False when it has ended already, or never existed."""
+        """End what waits at once, ask the owner of what runs, retries included; False when there is nothing to end."""
         values = {"execution_id": parse_uuid(execution_id, "execution_id")}
         with self._durable() as connection:
             return connection.exec_driver_sql(sql.REQUEST_CANCEL, values).rowcount > 0

@@ -84,13 +84,21 @@ SELECT wanted.schedule_id, inserted.execution_id FROM wanted LEFT JOIN inserted 
 NOTIFY_PENDING = "SELECT pg_notify('executions_pending', '')"
 
 # What waits ends here; for what somebody owns this is a request, which its owner reads with its next heartbeat.
+# Of an attempt that has ended it is the next one that is meant: it waits, or runs already.
 REQUEST_CANCEL = f"""
 UPDATE job_executions SET
     status = CASE WHEN status = 'pending' THEN 'cancelled' ELSE status END,
     completed_at = CASE WHEN status = 'pending' THEN clock_timestamp() END,
     reason = CASE WHEN status = 'pending' THEN 'cancel_requested' ELSE reason END,
     cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
-WHERE execution_id = %(execution_id)s AND status IN {LIVE}
+WHERE status IN {LIVE} AND execution_id IN (
+    SELECT %(execution_id)s::uuid
+    UNION ALL
+    SELECT later.execution_id FROM job_executions AS asked JOIN job_executions AS later
+        ON later.schedule_id = asked.schedule_id AND later.scheduled_for = asked.scheduled_for
+        AND later.attempt > asked.attempt
+    WHERE asked.execution_id = %(execution_id)s
+)
 """
 
 # --- retention ---

@@ -101,6 +101,8 @@ def cancel(execution: Execution, as_json: AsJson = False) -> None:
         print_json({"execution_id": after.execution_id, "requested": requested, "status": after.status})
     elif not requested:
         console().print(f"{after.execution_id} has ended already: {after.status}")
+    elif after.is_terminal and after.status != "cancelled":
+        console().print(f"{after.execution_id} has ended as {after.status}; its retry is cancelled")
     elif after.status == ExecutionStatus.CANCELLED:
         console().print(f"cancelled {after.execution_id}")
     else:

@@ -423,3 +423,24 @@ def test_nothing_from_before_an_old_truncate_stays(
         connection.exec_driver_sql("UPDATE schedule_changes SET changed_at = now() - interval '100 days'")
     assert history.cleanup_old_changes(90, batch_size=1) == 2
     assert rows(db, "SELECT schedule_id, operation FROM schedule_changes") == [(alive, "insert")]
+
+
+def test_cancelling_an_attempt_that_failed_cancels_its_retry(db: DatabaseConnection, history: JobHistory) -> None:
+    with db.transaction() as connection:
+        (failed,) = (
+            connection.exec_driver_sql(
+                """WITH fire AS (SELECT gen_random_uuid() AS id)
+               INSERT INTO job_executions
+                   (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, attempt)
+               SELECT id, 'job', 'x', id, status, '2027-01-01', attempt
+               FROM fire, (VALUES ('failed', 1), ('pending', 2)) AS attempts (status, attempt)
+               RETURNING execution_id, attempt"""
+            )
+            .scalars()
+            .all()[:1]
+        )
+    assert history.request_cancel(failed)
+    assert not history.request_cancel(failed)
+    with db.transaction() as connection:
+        found = connection.exec_driver_sql("SELECT attempt, status FROM job_executions ORDER BY attempt").all()
+    assert [tuple(row) for row in found] == [(1, "failed"), (2, "cancelled")]
