@@ -20,16 +20,17 @@ from database.connection import DatabaseConnection
 from database.models import Catchup
 from services import metrics
 from services.clock import DatabaseClock
+from services.errors import InvalidSchedule
 from services.fires import Fire, Policy
+from services.gap_scan_sql import FORMER, INSERT, INSERT_FORMER, MISSING, POLICIES, SUMMARY
 from services.schedule_watcher import Loaded
-from services.triggers import Trigger
+from services.triggers import Trigger, parse_trigger, spread_offset
 
 logger = logging.getLogger(__name__)
 
 LOCK_KEY = 0x67617073  # "gaps": one scan at a time
 FIRES_PER_QUERY = 5000
 FIRES_PER_SCHEDULE = 100_000  # a day of one per second; older ones of that kind are beyond any catch-up
-SUMMARY = "catchup_cap"
 SECOND = timedelta(seconds=1)
 NOT_YET_SECONDS = 0.5
 
@@ -80,6 +81,7 @@ class GapScanner:
             gaps = list(self._gaps(connection, since, until))
             if self._scanned_until is None:
                 self._catch_up(connection, gaps, until)
+                self._record_former(connection, since, until)
         if self._scanned_until is not None:
             self._retry(gaps)
         self._scanned_until = self._settled_until(gaps, until)
@@ -130,7 +132,7 @@ class GapScanner:
         for row in connection.exec_driver_sql(MISSING, values):
             missing.setdefault(row.schedule_id, []).append(row.scheduled_for)
         for schedule_id, fires in missing.items():
-            yield _Gap(schedule_id, revisions[schedule_id], sorted(fires))
+            yield _Gap(schedule_id, revisions.get(schedule_id, 0), sorted(fires))
 
     # --- what becomes of it ---
 
@@ -168,6 +170,24 @@ class GapScanner:
                 extra={"event": "catchup"},
             )
 
+    def _record_former(self, connection: Connection, since: datetime, until: datetime) -> None:
+        """Fires that nobody ran under a timing that has ended since: they are not caught up, but they have a row."""
+        rows: list[dict[str, Any]] = []
+        for former in connection.exec_driver_sql(FORMER, {"since": since}).all():
+            missing = [
+                at for gap in self._missing(connection, _expected(former, since, until), {}) for at in gap.missing
+            ]
+            facts = {"schedule_id": former.schedule_id, "job_id": former.name or str(former.schedule_id)}
+            facts |= {"domain": former.domain, "domain_config_id": former.domain_config_id}
+            if len(missing) > self._limits.max_fires:
+                details = {"first": missing[0], "last": missing[-1], "count": len(missing)}
+                rows.append({**facts, "scheduled_for": missing[0], "reason": SUMMARY, "details": details})
+            else:
+                rows += [{**facts, "scheduled_for": at, "reason": "changed", "details": None} for at in missing]
+        if rows:
+            connection.exec_driver_sql(INSERT_FORMER, {"rows": json.dumps(rows, default=str)})
+            metrics.gaps_found(handed_over=0, caught_up=0, missed=len(rows))
+
     def _plan(self, gap: _Gap, own: Any, until: datetime) -> list[dict[str, Any]]:
         """The rows for one schedule's gap: which fires run now, which are recorded, and one line for the rest."""
         grace = timedelta(seconds=own.misfire_grace_seconds or self._policy.misfire_grace_seconds)
@@ -199,33 +219,12 @@ def _fires(trigger: Trigger, after: datetime, until: datetime) -> list[datetime]
     return list(deque(trigger.between(after, until), maxlen=FIRES_PER_SCHEDULE))
 
 
-# A summary row accounts for everything between its first and its last fire.
-MISSING = f"""
-SELECT f.schedule_id, f.scheduled_for
-FROM unnest(%(ids)s::uuid[], %(at)s::timestamptz[]) AS f (schedule_id, scheduled_for)
-WHERE NOT EXISTS (
-    SELECT FROM job_executions AS e
-    WHERE e.schedule_id = f.schedule_id AND e.scheduled_for = f.scheduled_for AND e.attempt = 1
-) AND NOT EXISTS (
-    SELECT FROM job_executions AS e
-    WHERE e.schedule_id = f.schedule_id AND e.scheduled_for <= f.scheduled_for AND e.reason = '{SUMMARY}'
-      AND (e.metadata->>'last')::timestamptz >= f.scheduled_for
-)
-"""  # noqa: S608
-
-POLICIES = """
-SELECT schedule_id, revision, misfire_grace_seconds, catchup FROM schedules WHERE schedule_id = ANY(%(ids)s::uuid[])
-"""
-
-INSERT = """
-INSERT INTO job_executions (
-    schedule_id, job_id, domain, domain_config_id, status, scheduled_for, cause, due_at, reason, metadata, completed_at
-)
-SELECT s.schedule_id, coalesce(s.name, s.schedule_id::text), s.domain, s.domain_config_id, g.status, g.scheduled_for,
-       'catchup', clock_timestamp(), g.reason, g.details, CASE WHEN g.status = 'missed' THEN clock_timestamp() END
-FROM json_to_recordset(%(rows)s::json) AS g (
-    schedule_id uuid, revision bigint, scheduled_for timestamptz, status text, reason text, details jsonb
-)
-JOIN schedules AS s ON s.schedule_id = g.schedule_id AND s.revision = g.revision AND s.enabled
-ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
-"""
+def _expected(former: Any, since: datetime, until: datetime) -> dict[UUID, list[datetime]]:
+    """The fires that came due under a former timing, before it ended."""
+    try:
+        trigger = parse_trigger(former.frequency, former.time_config, former.timezone, former.start_at, former.end_at)
+    except InvalidSchedule:
+        return {}  # it was parked and never fired
+    spread = spread_offset(former.schedule_id, former.spread_seconds)
+    fires = _fires(trigger, max(since - spread, former.effective_from), min(until, former.ended_at) - spread)
+    return {former.schedule_id: fires} if fires else {}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import redis  # noqa: TID251 - the fault itself
 
+from services.audit import audit
 from services.job_history import JobHistory
 from tests.acceptance.conftest import Breakable
 from tests.acceptance.test_each_fire_once import count, every_second, once, repository, soon
@@ -376,3 +377,18 @@ def test_a_replica_that_is_stopped_under_load_abandons_nothing_that_did_not_run(
     assert leaving.stop() == 0
     eventually(lambda: count(cluster, "status = 'success'") == 300, 60)
     assert count(cluster) == 300
+
+
+def test_fires_missed_under_a_timing_that_was_changed_meanwhile_have_a_row(cluster: Cluster) -> None:
+    downtime(cluster, 300)
+    ((since,),) = cluster.rows("SELECT effective_from FROM schedules")
+    cluster.run("UPDATE schedules SET frequency = 'daily', time_config = '{\"hour\": 3}'")
+    cluster.start(2)
+    eventually(lambda: count(cluster, "status = 'missed' AND reason = 'catchup_cap'") == 1, 20)
+    ((first, fires),) = cluster.rows(
+        "SELECT (metadata->>'first')::timestamptz, (metadata->>'count')::int FROM job_executions"
+    )
+    assert fires in (29, 30)
+    assert first - since <= timedelta(seconds=10)
+    report = audit(cluster.db, since)
+    assert (report.unexplained.count, report.extra.count) == (0, 0)
