@@ -187,6 +187,20 @@ def test_redis_may_vanish_and_come_back(breakable: Breakable) -> None:
     nothing_twice_and_no_gap(cluster)
 
 
+def test_a_minute_of_overlapping_claims_and_finishes_without_redis_leaves_no_deadlock(breakable: Breakable) -> None:
+    cluster = breakable.cluster
+    breakable.servers.stop_redis()
+    replicas = cluster.start(3, MAX_WORKERS="10")
+    repository(cluster).save_schedules(
+        every_second(job_type="sleep", job_config={"seconds": 0.02}, coalesce=False) for _ in range(80)
+    )
+    eventually(lambda: count(cluster, "status = 'success'") >= 80 * 60, 240)
+    cluster.run("UPDATE schedules SET enabled = false")
+    eventually(lambda: count(cluster, f"NOT ({TERMINAL})") == 0, 30)
+    nothing_twice_and_no_gap(cluster)
+    assert not [replica.name for replica in replicas if replica.says("loop_failed")]
+
+
 def test_without_redis_a_replica_can_choose_to_pause(breakable: Breakable) -> None:
     cluster = breakable.cluster
     (replica,) = cluster.start(1, LOCK_FAILURE_POLICY="pause")
