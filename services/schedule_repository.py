@@ -4,6 +4,7 @@ Single edits, imports and the API sync all write through `ScheduleBatch`, so tha
 """
 
 import getpass
+import logging
 import os
 import random
 import time
@@ -21,6 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import Schedule, ScheduleChange, Source
+from services.api_items import definitions
 from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict, ScheduleNotFound
 from services.hostnames import spellings
 from services.jobs import JobRegistry, default_registry
@@ -37,6 +39,8 @@ from services.schedule_batch import (
 )
 from services.schedule_listing import MAX_PAGE, Order, ScheduleFilter
 from services.schedule_spec import RULES, ScheduleFields, ScheduleSpec, config_id, parse_uuid, plain_text
+
+logger = logging.getLogger(__name__)
 
 # Fires wait while their schedules are locked, so a bulk save never holds more rows than this at once.
 ROWS_PER_COMMIT = 1000
@@ -213,6 +217,13 @@ class ScheduleRepository:
                 on_saved(saved)
         return summary
 
+    def sync_from_api(self, items: Iterable[Any], actor: str = "api-sync") -> dict[str, int]:
+        """Create and update the external API's schedules; bad items are skipped with their reason in the log."""
+        skipped: list[str] = []
+        summary = self.save_schedules(definitions(items, skipped), match="api", actor=actor, on_saved=_log_refused)
+        bad = len(summary.refused) + len(skipped)
+        return {"created": summary.created, "updated": summary.updated, "skipped": bad}
+
     def get_all_schedules(self, enabled_only: bool = False) -> list[ScheduleRecord]:
         return list(self.iter_schedules(ScheduleFilter(enabled=True if enabled_only else None)))
 
@@ -338,6 +349,12 @@ class ScheduleRepository:
     def _read(connection: Connection, schedule_id: UUID) -> ScheduleRecord | None:
         row = connection.execute(_select().where(TABLE.c.schedule_id == schedule_id)).first()
         return to_record(row) if row else None
+
+
+def _log_refused(saved: Saved) -> None:
+    if saved.action is Action.REFUSED:
+        reasons = "; ".join(map(str, saved.problems))
+        logger.warning("%s is skipped: %s", saved.label, reasons, extra={"event": "sync_item_skipped"})
 
 
 def _select() -> Select[Any]:

@@ -584,3 +584,40 @@ def test_reading_all_schedules_takes_memory_for_a_page_only(repository: Schedule
 
     small = peak(3 * ROWS_PER_COMMIT)
     assert peak(9 * ROWS_PER_COMMIT) < 1.5 * small
+
+
+# --- the external API's items ---
+
+API_ITEM = {
+    "domain_config_id": "abc-123",
+    "data": {
+        "domain": "example.com",
+        "maxPages": 50,
+        "customPages": ["/page1"],
+        "schedule": {"frequency": "daily", "time": {"hour": 2, "minute": 0}},
+    },
+}
+
+
+def test_items_of_the_api_are_created_once_and_updated_when_they_change(repository: ScheduleRepository) -> None:
+    assert repository.sync_from_api([API_ITEM]) == {"created": 1, "updated": 0, "skipped": 0}
+    assert repository.sync_from_api([API_ITEM]) == {"created": 0, "updated": 0, "skipped": 0}
+    later = {**API_ITEM, "data": {**API_ITEM["data"], "schedule": {"frequency": "hourly", "time": {"minute": 5}}}}  # type: ignore[dict-item]
+    assert repository.sync_from_api([later]) == {"created": 0, "updated": 1, "skipped": 0}
+    record = repository.get_schedule_by_config_id("abc-123")
+    assert record is not None
+    assert (record.frequency, record.source, record.job_config["max_pages"]) == ("hourly", "api", 50)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None, 3, {}, {"domain_config_id": "x"}, {"domain_config_id": "x", "data": None},
+        {"domain_config_id": "x", "data": {"domain": "a.example"}},
+        {"domain_config_id": "x", "data": {**VALID, "schedule": {"frequency": "sometimes", "time": {}}}},
+        {"domain_config_id": "x", "data": {"domain": "localhost", "schedule": {"frequency": "hourly", "time": {}}}},
+        API_ITEM,
+    ],
+)  # fmt: skip
+def test_a_bad_item_of_the_api_is_skipped_and_spoils_nothing(repository: ScheduleRepository, bad: Any) -> None:
+    assert repository.sync_from_api([API_ITEM, bad]) == {"created": 1, "updated": 0, "skipped": 1}
