@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg2
@@ -16,6 +15,7 @@ from run_migrations import upgrade
 from services import servers as server_addresses
 from services.embedded import Addresses, EmbeddedServers
 from services.job_history import get_job_history
+from services.jobs import BUILT_IN_JOB_TYPES, default_registry
 from services.redis_client import get_redis_client
 from services.schedule_repository import ScheduleRepository, get_schedule_repository
 
@@ -85,13 +85,20 @@ def db(database_url: str) -> Iterator[DatabaseConnection]:
 
 
 @pytest.fixture
-def repository(db: DatabaseConnection) -> ScheduleRepository:
+def only_built_in_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handlers that other tests have registered in this process are unknown."""
+    known = {name: job for name, job in default_registry._definitions.items() if name in BUILT_IN_JOB_TYPES}
+    monkeypatch.setattr(default_registry, "_definitions", known)
+
+
+@pytest.fixture
+def repository(db: DatabaseConnection, only_built_in_jobs: None) -> ScheduleRepository:
     return ScheduleRepository(db)
 
 
 @pytest.fixture
 def own_process(
-    database_url: str, servers: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database_url: str, servers: Addresses, only_built_in_jobs: None, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, str]]:
     """This process behaves like a fresh program whose environment names the test's servers; yields that environment."""
     environment = {"DATABASE_URL": database_url, "REDIS_URL": servers.redis_url, "ENV_FILE": "", "METRICS_PORT": "0"}
