@@ -220,8 +220,3 @@ UPDATE job_executions AS e SET
 FROM {_FENCED}
 WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND e.status IN ('claimed', 'running')
 """
-
-IS_RUNNING = f"""
-SELECT FROM job_executions AS e JOIN {_FENCED} ON e.execution_id = c.execution_id AND e.fencing_token = c.token
-WHERE e.status = 'running'
-"""

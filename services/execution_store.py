@@ -281,10 +281,6 @@ class ExecutionStore:
         values = {"ids": [fire.schedule_id for fire in fires], "scheduled": [fire.scheduled_for for fire in fires]}
         return {(row.schedule_id, row.scheduled_for) for row in self._connection.run(sql.EXISTING, values)}
 
-    def is_running(self, claim: Claim) -> bool:
-        """Is the execution still ours? Asked after this process may have been frozen."""
-        return bool(self._connection.run(sql.IS_RUNNING, _fenced([claim])))
-
     # --- inside ---
 
     def _owned(self) -> dict[str, Any]:

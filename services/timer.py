@@ -69,10 +69,6 @@ class Timer:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
-    @property
-    def is_running(self) -> bool:
-        return bool(self._scheduler.running)
-
     def put(self, schedule_id: UUID, trigger: Trigger, spread_seconds: int, priority: int, after: datetime) -> None:
         """From now on this schedule fires at the trigger's instants later than `after`."""
         next_at = trigger.next_after(after)
