@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +31,7 @@ LONGEST_COMMIT = timedelta(hours=1)
 LISTEN_SECONDS = 0.5
 POLL_WITHOUT_LISTEN_SECONDS = 1.0
 LOAD_ROWS = 2000
+REPAIR_ROWS = 500
 SECOND = timedelta(seconds=1)
 
 COLUMNS = """schedule_id, revision, effective_from, enabled, frequency, time_config, timezone, start_at, end_at,
@@ -227,8 +229,10 @@ class ScheduleWatcher:
 
     def _repair_next_run(self, planned: list[tuple[UUID, int, datetime | None]]) -> None:
         """A change made by plain SQL leaves next_run as it was."""
-        if planned:
-            values = [{"schedule_id": str(item[0]), "revision": item[1], "next_run": item[2]} for item in planned]
+        planned.sort(key=itemgetter(0))
+        for first in range(0, len(planned), REPAIR_ROWS):  # few at a time: the fires of a locked schedule wait for us
+            part = planned[first : first + REPAIR_ROWS]
+            values = [{"schedule_id": str(item[0]), "revision": item[1], "next_run": item[2]} for item in part]
             self._connection.run(REPAIR_NEXT_RUN, {"rows": json.dumps(values, default=str)})
 
 
@@ -252,12 +256,13 @@ WHERE schedule_id = %(id)s AND revision = %(revision)s AND invalid_reason IS DIS
 RETURNING schedule_id
 """
 
+# One join, planned well also while the table has no statistics yet; locks only what it changes.
 REPAIR_NEXT_RUN = """
-UPDATE schedules AS s SET next_run = planned.next_run
-FROM json_to_recordset(%(rows)s::json) AS planned (schedule_id uuid, revision bigint, next_run timestamptz)
-WHERE s.schedule_id = planned.schedule_id AND s.revision = planned.revision
-  AND s.next_run IS DISTINCT FROM planned.next_run
-  AND s.schedule_id IN (
-      SELECT free.schedule_id FROM schedules AS free JOIN json_to_recordset(%(rows)s::json) AS r (schedule_id uuid)
-      ON r.schedule_id = free.schedule_id ORDER BY free.schedule_id FOR NO KEY UPDATE OF free SKIP LOCKED)
+WITH wrong AS (
+    SELECT s.schedule_id, planned.next_run
+    FROM json_to_recordset(%(rows)s::json) AS planned (schedule_id uuid, revision bigint, next_run timestamptz)
+    JOIN schedules AS s ON s.schedule_id = planned.schedule_id AND s.revision = planned.revision
+    WHERE s.next_run IS DISTINCT FROM planned.next_run
+    ORDER BY s.schedule_id FOR NO KEY UPDATE OF s SKIP LOCKED)
+UPDATE schedules AS s SET next_run = wrong.next_run FROM wrong WHERE s.schedule_id = wrong.schedule_id
 """

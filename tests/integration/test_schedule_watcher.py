@@ -1,0 +1,88 @@
+"""What the watcher writes into the table: next_run of schedules that were changed by plain SQL."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from database.connection import DatabaseConnection
+from services.clock import DatabaseClock
+from services.schedule_watcher import REPAIR_NEXT_RUN, REPAIR_ROWS, ScheduleWatcher
+from services.timer import Timer
+
+
+@pytest.fixture
+def watcher(db: DatabaseConnection) -> Iterator[ScheduleWatcher]:
+    clock = DatabaseClock(5)
+    made = ScheduleWatcher(db, Timer(lambda fires: None, clock), clock, check_interval_seconds=60, listen=False)
+    yield made
+    made.close()
+
+
+def _insert(db: DatabaseConnection, count: int) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO schedules (domain_config_id, domain, frequency, time_config)
+               SELECT gen_random_uuid(), 'd' || n, 'daily', '{"hour": 2}' FROM generate_series(1, %s) AS n""",
+            (count,),
+        )
+
+
+def _unplanned(db: DatabaseConnection) -> int:
+    with db.transaction() as connection:
+        return int(connection.exec_driver_sql("SELECT count(*) FROM schedules WHERE next_run IS NULL").scalar_one())
+
+
+def test_schedules_inserted_by_sql_get_their_next_run(db: DatabaseConnection, watcher: ScheduleWatcher) -> None:
+    _insert(db, REPAIR_ROWS + 1)
+    watcher.reconcile()
+    assert _unplanned(db) == 0
+
+
+def test_next_run_is_repaired_a_few_rows_at_a_time_because_the_fires_of_locked_rows_wait(
+    db: DatabaseConnection, watcher: ScheduleWatcher
+) -> None:
+    portions: list[int] = []
+
+    def record(_conn: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        if statement == REPAIR_NEXT_RUN:
+            portions.append(len(json.loads(values["rows"])))
+
+    _insert(db, 2 * REPAIR_ROWS + 1)
+    event.listen(db.engine, "before_cursor_execute", record)
+    watcher.reconcile()
+    assert sorted(portions) == [1, REPAIR_ROWS, REPAIR_ROWS]
+
+
+def test_the_repair_reads_no_more_rows_than_it_repairs_although_the_table_has_no_statistics(
+    db: DatabaseConnection,
+) -> None:
+    _insert(db, 1000)
+    with db.transaction() as connection:
+        found = connection.exec_driver_sql("SELECT schedule_id::text, revision FROM schedules").all()
+        planned = [{"schedule_id": row[0], "revision": row[1], "next_run": str(datetime.now(UTC))} for row in found]
+        plan = connection.exec_driver_sql(
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {REPAIR_NEXT_RUN}", {"rows": json.dumps(planned)}
+        ).scalar_one()
+    assert max(_rows_touched(plan[0]["Plan"])) <= len(planned)
+
+
+def _rows_touched(node: dict[str, Any]) -> Iterator[float]:
+    """Of every step of a plan: what it returned and threw away, in all its loops."""
+    thrown_away = sum(node.get(name, 0) for name in ("Rows Removed by Filter", "Rows Removed by Join Filter"))
+    yield (node["Actual Rows"] + thrown_away) * node["Actual Loops"]
+    for inner in node.get("Plans", ()):
+        yield from _rows_touched(inner)
+
+
+def test_a_row_that_somebody_else_has_locked_is_left_to_the_next_time(
+    db: DatabaseConnection, watcher: ScheduleWatcher
+) -> None:
+    _insert(db, 2)
+    with db.transaction() as connection:
+        connection.exec_driver_sql("SELECT FROM schedules WHERE domain = 'd1' FOR UPDATE")
+        watcher.reconcile()
+        assert _unplanned(db) == 1
