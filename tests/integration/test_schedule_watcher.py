@@ -60,7 +60,7 @@ def test_next_run_is_repaired_a_few_rows_at_a_time_because_the_fires_of_locked_r
 def test_the_repair_reads_no_more_rows_than_it_repairs_although_the_table_has_no_statistics(
     db: DatabaseConnection,
 ) -> None:
-    _insert(db, 1000)
+    _insert(db, 5000)
     with db.transaction() as connection:
         found = connection.exec_driver_sql("SELECT schedule_id::text, revision FROM schedules").all()
         planned = [{"schedule_id": row[0], "revision": row[1], "next_run": str(datetime.now(UTC))} for row in found]
