@@ -42,8 +42,13 @@ CONNECTIONS = Gauge("scheduler_database_connections_used", "Connections that are
 QUEUED = Gauge("scheduler_fires_queued", "Fires that are due and wait")
 LEAKED = Gauge("scheduler_leaked_threads", "Threads that ignored their timeout and still run")
 UNWRITTEN = Gauge("scheduler_results_unwritten", "Results that wait for Postgres")
+REQUESTS = Counter("scheduler_http_requests_total", "Requests to the HTTP API", ["method", "route", "status"])
+REQUEST_SECONDS = Histogram("scheduler_http_request_seconds", "How long they took", ["route"], buckets=_SECONDS)
 DEGRADED = Gauge("scheduler_redis_degraded", "1 while Redis does not answer")
 SKEW = Gauge("scheduler_clock_skew_seconds", "Local clock ahead of Postgres'")
+CLAIMING = Gauge("scheduler_claiming", "1 while this replica starts what is due; 0: /readyz says why not")
+HISTORY_ROWS = Gauge("scheduler_history_rows", "Rows of job_executions, as Postgres estimates them")
+HISTORY_BYTES = Gauge("scheduler_history_bytes", "Size of job_executions with its indexes")
 
 # The coordinator counts by itself; its totals are handed on as they are.
 _COORDINATOR = {
@@ -144,6 +149,12 @@ def sync_failed() -> None:
     SYNCS.labels("failed").inc()
 
 
+def request_served(*, method: str, route: str, status: int, seconds: float) -> None:
+    """`route` is the pattern of a path, never a path."""
+    REQUESTS.labels(method, route, str(status)).inc()
+    REQUEST_SECONDS.labels(route).observe(seconds)
+
+
 def observe_coordinator(totals: Mapping[str, int]) -> None:
     """`asdict(coordinator.stats())`, every second."""
     _coordinator_totals.totals = totals
@@ -154,3 +165,8 @@ def observe_pools(*, running: int, workers: int, leaked: int, connections: int) 
     WORKERS.set(workers)
     LEAKED.set(leaked)
     CONNECTIONS.set(connections)
+
+
+def observe_history(*, rows: int, size_bytes: int) -> None:
+    HISTORY_ROWS.set(rows)
+    HISTORY_BYTES.set(size_bytes)

@@ -1,0 +1,93 @@
+"""The statements of overview.py and forecast.py. Each reads a bounded part of the history, by its indexes."""
+
+LABEL = "CASE WHEN job_id = schedule_id::text THEN domain ELSE job_id END"
+
+# What was made since then, by the minute in which it was due.
+MINUTES = """
+SELECT date_trunc('minute', coalesce(due_at, scheduled_for)) AS at, status, count(*) AS executions,
+       percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (
+           ORDER BY extract(epoch FROM started_at - coalesce(due_at, scheduled_for))::float8)
+           FILTER (WHERE started_at IS NOT NULL AND cause = 'schedule' AND attempt = 1) AS lateness
+FROM job_executions
+WHERE created_at >= date_trunc('minute', clock_timestamp()) - make_interval(mins => %(minutes)s)
+GROUP BY GROUPING SETS ((1, 2), (1))
+ORDER BY 1
+"""
+
+PARKED = """
+SELECT schedule_id, coalesce(name, domain) AS label, invalid_reason AS words, updated_at AS since
+FROM schedules WHERE invalid_reason IS NOT NULL ORDER BY updated_at DESC LIMIT %(limit)s
+"""
+
+FAILING = """
+SELECT s.schedule_id, coalesce(s.name, s.domain) AS label, coalesce(e.error_message, s.last_status) AS words,
+       s.last_run AS since
+FROM (SELECT * FROM schedules WHERE enabled AND last_status IN ('failed', 'timed_out', 'abandoned')
+      ORDER BY last_run DESC NULLS LAST LIMIT %(limit)s) AS s
+LEFT JOIN LATERAL (
+    SELECT error_message FROM job_executions AS e
+    WHERE e.schedule_id = s.schedule_id AND e.error_message IS NOT NULL
+    ORDER BY scheduled_for DESC, attempt DESC LIMIT 1) AS e ON true
+ORDER BY s.last_run DESC NULLS LAST
+"""
+
+# next_run moves on when a fire is claimed: in the past it says that nobody has claimed it.
+LATE = """
+SELECT schedule_id, coalesce(name, domain) AS label, next_run AS since
+FROM schedules
+WHERE enabled AND invalid_reason IS NULL
+  AND next_run + make_interval(secs => spread_seconds + %(seconds)s) < clock_timestamp()
+ORDER BY next_run LIMIT %(limit)s
+"""
+
+STUCK = f"""
+SELECT e.execution_id, e.schedule_id, {LABEL} AS label, e.status, e.instance_id,
+       coalesce(e.started_at, e.due_at) AS since
+FROM job_executions AS e
+WHERE e.status IN ('claimed', 'running') AND e.incarnation IS NOT NULL
+  AND NOT EXISTS (SELECT FROM scheduler_instances AS i WHERE i.incarnation = e.incarnation
+                  AND i.heartbeat_at > clock_timestamp() - make_interval(secs => %(seconds)s))
+ORDER BY since LIMIT %(limit)s
+"""
+
+WAITING = f"""
+SELECT e.execution_id, e.schedule_id, {LABEL} AS label, e.due_at AS since
+FROM job_executions AS e
+WHERE e.status = 'pending' AND e.due_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+ORDER BY e.due_at LIMIT %(limit)s
+"""
+
+TIMELINE = f"""
+SELECT execution_id, schedule_id, {LABEL} AS label, coalesce(instance_id, '') AS instance_id, status, attempt,
+       started_at, completed_at
+FROM job_executions
+WHERE created_at >= clock_timestamp() - make_interval(mins => %(minutes)s) AND started_at IS NOT NULL
+ORDER BY created_at DESC LIMIT %(limit)s
+"""
+
+CALENDAR = """
+SELECT (scheduled_for AT TIME ZONE %(timezone)s)::date AS day, status, count(*) AS executions
+FROM job_executions
+WHERE schedule_id = %(schedule_id)s AND scheduled_for >= clock_timestamp() - make_interval(days => %(days)s)
+GROUP BY 1, 2
+"""
+
+# How long things typically take, from the newest part of the history; and what is due by which timing.
+DUE_WITHIN = """
+WITH lately AS MATERIALIZED (
+    SELECT schedule_id, duration_seconds FROM job_executions
+    WHERE status = 'success' ORDER BY created_at DESC LIMIT %(sample)s
+), typical AS MATERIALIZED (
+    SELECT schedule_id, percentile_cont(0.5) WITHIN GROUP (ORDER BY duration_seconds) AS seconds
+    FROM lately GROUP BY schedule_id
+), otherwise AS (
+    SELECT coalesce(percentile_cont(0.5) WITHIN GROUP (ORDER BY duration_seconds), 0) AS seconds FROM lately
+)
+SELECT s.frequency, s.time_config, s.timezone, s.start_at, s.end_at, s.spread_seconds,
+       count(*) AS schedules, sum(coalesce(t.seconds, o.seconds))::float8 AS seconds,
+       min(coalesce(s.name, s.domain)) AS label
+FROM schedules AS s CROSS JOIN otherwise AS o LEFT JOIN typical AS t USING (schedule_id)
+WHERE s.enabled AND s.invalid_reason IS NULL
+  AND s.next_run < clock_timestamp() + make_interval(mins => %(minutes)s)
+GROUP BY s.frequency, s.time_config, s.timezone, s.start_at, s.end_at, s.spread_seconds
+"""

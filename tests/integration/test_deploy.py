@@ -1,0 +1,194 @@
+"""The files under deploy/: exactly those rights suffice, and each name in them exists."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import prometheus_client
+import promql_parser
+import psycopg2
+import pytest
+import yaml
+from psycopg2.errors import InsufficientPrivilege
+from sqlalchemy import make_url
+
+from config import PROJECT_ROOT, knobs
+from database.connection import DatabaseConnection
+from run_migrations import upgrade
+from services import metrics as metrics  # registers every collector
+from services.distributed_lock import Answer, Coordinator, DistributedLock
+from services.redis_client import RedisClient
+from services.schedule_repository import ScheduleRepository
+from tests.integration.test_redis_client import free_port, start
+from tests.replicas import QUICK, Cluster
+from tests.waiting import eventually
+
+DEPLOY = PROJECT_ROOT / "deploy"
+ALERTS = [
+    rule
+    for group in yaml.safe_load((DEPLOY / "prometheus/alerts.yml").read_text())["groups"]
+    for rule in group["rules"]
+]
+DASHBOARD = json.loads((DEPLOY / "grafana/dashboards/scheduler.json").read_text())
+COMPOSE = yaml.safe_load((PROJECT_ROOT / "docker-compose.yml").read_text())
+OF_PROMETHEUS = {"up"}
+
+
+# --- rights ---
+
+
+@pytest.fixture
+def roles(empty_database_url: str) -> Iterator[Callable[[str], str]]:
+    """Runs roles.sql with names of the test's own; gives the URL of a database seen by one of its roles."""
+    own = uuid4().hex[:8]
+    sql = (DEPLOY / "postgres/roles.sql").read_text().replace("scheduler_", f"test_{own}_")
+    with closing(psycopg2.connect(_plain(empty_database_url))) as admin:
+        with admin, admin.cursor() as cursor:
+            cursor.execute(sql)
+        yield lambda name: make_url(empty_database_url).set(username=f"test_{own}_{name}").render_as_string(False)
+        with admin, admin.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename LIKE %s", (f"%{own}%",)
+            )
+            for name in ("app", "owner"):
+                cursor.execute(f"DROP OWNED BY test_{own}_{name} CASCADE; DROP ROLE test_{own}_{name}")
+
+
+def _plain(url: str) -> str:
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def test_a_replica_works_with_the_rights_of_roles_sql(
+    roles: Callable[[str], str], servers: Any, tmp_path: Path
+) -> None:
+    owner, app = DatabaseConnection(roles("owner")), DatabaseConnection(roles("app"))
+    upgrade(owner)
+    cluster = Cluster(app, {**QUICK, "DATABASE_URL": roles("app"), "REDIS_URL": servers.redis_url}, tmp_path)
+    try:
+        cluster.start(1)
+        cluster.run(
+            """INSERT INTO schedules (domain_config_id, domain, job_type, frequency, time_config)
+               VALUES (gen_random_uuid(), 'job', 'noop', 'interval', '{"seconds": 1}')"""
+        )
+        eventually(lambda: cluster.rows("SELECT count(*) FROM job_executions WHERE status = 'success'")[0][0] >= 2, 30)
+        ScheduleRepository(app).delete_schedule(cluster.rows("SELECT schedule_id FROM schedules")[0][0])
+    finally:
+        cluster.end()
+        app.close()
+        owner.close()
+
+
+@pytest.mark.parametrize("statement", ["DROP TABLE job_executions", "ALTER TABLE schedules DISABLE TRIGGER USER"])
+def test_the_application_role_cannot_change_tables(roles: Callable[[str], str], statement: str) -> None:
+    owner = DatabaseConnection(roles("owner"))
+    upgrade(owner)
+    owner.close()
+    with (
+        closing(psycopg2.connect(_plain(roles("app")))) as connection,
+        connection.cursor() as cursor,
+        pytest.raises(InsufficientPrivilege),
+    ):
+        cursor.execute(statement)
+
+
+@pytest.fixture
+def restricted_redis(tmp_path: Path) -> Iterator[RedisClient]:
+    port = free_port()
+    rights = ["--aclfile", str(DEPLOY / "redis/users.acl")]
+    process: subprocess.Popen[bytes] = start(
+        "--port", str(port), "--bind", "127.0.0.1", "--dir", str(tmp_path), "--save", "", *rights
+    )
+    client = RedisClient(f"redis://scheduler:change-this-password@127.0.0.1:{port}/0")
+    eventually(client.ping)
+    yield client
+    client.close()
+    process.terminate()
+    process.wait(10)
+
+
+def test_the_rights_of_users_acl_suffice_for_marks_leases_and_locks(restricted_redis: RedisClient) -> None:
+    coordinator = Coordinator(restricted_redis, owner="me", lease_seconds=60, mark_seconds=60)
+    schedule_id = uuid4()
+    assert coordinator.mark_fires([(schedule_id, datetime.now(UTC))]) == [Answer.WON]
+    leases: dict[UUID, int] = {schedule_id: 1}
+    coordinator.take_leases(leases)
+    coordinator.renew()
+    coordinator.release_leases(leases)
+    coordinator.check()
+    assert coordinator.stats().failures == 0
+    lock = DistributedLock(restricted_redis, "me")
+    assert lock.acquire("schedule:x")
+    assert lock.extend("schedule:x")
+    assert lock.release("schedule:x")
+
+
+@pytest.mark.parametrize("command", [("FLUSHALL",), ("GET", "somebody-elses"), ("CONFIG", "GET", "*"), ("KEYS", "*")])
+def test_the_user_of_users_acl_can_do_nothing_else(restricted_redis: RedisClient, command: tuple[str, ...]) -> None:
+    with pytest.raises(Exception, match=r"(?i)no permissions"):
+        restricted_redis.commands.execute_command(*command)
+
+
+# --- names ---
+
+
+def _metrics_in(expression: str) -> set[str]:
+    """Every metric that an expression asks for; raises when it is not PromQL."""
+    promql_parser.parse(expression)
+    words = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|\b(by|without)\s*\([^)]*\)', " ", expression)
+    return {word for word in re.findall(r"[a-z_][a-z0-9_]*", words) if word.startswith("scheduler_") or word == "up"}
+
+
+def _exposed() -> set[str]:
+    names = set(OF_PROMETHEUS)
+    for family in prometheus_client.REGISTRY.collect():
+        suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(family.type, [""])
+        names |= {family.name + suffix for suffix in suffixes}
+    return names
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: str(rule["alert"]))
+def test_an_alert_asks_for_metrics_that_exist_and_has_a_page_in_the_runbook(rule: dict[str, Any]) -> None:
+    asked = _metrics_in(rule["expr"])
+    assert asked
+    assert asked <= _exposed()
+    runbook = (PROJECT_ROOT / "docs/operations.md").read_text()
+    assert f"### {rule['alert']}\n" in runbook
+    assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
+
+
+@pytest.mark.parametrize("panel", DASHBOARD["panels"], ids=lambda panel: str(panel["title"]))
+def test_a_panel_asks_for_metrics_that_exist(panel: dict[str, Any]) -> None:
+    for target in panel["targets"]:
+        asked = _metrics_in(target["expr"].replace("$__rate_interval", "5m"))
+        assert asked
+        assert asked <= _exposed()
+
+
+def test_a_metric_that_does_not_exist_would_be_noticed() -> None:
+    assert not _metrics_in("rate(scheduler_made_up_total[5m])") <= _exposed()
+
+
+@pytest.mark.parametrize("service", ["migrate", "scheduler", "web"])
+def test_compose_sets_only_variables_that_are_settings(service: str) -> None:
+    given = COMPOSE["services"][service]["environment"]
+    assert given.keys() <= knobs().keys()
+
+
+def test_compose_asks_for_each_variable_that_its_example_names() -> None:
+    text = (PROJECT_ROOT / "docker-compose.yml").read_text()
+    example = (DEPLOY / "compose.env.example").read_text()
+    asked = set(re.findall(r"\$\{([A-Z_]+)", text))
+    assert asked == set(re.findall(r"^(?:# )?([A-Z_]+)=", example, re.MULTILINE))
+
+
+def test_the_image_contains_every_package_that_the_programs_import() -> None:
+    copied = set(re.findall(r"^COPY .*?(\w+) \./\w+$", (PROJECT_ROOT / "Dockerfile").read_text(), re.MULTILINE))
+    packages = {path.parent.name for path in PROJECT_ROOT.glob("*/__init__.py")} - {"tests", "benchmarks"}
+    assert packages <= copied
+    assert {"migrations"} <= copied

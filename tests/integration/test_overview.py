@@ -1,0 +1,158 @@
+"""The overview and the forecast, from rows as replicas write them."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from database.connection import DatabaseConnection
+from services.forecast import Load, forecast
+from services.overview import Overview, Trouble
+from tests.executions import Make
+
+
+def _execution(db: DatabaseConnection, schedule_id: UUID | None = None, **columns: Any) -> None:
+    now = datetime.now(UTC)
+    values = {
+        "schedule_id": schedule_id,
+        "job_id": "job",
+        "domain": "job",
+        "domain_config_id": UUID(int=1),
+        "status": "success",
+        "scheduled_for": now,
+        "due_at": now,
+        **columns,
+    }
+    with db.transaction() as connection:
+        names = ", ".join(values)
+        places = ", ".join(["%s"] * len(values))
+        connection.exec_driver_sql(f"INSERT INTO job_executions ({names}) VALUES ({places})", tuple(values.values()))
+
+
+def _sql(db: DatabaseConnection, statement: str, *values: Any) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql(statement, values)
+
+
+def _troubles(db: DatabaseConnection) -> list[tuple[Trouble, str]]:
+    return [(item.trouble, item.words) for item in Overview(db).attention()]
+
+
+def test_minutes_count_outcomes_and_have_no_holes(db: DatabaseConnection) -> None:
+    at = datetime.now(UTC) - timedelta(minutes=5)
+    for number, status in enumerate(("success", "success", "failed")):
+        due = at + timedelta(milliseconds=number)
+        _execution(db, status=status, scheduled_for=due, due_at=due, started_at=due + timedelta(seconds=2))
+    minutes = Overview(db).minutes(10)
+    assert len(minutes) == 11
+    busy = [minute for minute in minutes if minute.outcomes]
+    assert [minute.outcomes for minute in busy] == [{"success": 2, "failed": 1}]
+    assert busy[0].p50_seconds == busy[0].p99_seconds == 2
+
+
+def test_a_schedule_whose_last_run_failed_needs_attention_with_its_error(db: DatabaseConnection, make: Make) -> None:
+    schedule_id = make()
+    _execution(db, schedule_id, status="failed", error_message="the other side is down")
+    _sql(db, "UPDATE schedules SET last_status = 'failed', next_run = NULL")
+    assert _troubles(db) == [(Trouble.FAILING, "the other side is down")]
+
+
+def test_a_parked_schedule_needs_attention_with_its_reason(db: DatabaseConnection, make: Make) -> None:
+    make()
+    _sql(db, "UPDATE schedules SET invalid_reason = 'hour: must be below 24', next_run = NULL")
+    assert _troubles(db) == [(Trouble.PARKED, "hour: must be below 24")]
+
+
+def test_a_fire_that_nobody_claimed_needs_attention(db: DatabaseConnection, make: Make) -> None:
+    make()
+    _sql(db, "UPDATE schedules SET next_run = now() - interval '10 minutes'")
+    assert [trouble for trouble, _ in _troubles(db)] == [Trouble.LATE]
+
+
+def test_a_fire_that_is_still_spread_is_not_late(db: DatabaseConnection, make: Make) -> None:
+    make(spread_seconds=3600)
+    _sql(db, "UPDATE schedules SET next_run = now() - interval '10 minutes'")
+    assert _troubles(db) == []
+
+
+def test_an_execution_of_a_silent_replica_needs_attention(db: DatabaseConnection) -> None:
+    _execution(db, status="running", incarnation=UUID(int=7), instance_id="replica-1", started_at=datetime.now(UTC))
+    assert _troubles(db) == [
+        (Trouble.STUCK, "running by replica-1, which does not say any more that it lives"),
+    ]
+
+
+def test_an_execution_of_a_living_replica_needs_none(db: DatabaseConnection) -> None:
+    _sql(db, "INSERT INTO scheduler_instances (instance_id, incarnation) VALUES ('replica-1', %s)", UUID(int=7))
+    _execution(db, status="running", incarnation=UUID(int=7), instance_id="replica-1", started_at=datetime.now(UTC))
+    assert _troubles(db) == []
+
+
+def test_a_manual_run_that_finds_no_worker_needs_attention(db: DatabaseConnection) -> None:
+    _execution(db, status="pending", cause="manual", due_at=datetime.now(UTC) - timedelta(minutes=10))
+    assert [trouble for trouble, _ in _troubles(db)] == [Trouble.WAITING]
+
+
+def test_the_timeline_has_what_started_lately(db: DatabaseConnection) -> None:
+    now = datetime.now(UTC)
+    _execution(db, instance_id="replica-1", started_at=now, completed_at=now)
+    _execution(db, status="skipped", scheduled_for=now + timedelta(seconds=1))
+    assert [(bar.label, bar.instance_id, bar.status) for bar in Overview(db).timeline()] == [
+        ("job", "replica-1", "success")
+    ]
+
+
+def test_the_calendar_counts_by_the_schedules_own_days(db: DatabaseConnection, make: Make) -> None:
+    schedule_id = make()
+    before_midnight = datetime.now(UTC).replace(hour=23, minute=30, second=0, microsecond=0) - timedelta(days=2)
+    _execution(db, schedule_id, scheduled_for=before_midnight)
+    in_utc = Overview(db).calendar(schedule_id, "UTC")
+    in_berlin = Overview(db).calendar(schedule_id, "Europe/Berlin")
+    assert in_utc == {before_midnight.date(): {"success": 1}}
+    assert in_berlin == {before_midnight.date() + timedelta(days=1): {"success": 1}}
+
+
+# --- forecast ---
+
+
+def _busy(loads: list[Load]) -> list[tuple[float, float]]:
+    return [(load.fires, load.seconds) for load in loads if load.fires]
+
+
+def _once(minutes: float) -> dict[str, Any]:
+    at = datetime.now(UTC) + timedelta(minutes=minutes)
+    return {"frequency": "once", "time_config": {"at": at.isoformat()}}
+
+
+def _plan(db: DatabaseConnection) -> None:
+    _sql(db, "UPDATE schedules SET next_run = now() + interval '1 minute'")
+
+
+def test_the_forecast_counts_schedules_of_one_timing_together(db: DatabaseConnection, make: Make) -> None:
+    timing = _once(30)
+    known = make(**timing)
+    make(**timing)
+    _plan(db)
+    _execution(db, known, duration_seconds=10)
+    loads = forecast(db)
+    assert _busy(loads) == [(2, 20)]  # the other one is expected to take what things usually take
+
+
+def test_the_forecast_shares_a_spread_among_its_minutes(db: DatabaseConnection, make: Make) -> None:
+    make(**_once(10), spread_seconds=600)
+    _plan(db)
+    fires = [load.fires for load in forecast(db) if load.fires]
+    assert len(fires) == 10
+    assert round(sum(fires), 6) == 1
+
+
+def test_the_forecast_of_a_dense_schedule_goes_on_at_its_rate(db: DatabaseConnection, make: Make) -> None:
+    make(time_config={"seconds": 2})
+    _plan(db)
+    assert [load.fires for load in forecast(db, 5)][1:] == [30] * 5
+
+
+def test_a_row_that_makes_no_sense_does_not_spoil_the_forecast(db: DatabaseConnection, make: Make) -> None:
+    make()
+    _sql(db, """UPDATE schedules SET frequency = 'daily', time_config = '{"hour": 77}'""")
+    _plan(db)
+    assert _busy(forecast(db)) == []
