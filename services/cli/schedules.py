@@ -9,13 +9,16 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from services.cli.assignments import with_assignments
 from services.cli.output import AsJson, ClearErrors, actor, console, error_console, moment, print_json, until
+from services.cli.schedule_explain import explain_fire
 from services.cli.schedule_files import export_file, import_file
 from services.cli.schedule_page import show_page
 from services.cli.schedule_run import run_now
-from services.cli.when import EXAMPLES, parse_when
+from services.triggers.when import EXAMPLES, parse_when
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.jobs import BUILT_IN_JOB_TYPES, default_registry
+from services.scanning.profiles import get_scan_profiles
 from services.schedule_batch import ScheduleRecord
 from services.schedule_listing import SORT_KEYS, ScheduleFilter
 from services.schedule_repository import ID_PREFIX, get_schedule_repository
@@ -44,6 +47,7 @@ JobType = Annotated[
     typer.Option(help=f"What to run: {', '.join(sorted(BUILT_IN_JOB_TYPES))}, or one of your own (JOB_MODULES)."),
 ]
 JobConfig = Annotated[str | None, typer.Option(help="Settings of the job as a JSON object.")]
+Profile = Annotated[str | None, typer.Option(help="The scan profile whose settings it begins with: name or id.")]
 ConfigId = Annotated[str | None, typer.Option("--config-id", help="The domain's configuration in another system.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="May be given several times; replaces all tags.")]
 Set = Annotated[
@@ -76,6 +80,7 @@ def add(
     name: Name = None,
     job_type: JobType = None,
     job_config: JobConfig = None,
+    profile: Profile = None,
     config_id: ConfigId = None,
     tag: Tags = None,
     set_: Set = None,
@@ -159,6 +164,7 @@ def edit(
     name: Name = None,
     job_type: JobType = None,
     job_config: JobConfig = None,
+    profile: Profile = None,
     config_id: ConfigId = None,
     tag: Tags = None,
     set_: Set = None,
@@ -272,6 +278,7 @@ def preview(
 
 
 app.command("run")(run_now)
+app.command("explain")(explain_fire)
 app.command("import")(import_file)
 app.command("export")(export_file)
 
@@ -339,17 +346,9 @@ def _given(options: Mapping[str, Any], positional: Mapping[str, Any]) -> dict[st
             given[field] = options[option]
     if options["job_config"] is not None:
         given["job_config"] = _json("job_config", options["job_config"])
-    for assignment in options["set_"] or []:
-        field, equals, value = assignment.partition("=")
-        if not equals:
-            raise InvalidInput(Problem("--set", f"must look like FIELD=VALUE, got {assignment!r}"))
-        field = field.strip()
-        if unknown := unknown_fields([field]):
-            raise InvalidInput(*unknown)
-        if field in given:
-            raise InvalidInput(Problem(field, "is given twice"))
-        given[field] = _value(value)
-    return given
+    if options["profile"] is not None:
+        given["profile_id"] = get_scan_profiles().find(options["profile"]).profile_id
+    return with_assignments(given, options["set_"] or [], unknown_fields)
 
 
 def _timing(when: str | None, frequency: str | None, time_config: str | None) -> dict[str, Any]:
@@ -373,13 +372,3 @@ def _json(field: str, text: str) -> Any:
         raise InvalidInput(Problem(field, f"is not JSON: {error}")) from None
     except RecursionError:
         raise InvalidInput(Problem(field, "is nested too deeply")) from None
-
-
-def _value(text: str) -> Any:
-    """`3` is a number, `true` a flag, `[1, 2]` a list, nothing is NULL, everything else text."""
-    if text == "":
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

@@ -1,7 +1,7 @@
-"""`--when "weekly monday 02:00"`: the words of a timing, as frequency and time_config."""
+"""A timing in the words that people type ("weekly monday 02:00"), from and to frequency and time_config."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from services.errors import InvalidSchedule, Problem
@@ -31,6 +31,25 @@ def parse_when(text: str) -> Timing:
     if timing is None:
         raise InvalidSchedule(Problem("when", f"cannot read {text!r}; examples: {EXAMPLES}"))
     return timing
+
+
+def when_words(frequency: str, time_config: Mapping[str, Any]) -> str:
+    """The same in words, for a form to start from: what `parse_when` reads back as this timing."""
+    given = dict(time_config)
+    at = f"{given.get('hour', 0)}:{given.get('minute', 0):02}"
+    match frequency:
+        case "hourly":
+            return f"hourly :{given.get('minute', 0):02}"
+        case "daily":
+            return f"daily {at}"
+        case "weekly" | "monthly":
+            return f"{frequency} {given.get('day', '')} {at}"
+        case "interval":
+            return "every " + " ".join(f"{count} {unit}" for unit, count in given.items())
+        case "cron":
+            return f"cron {given.get('expression', '')}"
+        case _:
+            return f"{frequency} {given.get('at', '')}"
 
 
 def _hourly(rest: str) -> Timing | None:

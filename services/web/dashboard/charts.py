@@ -1,0 +1,202 @@
+"""ECharts options, made from plain values. Pure: what a chart shows can be tested without a browser."""
+
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from services.forecast import Load
+from services.overview import Bar, Minute
+from services.web.dashboard.look import COLOURS, colour
+
+FAINT = "#8a94a6"
+GRID = {"left": 44, "right": 16, "top": 30, "bottom": 24}
+FAILURES = ("failed", "timed_out", "abandoned")
+
+
+def _base(**options: Any) -> dict[str, Any]:
+    """Animation would make live charts jump."""
+    return {"animation": False, "grid": GRID, "textStyle": {"color": FAINT}, "tooltip": {"trigger": "axis"}, **options}
+
+
+def _times(instants: Sequence[datetime]) -> dict[str, Any]:
+    labels = [at.strftime("%H:%M") for at in instants]
+    return {"type": "category", "data": labels, "axisTick": {"show": False}, "axisLabel": {"color": FAINT}}
+
+
+def _values(name: str = "", **more: Any) -> dict[str, Any]:
+    lines = {"lineStyle": {"color": FAINT, "opacity": 0.2}}
+    return {"type": "value", "name": name, "splitLine": lines, "axisLabel": {"color": FAINT}, **more}
+
+
+def outcomes(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
+    """Executions per minute, a colour for each outcome."""
+    present = [status for status in COLOURS if any(status in minute.outcomes for minute in minutes)]
+    return _base(
+        legend={"top": 0, "textStyle": {"color": FAINT}, "itemWidth": 12, "itemHeight": 8},
+        xAxis=_times([local(minute.at) for minute in minutes]),
+        yAxis=_values(minInterval=1),
+        series=[
+            {
+                "name": status.replace("_", " "),
+                "type": "bar",
+                "stack": "all",
+                "barCategoryGap": "15%",
+                "itemStyle": {"color": colour(status)},
+                "data": [minute.outcomes.get(status, 0) for minute in minutes],
+            }
+            for status in present
+        ],
+    )
+
+
+def lateness(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
+    """How late executions started, in milliseconds; a minute without any is a gap."""
+
+    def line(name: str, values: list[float | None], tint: str) -> dict[str, Any]:
+        data = [None if value is None else round(value * 1000, 1) for value in values]
+        return {"name": name, "type": "line", "showSymbol": False, "data": data, "itemStyle": {"color": tint}}
+
+    return _base(
+        legend={"top": 0, "textStyle": {"color": FAINT}},
+        xAxis=_times([local(minute.at) for minute in minutes]),
+        yAxis=_values("ms"),
+        series=[
+            line("p50", [minute.p50_seconds for minute in minutes], colour("success")),
+            line("p99", [minute.p99_seconds for minute in minutes], colour("missed")),
+        ],
+    )
+
+
+def forecast(loads: Sequence[Load], local: Any) -> dict[str, Any]:
+    """What the coming minutes bring: fires as bars, seconds of work as a line."""
+    return _base(
+        legend={"top": 0, "textStyle": {"color": FAINT}},
+        xAxis=_times([local(load.at) for load in loads]),
+        yAxis=[_values("fires", minInterval=1), _values("work, s", splitLine={"show": False})],
+        grid={**GRID, "right": 48},
+        series=[
+            {
+                "name": "fires",
+                "type": "bar",
+                "data": [round(load.fires, 1) for load in loads],
+                "itemStyle": {"color": colour("claimed")},
+            },
+            {
+                "name": "work, s",
+                "type": "line",
+                "yAxisIndex": 1,
+                "showSymbol": False,
+                "data": [round(load.seconds, 1) for load in loads],
+                "itemStyle": {"color": colour("missed")},
+            },
+        ],
+    )
+
+
+def calendar(days: dict[date, dict[str, int]], today: date, weeks: int = 26) -> dict[str, Any]:
+    """A square for each day: green when all went well, the redder the more went wrong."""
+    first = today - timedelta(weeks=weeks)
+    data = [[day.isoformat(), _badness(counts), _in_words(counts)] for day, counts in sorted(days.items())]
+    return {
+        "animation": False,
+        "tooltip": {":formatter": "p => p.value[0] + '<br>' + p.value[2]"},
+        "visualMap": {
+            "show": False,
+            "min": 0,
+            "max": 100,
+            "dimension": 1,
+            "inRange": {"color": [colour("success"), colour("missed"), colour("failed")]},
+        },
+        "calendar": {
+            "range": [first.isoformat(), today.isoformat()],
+            "cellSize": ["auto", 15],
+            "top": 24,
+            "left": 36,
+            "right": 8,
+            "itemStyle": {"color": "transparent", "borderColor": FAINT, "borderWidth": 0.3},
+            "splitLine": {"show": False},
+            "dayLabel": {"color": FAINT, "firstDay": 1},
+            "monthLabel": {"color": FAINT},
+            "yearLabel": {"show": False},
+        },
+        "series": [{"type": "heatmap", "coordinateSystem": "calendar", "data": data}],
+    }
+
+
+def _badness(counts: dict[str, int]) -> int:
+    """0: all fine, 100: all failed; skipped and missed count half."""
+    total = sum(counts.values())
+    failed = sum(counts.get(status, 0) for status in FAILURES)
+    passed_over = counts.get("skipped", 0) + counts.get("missed", 0)
+    return round(100 * (failed + passed_over / 2) / total) if total else 0
+
+
+def _in_words(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number} {status.replace('_', ' ')}" for status, number in sorted(counts.items()))
+
+
+def durations(instants: Sequence[datetime], seconds: Sequence[float], statuses: Sequence[str]) -> dict[str, Any]:
+    """How long the last executions took, coloured by how they ended."""
+    points = [
+        {"value": [at.isoformat(), round(value, 3)], "itemStyle": {"color": colour(status)}}
+        for at, value, status in zip(instants, seconds, statuses, strict=True)
+    ]
+    return _base(
+        tooltip={"trigger": "item"},
+        xAxis={"type": "time", "splitLine": {"show": False}, "axisLabel": {"color": FAINT}},
+        yAxis=_values("s"),
+        series=[{"type": "scatter", "symbolSize": 7, "data": points}],
+    )
+
+
+def timeline(bars: Sequence[Bar], local: Any, now: datetime, minutes: int) -> dict[str, Any]:
+    """A row for each replica, a bar for each execution; what still runs ends now."""
+    replicas = sorted({bar.instance_id for bar in bars})
+    rows = [
+        {
+            "name": bar.label,
+            "value": [
+                replicas.index(bar.instance_id),
+                local(bar.started_at).isoformat(),
+                local(bar.completed_at or now).isoformat(),
+                bar.status.replace("_", " "),
+                str(bar.execution_id),
+            ],
+            "itemStyle": {"color": colour(bar.status)},
+        }
+        for bar in bars
+    ]
+    return _base(
+        grid={**GRID, "left": 110},
+        tooltip={":formatter": "p => p.name + '<br>' + p.value[3]"},
+        xAxis={
+            "type": "time",
+            "min": local(now - timedelta(minutes=minutes)).isoformat(),
+            "max": local(now).isoformat(),
+            "axisLabel": {"color": FAINT},
+        },
+        yAxis={
+            "type": "category",
+            "data": replicas,
+            "axisLabel": {"color": FAINT, "width": 100, "overflow": "truncate"},
+        },
+        dataZoom=[{"type": "inside", "filterMode": "weakFilter"}],
+        series=[
+            {
+                "type": "custom",
+                ":renderItem": RENDER_BAR,
+                "encode": {"x": [1, 2], "y": 0},
+                "data": rows,
+            }
+        ],
+    )
+
+
+# At least two pixels wide: most executions are shorter than a pixel of an hour.
+RENDER_BAR = """(params, api) => {
+  const area = params.coordSys, height = Math.min(28, api.size([0, 1])[1] * 0.6);
+  const begin = api.coord([api.value(1), api.value(0)]), end = api.coord([api.value(2), api.value(0)]);
+  const left = Math.max(begin[0], area.x), right = Math.min(Math.max(end[0], begin[0] + 2), area.x + area.width);
+  if (right <= left) return;
+  return {type: 'rect', shape: {x: left, y: begin[1] - height / 2, width: right - left, height}, style: api.style()};
+}"""

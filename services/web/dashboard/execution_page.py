@@ -1,0 +1,172 @@
+"""One execution: what became of it and when, its attempts, error, log and result; cancel it or try again."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+from fastapi import Request
+from fastapi.responses import Response
+from nicegui import ui
+
+from services.execution_listing import ExecutionRecord
+from services.execution_timeline import timeline
+from services.job_history import Retry
+from services.web.auth.roles import Role
+from services.web.dashboard.executions_page import name_of
+from services.web.dashboard.frame import frame
+from services.web.dashboard.look import card, chip, clock, duration, empty
+from services.web.dashboard.visitor import Visitor, admit
+from services.web.routes.executions import WHY_NOT
+
+REFRESH_SECONDS = 1.0
+
+
+@ui.page("/executions/{execution_id}")
+async def execution(execution_id: str, request: Request) -> Response | None:
+    visitor = await admit(request)
+    if isinstance(visitor, Response):
+        return visitor
+    with frame(visitor, "Execution", "/executions"):
+        record = await visitor.read(lambda: _find(visitor, execution_id))
+        if record is None:
+            empty("There is no such execution", "History is kept for HISTORY_RETENTION_DAYS.")
+            return None
+        page = _Page(visitor, record)
+        await page.refresh()
+        ui.timer(REFRESH_SECONDS, page.refresh_live)
+    return None
+
+
+def _find(visitor: Visitor, execution_id: str) -> ExecutionRecord | None:
+    try:
+        return visitor.parts.history.get_execution(UUID(execution_id))
+    except ValueError:
+        return None
+
+
+class _Page:
+    def __init__(self, visitor: Visitor, record: ExecutionRecord) -> None:
+        self._visitor, self._record = visitor, record
+        self._attempts: list[ExecutionRecord] = [record]
+        self._content()
+
+    async def refresh(self) -> None:
+        history, execution_id = self._visitor.parts.history, self._record.execution_id
+        found = await self._visitor.read(lambda: history.get_execution(execution_id))
+        self._record = self._record if found is None else found  # retention may have taken it away
+        self._attempts = await self._visitor.read(lambda: history.get_attempts(self._record))
+        self._content.refresh()
+
+    async def refresh_live(self) -> None:
+        if not all(attempt.is_terminal for attempt in self._attempts):
+            await self.refresh()
+
+    @ui.refreshable_method
+    def _content(self) -> None:
+        self._head()
+        with ui.element("div").classes("es-grid"):
+            with card("What happened"):
+                self._moments()
+            with card("Attempts"):
+                for attempt in self._attempts:
+                    self._attempt(attempt)
+        _error(self._record)
+        _details(self._record)
+
+    def _head(self) -> None:
+        record = self._record
+        with ui.row().classes("items-center gap-3 w-full"):
+            chip(record.status)
+            target = f"/schedules/{record.schedule_id}" if record.schedule_id else ""
+            if target:
+                ui.link(name_of(record), target).classes("text-lg")
+            else:
+                ui.label(name_of(record)).classes("text-lg")
+            ui.label(f"{record.cause}, attempt {record.attempt}").classes("es-faint")
+            if record.scan_id is not None:
+                ui.link("scan result", f"/scans/{record.scan_id}")
+            ui.space()
+            self._buttons()
+
+    def _buttons(self) -> None:
+        if not self._visitor.may(Role.OPERATOR):
+            return
+        if not self._record.is_terminal:
+            ui.button("Cancel", icon="stop", on_click=self._cancel).props("outline no-caps color=negative")
+        elif self._record.status != "success" and self._record.schedule_id is not None:
+            ui.button("Try again", icon="replay", on_click=self._retry).props("outline no-caps")
+
+    def _moments(self) -> None:
+        moments = timeline(self._record)
+        for before, moment in zip([None, *moments], moments, strict=False):
+            gap = None if before is None else (moment.at - before.at).total_seconds()
+            with ui.row().classes("items-baseline gap-3 no-wrap"):
+                ui.label(clock(self._visitor.local(moment.at))).classes("es-mono")
+                ui.label("" if gap is None else f"+{duration(gap)}").classes("es-faint w-20 text-right")
+                ui.label(moment.text)
+
+    def _attempt(self, attempt: ExecutionRecord) -> None:
+        with ui.row().classes("items-center gap-3"):
+            chip(attempt.status)
+            if attempt.execution_id == self._record.execution_id:
+                ui.label(f"attempt {attempt.attempt} (this one)")
+            else:
+                ui.link(f"attempt {attempt.attempt}", f"/executions/{attempt.execution_id}")
+            ui.label(duration(attempt.duration_seconds)).classes("es-faint")
+            ui.label(attempt.instance_id or "").classes("es-faint")
+
+    async def _cancel(self) -> None:
+        history, execution_id = self._visitor.parts.history, self._record.execution_id
+        asked = await self._visitor.act(Role.OPERATOR, lambda: history.request_cancel(execution_id))
+        if asked is not None:
+            ui.notify("It was asked to stop." if asked else "It has ended already.")
+        await self.refresh()
+
+    async def _retry(self) -> None:
+        history, execution_id, actor = (
+            self._visitor.parts.history,
+            self._record.execution_id,
+            self._visitor.identity.actor,
+        )
+        retry: Retry | None = await self._visitor.act(Role.OPERATOR, lambda: history.request_retry(execution_id, actor))
+        if retry is None:
+            return
+        if retry.execution_id is None:
+            ui.notify(f"It cannot be tried again: {WHY_NOT.get(retry.outcome, retry.outcome)}.", type="warning")
+            return
+        ui.navigate.to(f"/executions/{retry.execution_id}")
+
+
+def _error(record: ExecutionRecord) -> None:
+    if not record.error_message and not record.reason:
+        return
+    with card("Why"):
+        ui.label(record.error_message or record.reason or "")
+        details = dict(record.error_details or {})
+        trace = details.pop("traceback", None)
+        if trace:
+            ui.label(str(trace)).classes("es-mono")
+        _json(details)
+
+
+def _details(record: ExecutionRecord) -> None:
+    details = dict(record.details or {})
+    log, progress, result = details.pop("log", None), details.pop("progress", None), details.pop("result", None)
+    if progress:
+        with card("Progress"):
+            done, total = progress.get("done") or 0, progress.get("total")
+            ui.label(f"{done:g}" + (f" of {total:g}" if total else ""))
+            if total:
+                ui.linear_progress(min(1.0, done / total), show_value=False)
+    if log:
+        with card("Log"):
+            ui.label("\n".join(map(str, log))).classes("es-mono")
+    if result or details:
+        with card("Result"):
+            _json(result or {})
+            _json(details)
+
+
+def _json(value: Any) -> None:
+    if value:
+        ui.label(json.dumps(value, indent=2, ensure_ascii=False, default=str)).classes("es-mono")

@@ -1,0 +1,111 @@
+"""The list of executions: live on its first page, filtered by outcome, cause and domain."""
+
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+from nicegui import ui
+
+from database.models import Cause, ExecutionStatus
+from services.errors import InvalidInput
+from services.execution_listing import ExecutionFilter, ExecutionPage, ExecutionRecord
+from services.web.dashboard.frame import frame
+from services.web.dashboard.look import NOTHING, card, clock, colour, duration, nothing
+from services.web.dashboard.tables import Pager, columns, table
+from services.web.dashboard.visitor import Visitor, admit
+
+REFRESH_SECONDS = 3.0
+ROWS = 50
+SHOWN = columns(
+    "status", "what", "scheduled", "late", "took", "attempt", "cause", "replica", "why", right=("late", "took")
+)
+
+
+@ui.page("/executions")
+async def executions(request: Request) -> Response | None:
+    visitor = await admit(request)
+    if isinstance(visitor, Response):
+        return visitor
+    with frame(visitor, "Executions", "/executions"):
+        page = _Page(visitor, dict(request.query_params))
+        await page.refresh()
+        ui.timer(REFRESH_SECONDS, page.refresh_first)
+    return None
+
+
+class _Page:
+    def __init__(self, visitor: Visitor, asked: dict[str, str]) -> None:
+        self._visitor = visitor
+        self._schedule_id = asked.get("schedule")
+        with ui.row().classes("items-center gap-3 w-full"):
+            self._status = _choice("status", list(ExecutionStatus), asked.get("status"), self._search)
+            self._cause = _choice("cause", list(Cause), asked.get("cause"), self._search)
+            self._domain = ui.input("domain or name", value=asked.get("domain", ""), on_change=self._search)
+            self._domain.props('outlined dense clearable debounce="400"').classes("w-64")
+        with card():
+            self._problem = ui.label().classes("es-bad")
+            with ui.element("div").classes("es-wide"):
+                self._table = table(SHOWN, chip="status", links={"what": "address"})
+            self._nothing = nothing(
+                "No execution fits", "What is due becomes an execution; the filters above may hide some."
+            )
+            self._pager = Pager(self.refresh)
+
+    async def refresh(self) -> None:
+        where = ExecutionFilter(
+            schedule_id=self._schedule_id or None,
+            domain=(self._domain.value or "").strip() or None,
+            status=self._status.value,
+            cause=self._cause.value,
+        )
+        history, cursor = self._visitor.parts.history, self._pager.cursor
+        try:
+            page = await self._visitor.read(lambda: history.list_executions(where, ROWS, cursor))
+            self._problem.text = ""
+        except InvalidInput as error:
+            page, self._problem.text = ExecutionPage([], None), str(error)
+        self._table.rows = [_row(record, self._visitor) for record in page.items]
+        self._table.set_visibility(bool(page.items))
+        self._nothing.set_visibility(not page.items)
+        self._pager.show(page.next_cursor)
+
+    async def refresh_first(self) -> None:
+        """An older page is not moved under the reader's eyes."""
+        if self._pager.is_first:
+            await self.refresh()
+
+    async def _search(self) -> None:
+        self._pager.restart()
+        await self.refresh()
+
+
+def _choice(name: str, words: list[Any], value: str | None, on_change: Any) -> ui.select:
+    options = {str(word): str(word).replace("_", " ") for word in words}
+    chosen = ui.select(
+        options, label=name, value=value if value in options else None, clearable=True, on_change=on_change
+    )
+    return chosen.props("outlined dense").classes("w-40")
+
+
+def _row(record: ExecutionRecord, visitor: Visitor) -> dict[str, Any]:
+    late = None
+    if record.started_at is not None and record.cause != Cause.MANUAL:
+        late = (record.started_at - (record.due_at or record.scheduled_for)).total_seconds()
+    return {
+        "id": str(record.execution_id),
+        "address": f"/executions/{record.execution_id}",
+        "colour": colour(record.status),
+        "status": record.status.replace("_", " "),
+        "what": name_of(record),
+        "scheduled": clock(visitor.local(record.scheduled_for)),
+        "late": NOTHING if late is None else duration(max(0.0, late)),
+        "took": duration(record.duration_seconds),
+        "attempt": record.attempt,
+        "cause": record.cause,
+        "replica": record.instance_id or NOTHING,
+        "why": (record.error_message or record.reason or "")[:160],
+    }
+
+
+def name_of(record: ExecutionRecord) -> str:
+    return record.domain if record.job_id == str(record.schedule_id) else record.job_id

@@ -1,0 +1,102 @@
+"""What every page has: the bar with the way to the others, light and dark, who is logged in, and its style."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nicegui import ui
+
+from services.web.auth.roles import Role
+from services.web.dashboard.visitor import ZONE_COOKIE, Visitor
+
+STYLE = (Path(__file__).parent / "style.css").read_text()
+# The zone is read by the next page; the first one reloads itself once, if the browser is not in UTC.
+FIND_ZONE = f"""<script>
+(() => {{
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+  const known = document.cookie.split("; ").find(part => part.startsWith("{ZONE_COOKIE}="));
+  document.cookie = "{ZONE_COOKIE}=" + encodeURIComponent(zone) + "; path=/; max-age=31536000; SameSite=Strict";
+  if (!known && zone !== "UTC" && document.cookie.includes("{ZONE_COOKIE}=")) location.reload();
+}})();
+</script>"""
+REMEMBER_THEME = "localStorage.setItem('es-theme', '{}')"
+APPLY_THEME = """
+const theme = localStorage.getItem('es-theme');
+theme ? theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    path: str
+    title: str
+    icon: str
+
+
+PLACES = [
+    Place("/", "Overview", "monitor_heart"),
+    Place("/schedules", "Schedules", "event_repeat"),
+    Place("/executions", "Executions", "list_alt"),
+    Place("/timeline", "Timeline", "view_timeline"),
+    Place("/scans", "Scans", "cookie"),
+    Place("/queues", "Queues", "low_priority"),
+    Place("/replicas", "Replicas", "dns"),
+]
+
+
+@contextmanager
+def frame(visitor: Visitor, title: str, here: str) -> Iterator[ui.column]:
+    """The page's own content goes inside. `here` is the path of its place in the navigation."""
+    styled(title)
+    ui.colors(primary="#2f5fd0")
+    dark = ui.dark_mode(value=None)
+    with ui.left_drawer(value=False, bordered=True).props("overlay behavior=mobile").classes("es-drawer") as drawer:
+        _links(here)
+    with ui.header().classes("es-bar"):
+        menu = ui.button(icon="menu", on_click=drawer.toggle)
+        menu.props('flat round aria-label="Menu"').classes("es-menu")
+        ui.link("Enhanced Scheduler", "/").classes("es-brand")
+        with ui.row().classes("es-nav").props('role="navigation" aria-label="Pages"'):
+            _links(here)
+        ui.space()
+        _theme_button(dark)
+        _account(visitor)
+    with ui.column().classes("es-page").props('role="main"') as content:
+        ui.label(title).classes("es-title").props('role="heading" aria-level="1"')
+        yield content
+
+
+def styled(title: str) -> None:
+    ui.page_title(f"{title} · Enhanced Scheduler")
+    ui.add_css(STYLE)
+    ui.add_head_html(FIND_ZONE)
+
+
+def _links(here: str) -> None:
+    for place in PLACES:
+        with ui.link(target=place.path).classes("es-link") as link:
+            ui.icon(place.icon)
+            ui.label(place.title)
+        if place.path == here:
+            link.classes("es-here").props('aria-current="page"')
+
+
+def _theme_button(dark: ui.dark_mode) -> None:
+    def toggle() -> None:
+        dark.value = not dark.value
+        ui.run_javascript(REMEMBER_THEME.format("dark" if dark.value else "light"))
+
+    async def restore() -> None:
+        dark.value = bool(await ui.run_javascript(APPLY_THEME, timeout=5))
+
+    ui.button(icon="dark_mode", on_click=toggle).props('flat round aria-label="Dark or light"')
+    ui.timer(0.01, restore, once=True)
+
+
+def _account(visitor: Visitor) -> None:
+    with ui.button(icon="account_circle").props('flat round aria-label="Account"'), ui.menu():
+        ui.label(visitor.identity.actor).classes("es-menu-text")
+        ui.label(f"role: {visitor.identity.role or Role.VIEWER}").classes("es-menu-text es-faint")
+        ui.separator()
+        ui.menu_item("Log out", on_click=lambda: ui.navigate.to("/logout"))

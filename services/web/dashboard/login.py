@@ -1,0 +1,56 @@
+"""The login page: a token becomes a session cookie; /logout ends it."""
+
+import json
+
+from fastapi import Request
+from nicegui import ui
+
+from services.web.dashboard.frame import styled
+from services.web.dashboard.visitor import safe_path
+
+# The cookie is HttpOnly: only an answer of the API can set it, so the browser itself has to ask.
+LOG_IN = """
+const answer = await fetch('/api/v3/session', {{method: 'POST', headers: {{'Content-Type': 'application/json'}},
+                                                body: JSON.stringify({{token: {token}}})}});
+if (answer.ok) return '';
+const problem = await answer.json().catch(() => ({{}}));
+return problem.detail || problem.title || ('the server answered ' + answer.status);
+"""
+LOG_OUT = "await fetch('/api/v3/session', {method: 'DELETE'})"
+
+
+@ui.page("/login")
+async def login(request: Request) -> None:
+    styled("Log in")
+    back_to = safe_path(request.query_params.get("to", "/"))
+
+    async def log_in() -> None:
+        problem = await ui.run_javascript(LOG_IN.format(token=json.dumps((token.value or "").strip())), timeout=15)
+        if problem:
+            token.props(f'error error-message="{_attribute(str(problem))}"')
+        else:
+            ui.navigate.to(back_to)
+
+    with ui.column().classes("es-card es-login"):
+        ui.label("Enhanced Scheduler").classes("es-title").props('role="heading" aria-level="1"')
+        token = ui.input("Token", password=True, password_toggle_button=True).classes("w-full")
+        token.props('autofocus outlined autocomplete="current-password"').on("keydown.enter", log_in)
+        ui.button("Log in", on_click=log_in).props("unelevated").classes("w-full")
+        ui.label("python manage.py token create --name me --role operator").classes("es-mono es-faint")
+        ui.label("makes one. Without any token, `manage.py web` prints one when it starts.").classes("es-faint")
+
+
+@ui.page("/logout")
+async def logout() -> None:
+    styled("Log out")
+    ui.label("You are being logged out …").classes("es-page")
+
+    async def leave() -> None:
+        await ui.run_javascript(LOG_OUT, timeout=15)
+        ui.navigate.to("/login")
+
+    ui.timer(0.05, leave, once=True)
+
+
+def _attribute(text: str) -> str:
+    return text.replace('"', "'")

@@ -1,0 +1,101 @@
+"""How things look and read on every page: colours of outcomes, short words for instants and durations."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from nicegui import ui
+
+# One colour per outcome, the same in chips, charts and the timeline; readable on dark and on light.
+COLOURS = {
+    "success": "#2e9e6b",
+    "running": "#2f7fd6",
+    "claimed": "#5b9be0",
+    "pending": "#8a94a6",
+    "failed": "#d64545",
+    "timed_out": "#c2571a",
+    "abandoned": "#a83279",
+    "cancelled": "#7a6a9e",
+    "skipped": "#b08a2e",
+    "missed": "#d98f1f",
+}
+OTHER_COLOUR = "#8a94a6"
+NOTHING = "\N{EN DASH}"
+
+
+def colour(status: str) -> str:
+    return COLOURS.get(status, OTHER_COLOUR)
+
+
+def chip(status: str, word: str = "") -> None:
+    """The outcome, or another word, on the outcome's colour."""
+    ui.label(word or status.replace("_", " ")).classes("es-chip").style(f"--chip: {colour(status)}")
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return NOTHING
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def ago(at: datetime | None, now: datetime | None = None) -> str:
+    """ "3 min ago", "in 2 h"; an en dash for never."""
+    if at is None:
+        return NOTHING
+    seconds = ((now or datetime.now(UTC)) - at).total_seconds()
+    size = _rough(abs(seconds))
+    if size is None:
+        return "now"
+    return f"{size} ago" if seconds > 0 else f"in {size}"
+
+
+def clock(at: datetime | None, *, with_date: bool = True, with_seconds: bool = True) -> str:
+    """An instant that is local to the visitor already."""
+    if at is None:
+        return NOTHING
+    form = ("%Y-%m-%d " if with_date else "") + ("%H:%M:%S" if with_seconds else "%H:%M")
+    return at.strftime(form)
+
+
+def _rough(seconds: float) -> str | None:
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return None
+
+
+def empty(text: str, hint: str = "") -> None:
+    """Nothing is there: say so, and what to do next."""
+    with ui.column().classes("es-empty"):
+        ui.label(text).classes("es-empty-text")
+        if hint:
+            ui.label(hint).classes("es-faint")
+
+
+def nothing(text: str, hint: str = "") -> ui.element:
+    """The same as something that can be hidden while there is something."""
+    with ui.element("div").classes("w-full") as box:
+        empty(text, hint)
+    return box
+
+
+def redraw(chart: ui.echart, options: dict[str, Any]) -> None:
+    """Other values in the same chart: a new one would flicker, and forget where somebody zoomed to."""
+    chart.options.clear()
+    chart.options.update(options)
+    chart.update()
+
+
+def card(title: str = "") -> ui.column:
+    box = ui.column().classes("es-card")
+    if title:
+        with box:
+            ui.label(title).classes("es-card-title").props('role="heading" aria-level="2"')
+    return box

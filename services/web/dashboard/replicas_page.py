@@ -1,0 +1,89 @@
+"""Which replicas there are, whether each lives, works and has the newest change."""
+
+from fastapi import Request
+from fastapi.responses import Response
+from nicegui import ui
+
+from services.replica_listing import ReplicaRecord, Replicas, list_replicas
+from services.web.dashboard.frame import frame
+from services.web.dashboard.look import ago, card, chip, empty
+from services.web.dashboard.visitor import Visitor, admit
+
+REFRESH_SECONDS = 3.0
+
+
+@ui.page("/replicas")
+async def replicas(request: Request) -> Response | None:
+    visitor = await admit(request)
+    if isinstance(visitor, Response):
+        return visitor
+    with frame(visitor, "Replicas", "/replicas"):
+        page = _Page(visitor, await visitor.read(lambda: _look(visitor)))
+        ui.timer(REFRESH_SECONDS, page.refresh)
+    return None
+
+
+def _look(visitor: Visitor) -> Replicas:
+    return list_replicas(visitor.parts.db, visitor.parts.settings.heartbeat_timeout_seconds)
+
+
+class _Page:
+    def __init__(self, visitor: Visitor, seen: Replicas) -> None:
+        self._visitor, self._seen = visitor, seen
+        self._content()
+
+    async def refresh(self) -> None:
+        self._seen = await self._visitor.read(lambda: _look(self._visitor))
+        self._content.refresh()
+
+    @ui.refreshable_method
+    def _content(self) -> None:
+        if not self._seen.items:
+            with card():
+                empty("No replica has ever run", "Start one: python services/enhanced_scheduler.py")
+            return
+        ui.label(_convergence(self._seen)).classes("es-faint")
+        with ui.element("div").classes("es-grid"):
+            for replica in self._seen.items:
+                _card(replica, self._seen.newest_revision)
+
+
+def _convergence(seen: Replicas) -> str:
+    if not seen.live:
+        return "No replica is live: nothing is run until one is started."
+    if seen.are_converged:
+        return f"All {len(seen.live)} live replicas have the newest change (revision {seen.newest_revision})."
+    behind = [replica.instance_id for replica in seen.live if not replica.is_converged]
+    return f"The newest change (revision {seen.newest_revision}) has not reached {', '.join(behind)} yet."
+
+
+def _card(replica: ReplicaRecord, newest_revision: int) -> None:
+    with card(replica.instance_id):
+        with ui.row().classes("gap-2"):
+            chip(*_state(replica))
+            if replica.redis_degraded and replica.is_live:
+                chip("missed", "Redis degraded")
+            if replica.is_live and not replica.is_converged:
+                chip("missed", "behind")
+        with ui.element("dl").classes("es-facts"):
+            _fact("heartbeat", ago(replica.heartbeat_at))
+            _fact("started", ago(replica.started_at))
+            _fact("running", f"{replica.running} of {replica.max_workers or '?'}")
+            _fact("schedules", f"{replica.schedules:,}")
+            _fact("revision applied", f"{replica.revision} of {newest_revision}")
+            _fact("clock", f"{replica.clock_skew_seconds * 1000:+.0f} ms from Postgres'")
+            _fact("version", replica.version or "?")
+            _fact("time zone data", replica.tzdata or "?")
+
+
+def _state(replica: ReplicaRecord) -> tuple[str, str]:
+    if not replica.is_live:
+        return "failed", "silent"
+    return ("success", "live") if replica.claiming else ("missed", "not claiming")
+
+
+def _fact(name: str, value: str) -> None:
+    with ui.element("dt"):
+        ui.label(name)
+    with ui.element("dd"):
+        ui.label(value)

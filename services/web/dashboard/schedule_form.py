@@ -1,0 +1,247 @@
+"""The form of a new or an existing schedule: messages at the fields, and the next fires while one types."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo, available_timezones
+
+from fastapi import Request
+from fastapi.responses import Response
+from nicegui import ui
+from nicegui.elements.mixins.validation_element import ValidationElement
+
+from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict
+from services.jobs import default_registry
+from services.schedule_batch import ScheduleRecord
+from services.schedule_preview import Preview, preview_definition
+from services.triggers.when import EXAMPLES, parse_when, when_words
+from services.web.auth.roles import Role
+from services.web.dashboard.frame import frame
+from services.web.dashboard.look import card, clock, empty
+from services.web.dashboard.visitor import Visitor, admit
+
+POLICIES = {
+    "max_instances": "at once",
+    "timeout_seconds": "timeout, s",
+    "max_retries": "retries",
+    "retry_backoff_seconds": "first retry after, s",
+    "misfire_grace_seconds": "may be late by, s",
+    "spread_seconds": "spread over, s",
+    "priority": "priority",
+}
+CATCHUPS = {"": "as the setting says", "none": "only record", "one": "run the latest", "all": "run all, capped"}
+TIMING_FIELDS = ("frequency", "time_config", "start_at", "end_at")
+
+
+@ui.page("/schedules/new")
+async def new_schedule(request: Request) -> Response | None:
+    visitor = await admit(request)
+    if isinstance(visitor, Response):
+        return visitor
+    with frame(visitor, "New schedule", "/schedules"):
+        await _show_form(visitor, None)
+    return None
+
+
+@ui.page("/schedules/{schedule_id}/edit")
+async def edit_schedule(schedule_id: str, request: Request) -> Response | None:
+    visitor = await admit(request)
+    if isinstance(visitor, Response):
+        return visitor
+    with frame(visitor, "Edit schedule", "/schedules"):
+        try:
+            record = await visitor.read(lambda: visitor.parts.repository.get_schedule(UUID(schedule_id)))
+        except ValueError:
+            record = None
+        if record is None:
+            empty("There is no such schedule")
+        else:
+            await _show_form(visitor, record)
+    return None
+
+
+async def _show_form(visitor: Visitor, record: ScheduleRecord | None) -> None:
+    if not visitor.may(Role.OPERATOR):
+        empty("You may look, but not change", f"This needs the role {Role.OPERATOR}.")
+        return
+    await ScheduleForm(visitor, record).preview(blaming=record is not None)
+
+
+class ScheduleForm:
+    def __init__(self, visitor: Visitor, record: ScheduleRecord | None) -> None:
+        self._visitor, self._record = visitor, record
+        self._fields: dict[str, ValidationElement[Any]] = {}
+        self._preview: Preview | None = None
+        with ui.element("div").classes("es-grid"):
+            with card("What"):
+                self._build_what(record)
+            with card("When"):
+                self._build_when(record)
+            with card("How"):
+                self._build_policies(record)
+            with card("Next fires"):
+                self._fires()
+        self._problem = ui.label().classes("es-bad").props('role="alert"')
+        with ui.row().classes("gap-3"):
+            ui.button("Save", icon="save", on_click=self._save).props("unelevated no-caps")
+            ui.button("Cancel", on_click=lambda: ui.navigate.to(self._back())).props("flat no-caps")
+
+    # --- fields ---
+
+    def _build_what(self, record: ScheduleRecord | None) -> None:
+        job_types = sorted(default_registry.job_types() | ({record.job_type} if record else set()))
+        self._text("domain", "domain, or what it is about", record.domain if record else "")
+        self._text("name", "name (optional, unique)", (record.name or "") if record else "")
+        job_type = record.job_type if record else "cookie_scan"
+        self._put("job_type", ui.select(job_types, label="job", value=job_type, on_change=self.preview))
+        config = json.dumps(dict(record.job_config), indent=2, ensure_ascii=False) if record else "{}"
+        area = ui.textarea("configuration (JSON)", value=config, on_change=self.preview)
+        self._put("job_config", area.props('input-class="es-mono" autogrow'))
+        self._text("tags", "tags, comma-separated", ", ".join(record.tags) if record else "")
+        self._enabled = ui.switch("switched on", value=record.enabled if record else True)
+
+    def _build_when(self, record: ScheduleRecord | None) -> None:
+        words = when_words(record.frequency, record.time_config) if record else "daily 02:00"
+        self._text("when", "when", words)
+        ui.label(f"Examples: {EXAMPLES}").classes("es-faint")
+        zones = sorted(available_timezones() | ({record.timezone} if record else set()))
+        zone = record.timezone if record else str(self._visitor.zone)
+        chosen = ui.select(zones, label="time zone", value=zone, with_input=True, on_change=self.preview)
+        self._put("timezone", chosen)
+        for name, label in (("start_at", "not before (optional)"), ("end_at", "not after (optional)")):
+            value: datetime | None = getattr(record, name) if record else None
+            self._text(name, label, value.isoformat() if value else "")
+
+    def _build_policies(self, record: ScheduleRecord | None) -> None:
+        for name, label in POLICIES.items():
+            value = getattr(record, name) if record else None
+            self._put(name, ui.number(label, value=value, precision=0, on_change=self.preview))
+        ui.label("Empty: as the settings say.").classes("es-faint")
+        chosen = (record.catchup or "") if record else ""
+        self._put("catchup", ui.select(CATCHUPS, label="fires missed while nobody ran", value=chosen))
+
+    def _text(self, name: str, label: str, value: str) -> None:
+        self._put(name, ui.input(label, value=value, on_change=self.preview))
+
+    def _put(self, name: str, field: ValidationElement[Any]) -> None:
+        self._fields[name] = field.props('outlined dense debounce="300"').classes("w-full")
+
+    # --- what they say ---
+
+    def _given(self) -> tuple[dict[str, Any], list[Problem]]:
+        """The definition as far as it can be read, and what cannot."""
+        values = {name: field.value for name, field in self._fields.items()}
+        problems: list[Problem] = []
+        given: dict[str, Any] = {
+            "domain": values["domain"] or "",
+            "name": (values["name"] or "").strip() or None,
+            "job_type": values["job_type"],
+            "timezone": values["timezone"] or "UTC",
+            "tags": [tag.strip() for tag in (values["tags"] or "").split(",") if tag.strip()],
+            "enabled": self._enabled.value,
+            "catchup": values["catchup"] or None,
+            "start_at": (values["start_at"] or "").strip() or None,
+            "end_at": (values["end_at"] or "").strip() or None,
+            **{name: _whole(values[name], 0 if name in ("spread_seconds", "priority") else None) for name in POLICIES},
+        }
+        try:
+            given["job_config"] = json.loads(values["job_config"] or "{}")
+        except ValueError as error:
+            problems.append(Problem("job_config", f"is not JSON: {error}"))
+        try:
+            given["frequency"], given["time_config"] = parse_when(values["when"] or "")
+        except InvalidSchedule as error:
+            problems += error.problems
+        return given, problems
+
+    async def preview(self, _: object = None, *, blaming: bool = True) -> None:
+        """`blaming`: with the messages; nobody wants them in a form that is still empty."""
+        given, problems = self._given()
+        self._preview = None
+        if not any(problem.field == "when" for problem in problems):
+            try:
+                self._preview = await self._visitor.read(
+                    lambda: preview_definition(self._visitor.parts.repository, given)
+                )
+                problems += self._preview.problems
+            except InvalidInput as error:
+                problems += error.problems
+        if blaming:
+            self._show_problems(problems)
+        self._fires.refresh()
+
+    def _show_problems(self, problems: list[Problem]) -> None:
+        """Each message at its field; what has no field of its own goes under the form."""
+        by_field: dict[str, list[str]] = {}
+        for problem in problems:
+            by_field.setdefault(self._field_of(problem.field), []).append(_words(problem))
+        for name, field in self._fields.items():
+            field.error = "; ".join(by_field.pop(name, [])) or None
+        self._problem.text = "; ".join(text for texts in by_field.values() for text in texts)
+
+    def _field_of(self, name: str) -> str:
+        first = name.partition(".")[0]
+        return "when" if first in ("frequency", "time_config") else first
+
+    @ui.refreshable_method
+    def _fires(self) -> None:
+        if self._preview is None:
+            empty("Not readable yet", "The message is at the field.")
+            return
+        ui.label(self._preview.description).classes("text-lg")
+        zone = ZoneInfo(self._preview.timezone)
+        for fire in self._preview.fires:
+            there, here = fire.astimezone(zone), self._visitor.local(fire)
+            note = (
+                "" if there.utcoffset() == here.utcoffset() else f"  ({clock(here, with_seconds=False)} where you are)"
+            )
+            ui.label(f"{there:%a} {clock(there)} {there:%Z}{note}").classes("es-mono")
+        if not self._preview.fires:
+            ui.label("It never fires.").classes("es-bad")
+        for warning in self._preview.warnings:
+            with ui.row().classes("items-center gap-2 no-wrap"):
+                ui.icon("warning").classes("es-warn")
+                ui.label(warning)
+
+    # --- saving ---
+
+    async def _save(self) -> None:
+        given, problems = self._given()
+        if problems:
+            self._show_problems(problems)
+            return
+        saved = await self._visitor.act(Role.OPERATOR, lambda: self._write(given))
+        if isinstance(saved, UUID):
+            ui.navigate.to(f"/schedules/{saved}")
+        elif saved is not None:
+            self._show_problems(saved)
+
+    def _write(self, given: Mapping[str, Any]) -> UUID | list[Problem]:
+        repository, actor = self._visitor.parts.repository, self._visitor.identity.actor
+        try:
+            if self._record is None:
+                return repository.create_schedule(actor=actor, **given)
+            record = repository.update_schedule(
+                self._record.schedule_id, expected_revision=self._record.revision, actor=actor, **given
+            )
+        except RevisionConflict:
+            return [Problem("", "Somebody else changed this schedule meanwhile. Reload the page, and change it again.")]
+        except InvalidInput as error:
+            return list(error.problems)
+        return record.schedule_id
+
+    def _back(self) -> str:
+        return f"/schedules/{self._record.schedule_id}" if self._record else "/schedules"
+
+
+def _whole(value: float | None, otherwise: int | None) -> float | int | None:
+    if value is None:
+        return otherwise
+    return int(value) if float(value).is_integer() else value
+
+
+def _words(problem: Problem) -> str:
+    inner = problem.field.partition(".")[2]
+    return f"{inner}: {problem.reason}" if inner else problem.reason

@@ -1,0 +1,221 @@
+"""One schedule: how it did, how long it takes, its last executions, who changed it, and why a fire did (not) run."""
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from uuid import UUID
+
+from fastapi import Request
+from fastapi.responses import Response
+from nicegui import ui
+
+from services.errors import InvalidInput
+from services.execution_listing import ExecutionRecord
+from services.overview import Overview
+from services.schedule_batch import ScheduleRecord
+from services.schedule_repository import Change
+from services.web.auth.roles import Role
+from services.web.dashboard import charts
+from services.web.dashboard.frame import frame
+from services.web.dashboard.look import ago, card, chip, clock, duration, empty
+from services.web.dashboard.schedules_page import describe, run_now
+from services.web.dashboard.visitor import Visitor, admit
+
+REFRESH_SECONDS = 5.0
+EXECUTIONS, CHANGES = 100, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    record: ScheduleRecord
+    executions: list[ExecutionRecord]
+    changes: list[Change]
+    days: dict[date, dict[str, int]]
+    next_fires: list[datetime]
+
+
+@ui.page("/schedules/{schedule_id}")
+async def schedule(schedule_id: str, request: Request) -> Response | None:
+    visitor = await admit(request)
+    if isinstance(visitor, Response):
+        return visitor
+    with frame(visitor, "Schedule", "/schedules"):
+        seen = await visitor.read(lambda: _look(visitor, schedule_id))
+        if seen is None:
+            empty("There is no such schedule", "It may have been deleted; its executions are still in the history.")
+            return None
+        page = _Page(visitor, seen)
+        ui.timer(REFRESH_SECONDS, page.refresh)
+    return None
+
+
+def _look(visitor: Visitor, schedule_id: str) -> Seen | None:
+    parts = visitor.parts
+    try:
+        record = parts.repository.get_schedule(UUID(schedule_id))
+    except ValueError:
+        return None
+    if record is None:
+        return None
+    known = record.schedule_id
+    return Seen(
+        record=record,
+        executions=parts.history.get_executions_by_schedule(known, EXECUTIONS),
+        changes=parts.repository.get_changes(known, CHANGES),
+        days=Overview(parts.db).calendar(known, record.timezone),
+        next_fires=[] if record.invalid_reason or not record.enabled else parts.repository.preview(known, 5),
+    )
+
+
+class _Page:
+    def __init__(self, visitor: Visitor, seen: Seen) -> None:
+        self._visitor, self._seen = visitor, seen
+        self._head()
+        with ui.element("div").classes("es-grid"):
+            with card("Outcomes by day"):
+                ui.echart(charts.calendar(seen.days, datetime.now(visitor.zone).date())).classes("w-full h-44")
+            with card("How long it takes"):
+                self._durations()
+        with ui.element("div").classes("es-grid"):
+            with card("Why did it run, or not?"):
+                self._build_explain()
+            with card("Next fires"):
+                self._next()
+        with card("Last executions"):
+            self._last()
+        with card("Who changed it"):
+            self._changes()
+
+    async def refresh(self) -> None:
+        seen = await self._visitor.read(lambda: _look(self._visitor, str(self._seen.record.schedule_id)))
+        if seen is None or _is_same(seen, self._seen):
+            return
+        self._seen = seen
+        for part in (self._head, self._durations, self._next, self._last, self._changes):
+            part.refresh()
+
+    @ui.refreshable_method
+    def _head(self) -> None:
+        record = self._seen.record
+        with ui.row().classes("items-center gap-3 w-full"):
+            ui.label(record.name or record.domain).classes("text-xl")
+            chip("success" if record.enabled else "pending", "on" if record.enabled else "off")
+            if record.invalid_reason:
+                chip("timed_out", "parked")
+            ui.label(f"{record.job_type} · {record.domain} · revision {record.revision}").classes("es-faint")
+            ui.space()
+            self._buttons(record)
+        ui.label(describe(record))
+
+    def _buttons(self, record: ScheduleRecord) -> None:
+        if not self._visitor.may(Role.OPERATOR):
+            return
+        ui.button("Run now", icon="play_arrow", on_click=self._run).props("unelevated no-caps")
+        ui.button("Edit", icon="edit", on_click=lambda: ui.navigate.to(f"/schedules/{record.schedule_id}/edit")).props(
+            "outline no-caps"
+        )
+        word, icon = ("Disable", "pause") if record.enabled else ("Enable", "play_circle")
+        ui.button(word, icon=icon, on_click=self._switch).props("outline no-caps")
+        if self._visitor.may(Role.ADMIN):
+            ui.button(icon="delete", on_click=self._ask_delete).props('flat round aria-label="Delete"')
+
+    @ui.refreshable_method
+    def _durations(self) -> None:
+        ran = [one for one in self._seen.executions if one.duration_seconds is not None and one.started_at is not None]
+        if not ran:
+            empty("It has not run yet")
+            return
+        ui.echart(
+            charts.durations(
+                [self._visitor.local(one.started_at) for one in ran if one.started_at],
+                [one.duration_seconds or 0.0 for one in ran],
+                [one.status for one in ran],
+            )
+        ).classes("w-full h-44")
+
+    @ui.refreshable_method
+    def _next(self) -> None:
+        if not self._seen.next_fires:
+            empty("It will not fire", "It is switched off, parked, or has no fires left.")
+        for fire in self._seen.next_fires:
+            ui.label(f"{clock(self._visitor.local(fire))}  ({ago(fire)})").classes("es-mono")
+
+    @ui.refreshable_method
+    def _last(self) -> None:
+        if not self._seen.executions:
+            empty("Nothing yet", "Its first fire is above, or run it now.")
+        for one in self._seen.executions[:15]:
+            with ui.row().classes("items-center gap-3 no-wrap w-full"):
+                chip(one.status)
+                ui.link(clock(self._visitor.local(one.scheduled_for)), f"/executions/{one.execution_id}")
+                ui.label(duration(one.duration_seconds)).classes("es-faint")
+                ui.label(one.instance_id or "").classes("es-faint")
+                ui.label(one.error_message or one.reason or "").classes("ellipsis grow")
+        if len(self._seen.executions) > 15:
+            ui.link("all of them", f"/executions?schedule={self._seen.record.schedule_id}")
+
+    @ui.refreshable_method
+    def _changes(self) -> None:
+        for change in self._seen.changes:
+            with ui.row().classes("items-baseline gap-3 w-full"):
+                ui.label(clock(self._visitor.local(change.changed_at))).classes("es-mono")
+                ui.label(change.changed_by)
+                ui.label(change.operation.lower()).classes("es-faint")
+                for name, (old, new) in sorted(change.differences.items()) if change.old else ():
+                    ui.label(f"{name}: {old!s} → {new!s}").classes("es-mono")
+
+    # --- explain ---
+
+    def _build_explain(self) -> None:
+        with ui.row().classes("items-center gap-2 w-full"):
+            at = ui.input("at (empty: the latest fire)", placeholder="2027-01-31T02:00")
+            at.props("outlined dense").classes("grow").on("keydown.enter", lambda: self._explain(at.value))
+            ui.button("Explain", on_click=lambda: self._explain(at.value)).props("outline no-caps")
+        ui.label(f"Without an offset it is meant in {self._seen.record.timezone}.").classes("es-faint")
+        self._answer = ui.column().classes("gap-1").props('aria-live="polite"')
+
+    async def _explain(self, text: str | None) -> None:
+        explainer, schedule_id = self._visitor.parts.explainer, self._seen.record.schedule_id
+        self._answer.clear()
+        try:
+            found = await self._visitor.read(lambda: explainer.explain_text(schedule_id, (text or "").strip() or None))
+        except InvalidInput as error:
+            with self._answer:
+                ui.label(str(error)).classes("es-bad")
+            return
+        with self._answer:
+            ui.label(f"{clock(self._visitor.local(found.at))}: {found.verdict.replace('_', ' ')}").classes("text-lg")
+            for sentence in found.sentences:
+                ui.label(sentence)
+            for one in found.executions:
+                ui.link(f"attempt {one.attempt}: {one.status}", f"/executions/{one.execution_id}")
+
+    # --- actions ---
+
+    async def _run(self) -> None:
+        await run_now(self._visitor, self._seen.record.schedule_id)
+
+    async def _switch(self) -> None:
+        record, repository, actor = self._seen.record, self._visitor.parts.repository, self._visitor.identity.actor
+        await self._visitor.act(
+            Role.OPERATOR,
+            lambda: repository.update_schedule(record.schedule_id, enabled=not record.enabled, actor=actor),
+        )
+        await self.refresh()
+
+    async def _ask_delete(self) -> None:
+        record = self._seen.record
+        with ui.dialog() as dialog, ui.card():
+            ui.label(f"Delete {record.name or record.domain}?").classes("text-lg")
+            ui.label("It never fires again. Its history stays.")
+            with ui.row():
+                ui.button("Delete", on_click=lambda: dialog.submit(True)).props("unelevated no-caps color=negative")
+                ui.button("Keep", on_click=lambda: dialog.submit(False)).props("flat no-caps")
+        if await dialog:
+            repository, actor = self._visitor.parts.repository, self._visitor.identity.actor
+            if await self._visitor.act(Role.ADMIN, lambda: repository.delete_schedule(record.schedule_id, actor=actor)):
+                ui.navigate.to("/schedules")
+
+
+def _is_same(new: Seen, old: Seen) -> bool:
+    """Nothing to draw again: somebody may be reading."""
+    return (new.record, new.executions, new.changes) == (old.record, old.executions, old.changes)

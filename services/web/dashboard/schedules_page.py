@@ -1,0 +1,153 @@
+"""The list of schedules: search, filter, sort; switch one on or off and run it from its row."""
+
+from typing import Any
+from uuid import UUID
+
+from fastapi import Request
+from fastapi.responses import Response
+from nicegui import events, ui
+
+from services.errors import InvalidInput
+from services.schedule_batch import ScheduleRecord
+from services.schedule_listing import ScheduleFilter
+from services.schedule_repository import Page
+from services.web.auth.roles import Role
+from services.web.dashboard.frame import frame
+from services.web.dashboard.look import NOTHING, ago, card, clock, colour, nothing
+from services.web.dashboard.tables import Pager, columns, table
+from services.web.dashboard.visitor import Visitor, admit
+
+ROWS = 50
+REFRESH_SECONDS = 5.0
+SHOWN = columns("enabled", "what", "job", "when", "next_run", "last_run", "last_status", "actions")
+ORDERS = {
+    "domain": "by domain",
+    "name": "by name",
+    "next_run": "next run first",
+    "-last_run": "last run first",
+    "-updated_at": "changed last first",
+    "-priority": "by priority",
+}
+STATES = {"all": "all", "on": "switched on", "off": "switched off"}
+STATUSES = ("success", "failed", "timed_out", "abandoned", "skipped", "missed", "invalid")
+
+SWITCH_CELL = """<q-td :props="props">
+  <q-toggle dense :model-value="props.value" :disable="!props.row.may" :aria-label="'Switch ' + props.row.what"
+            @update:model-value="on => $parent.$emit('switch', props.row.id, on)"/>
+</q-td>"""
+RUN_CELL = """<q-td :props="props">
+  <q-btn flat round dense icon="play_arrow" :disable="!props.row.may" :aria-label="'Run ' + props.row.what + ' now'"
+         @click="$parent.$emit('run', props.row.id)"><q-tooltip>Run now</q-tooltip></q-btn>
+</q-td>"""
+
+
+@ui.page("/schedules")
+async def schedules(request: Request) -> Response | None:
+    visitor = await admit(request)
+    if isinstance(visitor, Response):
+        return visitor
+    with frame(visitor, "Schedules", "/schedules"):
+        page = _Page(visitor, dict(request.query_params))
+        await page.refresh()
+        ui.timer(REFRESH_SECONDS, page.refresh)
+    return None
+
+
+class _Page:
+    def __init__(self, visitor: Visitor, asked: dict[str, str]) -> None:
+        self._visitor = visitor
+        self._build_filters(asked)
+        with card():
+            self._count = ui.label().classes("es-faint")
+            self._problem = ui.label().classes("es-bad")
+            with ui.element("div").classes("es-wide"):
+                self._table = table(SHOWN, chip="last_status", links={"what": "address"})
+                self._table.add_slot("body-cell-enabled", SWITCH_CELL)
+                self._table.add_slot("body-cell-actions", RUN_CELL)
+                self._table.on("switch", self._switch)
+                self._table.on("run", self._run)
+            self._nothing = nothing(
+                "No schedule fits", 'Change the filters, or make one: "New schedule", or manage.py schedule add --help.'
+            )
+            self._pager = Pager(self.refresh)
+
+    def _build_filters(self, asked: dict[str, str]) -> None:
+        with ui.row().classes("items-center gap-3 w-full"):
+            self._search = ui.input("search", value=asked.get("search", ""), on_change=self._ask_again)
+            self._search.props('outlined dense clearable debounce="300"').classes("w-64")
+            self._state = ui.select(STATES, value="all", on_change=self._ask_again).props("outlined dense")
+            states = {status: f"last: {status.replace('_', ' ')}" for status in STATUSES}
+            self._last = ui.select(states, label="last outcome", clearable=True, on_change=self._ask_again)
+            self._last.props("outlined dense").classes("w-44")
+            self._order = ui.select(ORDERS, value="domain", on_change=self._ask_again).props("outlined dense")
+            ui.space()
+            if self._visitor.may(Role.OPERATOR):
+                new = ui.button("New schedule", icon="add", on_click=lambda: ui.navigate.to("/schedules/new"))
+                new.props("unelevated no-caps")
+
+    async def refresh(self) -> None:
+        where = ScheduleFilter(
+            search=(self._search.value or "").strip() or None,
+            enabled={"on": True, "off": False}.get(self._state.value),
+            last_status=self._last.value,
+        )
+        order, cursor = self._order.value, self._pager.cursor
+        repository = self._visitor.parts.repository
+
+        def look() -> tuple[Page, int]:
+            return repository.list_schedules(where, sort=order, limit=ROWS, cursor=cursor), repository.count_schedules(
+                where
+            )
+
+        try:
+            (page, total), self._problem.text = await self._visitor.read(look), ""
+        except InvalidInput as error:
+            (page, total), self._problem.text = (Page([], None), 0), str(error)
+        self._count.text = f"{total:,} schedules"
+        self._table.rows = [self._row(record) for record in page.items]
+        self._table.set_visibility(bool(page.items))
+        self._nothing.set_visibility(not page.items)
+        self._pager.show(page.next_cursor)
+
+    async def _ask_again(self) -> None:
+        self._pager.restart()
+        await self.refresh()
+
+    def _row(self, record: ScheduleRecord) -> dict[str, Any]:
+        status = "invalid" if record.invalid_reason else record.last_status or "never ran"
+        return {
+            "id": str(record.schedule_id),
+            "address": f"/schedules/{record.schedule_id}",
+            "may": self._visitor.may(Role.OPERATOR),
+            "enabled": record.enabled,
+            "what": record.name or record.domain,
+            "job": record.job_type,
+            "when": describe(record),
+            "next_run": NOTHING if record.next_run is None else clock(self._visitor.local(record.next_run)),
+            "last_run": ago(record.last_run),
+            "last_status": status.replace("_", " "),
+            "colour": colour("timed_out" if status == "invalid" else status),
+        }
+
+    async def _switch(self, event: events.GenericEventArguments) -> None:
+        schedule_id, enabled = UUID(event.args[0]), bool(event.args[1])
+        actor, repository = self._visitor.identity.actor, self._visitor.parts.repository
+        await self._visitor.act(
+            Role.OPERATOR, lambda: repository.update_schedule(schedule_id, enabled=enabled, actor=actor)
+        )
+        await self.refresh()
+
+    async def _run(self, event: events.GenericEventArguments) -> None:
+        await run_now(self._visitor, UUID(event.args))
+
+
+async def run_now(visitor: Visitor, schedule_id: UUID) -> None:
+    history, actor = visitor.parts.history, visitor.identity.actor
+    execution_id = await visitor.act(Role.OPERATOR, lambda: history.request_run(schedule_id, actor))
+    if execution_id is not None:
+        ui.navigate.to(f"/executions/{execution_id}")
+
+
+def describe(record: ScheduleRecord) -> str:
+    """In words; a parked one has a timing that cannot be read."""
+    return record.invalid_reason or record.trigger.describe()

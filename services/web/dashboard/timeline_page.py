@@ -1,0 +1,100 @@
+"""The last hour as bars per replica, and the coming hour as a forecast: a pile-up is seen before it happens."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+from nicegui import events, ui
+
+from services.forecast import Load, forecast
+from services.overview import Bar, Overview
+from services.web.dashboard import charts
+from services.web.dashboard.frame import frame
+from services.web.dashboard.look import card, nothing, redraw
+from services.web.dashboard.visitor import Visitor, admit
+
+REFRESH_SECONDS = 10.0
+WINDOWS = {15: "15 minutes", 60: "1 hour", 360: "6 hours"}
+FIRST_WINDOW = 60
+MOST_BARS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    at: datetime
+    minutes: int
+    bars: list[Bar]
+    loads: list[Load]
+
+
+@ui.page("/timeline")
+async def timeline(request: Request) -> Response | None:
+    visitor = await admit(request)
+    if isinstance(visitor, Response):
+        return visitor
+    with frame(visitor, "Timeline", "/timeline"):
+        page = _Page(visitor, await visitor.read(lambda: _look(visitor, FIRST_WINDOW)))
+        ui.timer(REFRESH_SECONDS, page.refresh)
+    return None
+
+
+def _look(visitor: Visitor, minutes: int) -> Seen:
+    bars = Overview(visitor.parts.db).timeline(minutes, MOST_BARS)
+    return Seen(datetime.now(UTC), minutes, bars, forecast(visitor.parts.db, min(minutes, 60)))
+
+
+class _Page:
+    def __init__(self, visitor: Visitor, seen: Seen) -> None:
+        self._visitor, self._seen = visitor, seen
+        chosen = ui.toggle(WINDOWS, value=seen.minutes, on_change=self._choose)
+        chosen.props('no-caps unelevated aria-label="How far back"')
+        with card("What ran, by replica"):
+            self._nothing_ran = nothing("Nothing ran in this time", "A wider window may show more.")
+            self._past = ui.echart(self._past_options(), on_point_click=_open).classes("w-full")
+            self._note = ui.label().classes("es-faint")
+        with card("What comes, by minute"):
+            self._nothing_comes = nothing("Nothing is due in this time")
+            self._coming = ui.echart(self._coming_options()).classes("w-full h-64")
+            self._peak = ui.label()
+        self._show()
+
+    async def refresh(self) -> None:
+        minutes = self._seen.minutes
+        self._seen = await self._visitor.read(lambda: _look(self._visitor, minutes))
+        redraw(self._past, self._past_options())
+        redraw(self._coming, self._coming_options())
+        self._show()
+
+    async def _choose(self, event: events.ValueChangeEventArguments[int]) -> None:
+        self._seen = replace(self._seen, minutes=int(event.value))
+        await self.refresh()
+
+    def _past_options(self) -> dict[str, Any]:
+        return charts.timeline(self._seen.bars, self._visitor.local, self._seen.at, self._seen.minutes)
+
+    def _coming_options(self) -> dict[str, Any]:
+        return charts.forecast(self._seen.loads, self._visitor.local)
+
+    def _show(self) -> None:
+        bars, busy = self._seen.bars, [load for load in self._seen.loads if load.fires]
+        self._past.set_visibility(bool(bars))
+        self._past.style(f"height: {90 + 56 * len({bar.instance_id for bar in bars})}px")
+        self._nothing_ran.set_visibility(not bars)
+        self._note.text = f"The newest {MOST_BARS:,} executions are shown." if len(bars) == MOST_BARS else ""
+        self._coming.set_visibility(bool(busy))
+        self._nothing_comes.set_visibility(not busy)
+        self._peak.text = self._peak_in_words(max(busy, key=lambda load: load.fires)) if busy else ""
+
+    def _peak_in_words(self, peak: Load) -> str:
+        at = self._visitor.local(peak.at).strftime("%H:%M")
+        names = ", ".join(label for label, _ in peak.labels.most_common(3))
+        words = f"Most at {at}: {peak.fires:,.0f} fires, {peak.seconds:,.0f} s of work ({names})."
+        usual = sum(load.fires for load in self._seen.loads) / len(self._seen.loads)
+        return words + (" spread_seconds on these schedules would flatten it." if peak.fires > 3 * usual else "")
+
+
+def _open(event: events.EChartPointClickEventArguments) -> None:
+    if isinstance(event.value, list):
+        ui.navigate.to(f"/executions/{event.value[4]}")

@@ -1,0 +1,99 @@
+"""Who looks at a page: found by the session cookie when the page is built, and again before every action."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+from urllib.parse import quote
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse
+from nicegui import ui
+from starlette.concurrency import run_in_threadpool
+
+from services.errors import SchedulerError
+from services.web.auth.roles import Identity, Refusal, Role
+from services.web.parts import Parts
+
+ZONE_COOKIE = "tz"
+T = TypeVar("T")
+
+
+class _Mounted:
+    """The parts of the app that the pages belong to: NiceGUI's pages are one set per process."""
+
+    parts: Parts | None = None
+
+
+def use(parts: Parts) -> None:
+    _Mounted.parts = parts
+
+
+def parts() -> Parts:
+    if _Mounted.parts is None:
+        raise RuntimeError("the dashboard is not mounted")
+    return _Mounted.parts
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    identity: Identity
+    cookies: Mapping[str, str]
+    zone: ZoneInfo  # the browser's own
+    path: str
+
+    @property
+    def parts(self) -> Parts:
+        return parts()
+
+    def may(self, role: Role) -> bool:
+        return self.identity.may(role)
+
+    def local(self, at: datetime) -> datetime:
+        return at.astimezone(self.zone)
+
+    async def read(self, question: Callable[[], T]) -> T:
+        """Ask the services outside of the event loop."""
+        return await run_in_threadpool(question)
+
+    async def act(self, role: Role, action: Callable[[], T]) -> T | None:
+        """Change something, if the visitor still may; None (and a message on the page) when that did not work."""
+        present = await run_in_threadpool(parts().authenticator.identify, {}, self.cookies)
+        if isinstance(present, Refusal):
+            ui.navigate.to(login_path(self.path))
+            return None
+        if not present.may(role):
+            ui.notify(f"this needs the role {role}; you have {present.role or 'none'}", type="negative")
+            return None
+        try:
+            return await run_in_threadpool(action)
+        except SchedulerError as error:
+            ui.notify(str(error), type="negative", multi_line=True, timeout=10_000, close_button="OK")
+            return None
+
+
+async def admit(request: Request) -> Visitor | RedirectResponse:
+    """The visitor, or the way to the login page and back."""
+    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    found = await run_in_threadpool(parts().authenticator.identify, {}, dict(request.cookies))
+    if isinstance(found, Refusal) or not found.may(Role.VIEWER):
+        return RedirectResponse(login_path(path))
+    return Visitor(found, dict(request.cookies), _zone(request.cookies.get(ZONE_COOKIE, "")), path)
+
+
+def login_path(back_to: str) -> str:
+    return f"/login?to={quote(back_to)}"
+
+
+def safe_path(path: str) -> str:
+    """Only back to a page of ours: the address comes from a link that anybody can make."""
+    is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if is_ours else "/"
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name.replace("%2F", "/"))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return ZoneInfo("UTC")
