@@ -9,6 +9,7 @@ from services.web.dashboard import (
     login,
     overview_page,
     replicas_page,
+    scans_page,
     schedule_form,
     schedule_page,
     schedules_page,
@@ -26,6 +27,7 @@ PAGES = (
     executions_page,
     execution_page,
     timeline_page,
+    scans_page,
     replicas_page,
 )
 

@@ -1,0 +1,189 @@
+"""Cookie scans: the list, and one scan with what was found, what changed, and the report to hand on."""
+
+from typing import Any
+from uuid import UUID
+
+from fastapi import Request
+from fastapi.responses import Response
+from nicegui import ui
+
+from services.errors import InvalidInput
+from services.scanning import report_words as words
+from services.scanning.findings import ChangeKind, Consent, Cookie, Scan
+from services.scanning.listing import ScanFilter, ScanPage, ScanRecord
+from services.scanning.report import csv_report, json_report
+from services.scanning.report_html import html_report
+from services.scanning.store import ScanStore
+from services.web.dashboard.frame import frame
+from services.web.dashboard.look import card, chip, clock, empty, nothing
+from services.web.dashboard.tables import Pager, columns, table
+from services.web.dashboard.visitor import Visitor, admit
+
+ROWS = 50
+REFRESH_SECONDS = 5.0
+SCANS = columns("domain", "finished", "engine", "pages", "cookies", "changes", right=("pages", "cookies", "changes"))
+COOKIES = columns("name", "domain", "category", "party", "consent", "lifetime", "protection", "seen_on")
+REPORTS = (("Report", "html", html_report), ("CSV", "csv", csv_report), ("JSON", "json", json_report))
+TINTS = {ChangeKind.NEW: "missed", ChangeKind.GONE: "pending", ChangeKind.CHANGED: "claimed"}
+
+
+@ui.page("/scans")
+async def scans(request: Request) -> Response | None:
+    visitor = await admit(request)
+    if isinstance(visitor, Response):
+        return visitor
+    with frame(visitor, "Scans", "/scans"):
+        page = _List(visitor, request.query_params.get("domain", ""))
+        await page.refresh()
+        ui.timer(REFRESH_SECONDS, page.refresh_first)
+    return None
+
+
+@ui.page("/scans/{scan_id}")
+async def scan(scan_id: str, request: Request) -> Response | None:
+    visitor = await admit(request)
+    if isinstance(visitor, Response):
+        return visitor
+    with frame(visitor, "Scan", "/scans"):
+        found = await visitor.read(lambda: _find(visitor, scan_id))
+        if found is None:
+            empty("There is no such scan", "Scans are kept as long as the history, the newest of a domain for ever.")
+        else:
+            _show(visitor, found)
+    return None
+
+
+def _find(visitor: Visitor, scan_id: str) -> Scan | None:
+    try:
+        return ScanStore(visitor.parts.db).get(UUID(scan_id))
+    except ValueError:
+        return None
+
+
+class _List:
+    def __init__(self, visitor: Visitor, domain: str) -> None:
+        self._visitor, self._store = visitor, ScanStore(visitor.parts.db)
+        self._domain = ui.input("domain", value=domain, on_change=self._ask_again)
+        self._domain.props('outlined dense clearable debounce="400"').classes("w-64")
+        with card():
+            self._problem = ui.label().classes("es-bad")
+            with ui.element("div").classes("es-wide"):
+                self._table = table(SCANS, links={"domain": "address"})
+            self._nothing = nothing(
+                "No scan yet", "A schedule with the job cookie_scan makes one, or: python manage.py scan example.com"
+            )
+            self._pager = Pager(self.refresh)
+
+    async def refresh(self) -> None:
+        wanted, cursor = ScanFilter(domain=(self._domain.value or "").strip() or None), self._pager.cursor
+        try:
+            page = await self._visitor.read(lambda: self._store.list_scans(wanted, limit=ROWS, cursor=cursor))
+            self._problem.text = ""
+        except InvalidInput as error:
+            page, self._problem.text = ScanPage([], None), str(error)
+        self._table.rows = [self._row(record) for record in page.items]
+        self._table.set_visibility(bool(page.items))
+        self._nothing.set_visibility(not page.items)
+        self._pager.show(page.next_cursor)
+
+    async def refresh_first(self) -> None:
+        if self._pager.is_first:
+            await self.refresh()
+
+    async def _ask_again(self) -> None:
+        self._pager.restart()
+        await self.refresh()
+
+    def _row(self, record: ScanRecord) -> dict[str, Any]:
+        summary = record.summary
+        return {
+            "id": str(record.scan_id),
+            "address": f"/scans/{record.scan_id}",
+            "domain": record.domain,
+            "finished": clock(self._visitor.local(record.finished_at)),
+            "engine": record.engine,
+            "pages": _count(summary["pages"]),
+            "cookies": _count(summary["cookies"]),
+            "changes": "first scan" if record.previous_scan_id is None else _count(summary["changes"]),
+        }
+
+
+def _count(value: Any) -> int:
+    return (
+        sum(number for number in value.values() if isinstance(number, int)) if isinstance(value, dict) else value or 0
+    )
+
+
+def _show(visitor: Visitor, found: Scan) -> None:
+    with ui.row().classes("items-center gap-3 w-full"):
+        ui.label(found.domain).classes("text-xl")
+        ui.label(f"{clock(visitor.local(found.finished_at))} · {found.engine} engine").classes("es-faint")
+        if found.execution_id is not None:
+            ui.link("execution", f"/executions/{found.execution_id}")
+        if found.previous_scan_id is not None:
+            ui.link("scan before", f"/scans/{found.previous_scan_id}")
+        ui.space()
+        _downloads(found)
+    with card():
+        for sentence in words.summary_sentences(found):
+            ui.label(sentence)
+    with card("Changes since the scan before"):
+        _changes(found)
+    with card("Cookies and storage"):
+        _cookies(found)
+    with card("Pages"):
+        for page in found.pages:
+            with ui.row().classes("items-center gap-3 no-wrap w-full"):
+                chip("failed" if page.error else "success", str(page.status_code or "failed"))
+                ui.label(page.url).classes("es-mono ellipsis")
+                ui.label(page.error or "; ".join(page.notes)).classes("es-faint ellipsis grow")
+
+
+def _downloads(found: Scan) -> None:
+    name = f"scan-{found.domain}-{found.finished_at:%Y-%m-%d}"
+    for title, form, make in (
+        ("Report", "html", html_report),
+        ("CSV", "csv", csv_report),
+        ("JSON", "json", json_report),
+    ):
+        button = ui.button(
+            title,
+            icon="download",
+            on_click=lambda form=form, make=make: ui.download.content(make(found), f"{name}.{form}"),
+        )
+        button.props("outline no-caps dense")
+
+
+def _changes(found: Scan) -> None:
+    if found.previous_scan_id is None:
+        empty("This is the first scan", "The next one shows what is new, gone or changed.")
+    elif not found.changes:
+        empty("Nothing changed")
+    for change in found.changes:
+        with ui.row().classes("items-baseline gap-3"):
+            chip(TINTS[change.kind], change.kind)
+            ui.label(change.name).classes("es-mono")
+            ui.label(change.domain).classes("es-faint")
+            ui.label("; ".join(words.change_words(change))).classes("es-faint")
+
+
+def _cookies(found: Scan) -> None:
+    if not found.cookies:
+        empty("No cookie was set")
+        return
+    with ui.element("div").classes("es-wide"):
+        table(COOKIES).rows = [_cookie(number, cookie) for number, cookie in enumerate(found.cookies)]
+
+
+def _cookie(number: int, cookie: Cookie) -> dict[str, Any]:
+    return {
+        "id": number,
+        "name": words.short(cookie.name),
+        "domain": cookie.domain,
+        "category": words.CATEGORIES[cookie.category][0],
+        "party": cookie.party,
+        "consent": "before consent" if cookie.consent is Consent.BEFORE else "after consent",
+        "lifetime": words.lifetime(cookie),
+        "protection": ", ".join(words.protections(cookie)),
+        "seen_on": cookie.page_url,
+    }
