@@ -4,44 +4,34 @@ Secrets are named in the configuration (`${env:NAME}`) and looked up when the re
 execution shows *** in their place.
 """
 
-import re
-import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import requests
 from requests.structures import CaseInsensitiveDict
 from requests.utils import requote_uri
-from urllib3.exceptions import HTTPError as Urllib3Error
-from urllib3.exceptions import ReadTimeoutError
 
 from config import environment_secret, get_settings
-from services.errors import BlockedAddress
-from services.fetching import MAX_REDIRECTS, UnsafeRedirect, guarded_session
+from services.fetching import (
+    FETCH_ERRORS,
+    MAX_REDIRECTS,
+    Deadline,
+    decode_text,
+    failure_of,
+    guarded_session,
+    may_work_later,
+    parse_retry_after,
+    read_beginning,
+)
 from services.jobs.context import ExecutionContext
 from services.jobs.http_config import HttpRequestConfig, Resolved, resolve
 from services.jobs.registry import job
-from services.jobs.results import JobFailed, PermanentFailure
+from services.jobs.results import JobFailed
 
 EXCERPT_BYTES = 2048
-CHUNK_BYTES = 1024
 KEPT_HEADERS = ("content-type", "retry-after")
-MAX_RETRY_AFTER_SECONDS = 86_400.0
-RETRYABLE_STATUS = frozenset({408, 425, 429})
-# Nothing that another attempt could change: the URL, the headers, the redirects.
-PERMANENT = (
-    requests.exceptions.InvalidURL,
-    requests.exceptions.MissingSchema,
-    requests.exceptions.InvalidSchema,
-    requests.exceptions.InvalidHeader,
-    requests.exceptions.TooManyRedirects,
-    UnsafeRedirect,
-    UnicodeError,
-)
 
 
 @job("http_request", config_model=HttpRequestConfig)
@@ -54,13 +44,10 @@ def http_request(context: ExecutionContext, config: HttpRequestConfig) -> Mappin
     begun_at = time.monotonic()
     try:
         result = _call(context, config, wanted)
-    except BlockedAddress as error:
-        raise PermanentFailure(str(error)) from None
-    except PERMANENT as error:
-        raise PermanentFailure(f"{config.method} {config.url}: {error}") from None
-    except (requests.RequestException, Urllib3Error, OSError) as error:
+    except FETCH_ERRORS as error:
         context.check()  # a timeout of the execution is no failure of the other side
-        raise _failure(error, f"{config.method} {config.url}") from None
+        failed = failure_of(error, f"{config.method} {config.url}")
+        raise JobFailed(str(failed), retryable=failed.retryable) from None
     result["elapsed_ms"] = round((time.monotonic() - begun_at) * 1000)
     _judge(config, result)
     return result
@@ -68,23 +55,20 @@ def http_request(context: ExecutionContext, config: HttpRequestConfig) -> Mappin
 
 def _call(context: ExecutionContext, config: HttpRequestConfig, wanted: Resolved) -> dict[str, Any]:
     settings = get_settings()
-    deadline = time.monotonic() + (config.timeout_seconds or settings.request_timeout)
 
     def remaining_seconds() -> float:
         context.check()
-        left = min(deadline - time.monotonic(), context.remaining_seconds)
-        if left <= 0:
-            raise requests.Timeout("the time for the whole request is over")
-        return left
+        return context.remaining_seconds
 
+    deadline = Deadline(config.timeout_seconds or settings.request_timeout, remaining_seconds)
     with guarded_session(settings.fetch_allow_private_addresses, settings.fetch_allowed_networks) as session:
-        session.headers["User-Agent"] = "enhanced-scheduler"
         headers = CaseInsensitiveDict({**wanted.headers, **_own_headers(context)})
         request = requests.Request(config.method, wanted.url, headers, data=wanted.body, json=wanted.json)
         prepared = session.prepare_request(request)
         redirects = MAX_REDIRECTS if config.follow_redirects else 0
-        with closing(session.open(prepared, remaining_seconds, wanted.private, redirects)) as response:
-            excerpt = _read(response, remaining_seconds, EXCERPT_BYTES + context.mask.longest)
+        with closing(session.open(prepared, deadline.left, wanted.private, redirects)) as response:
+            body, _ = read_beginning(response, EXCERPT_BYTES + context.mask.longest, deadline.left)
+            excerpt = decode_text(body, response.headers.get("Content-Type", ""))
             return {
                 "status_code": response.status_code,
                 "url": response.url,
@@ -105,60 +89,14 @@ def _own_headers(context: ExecutionContext) -> dict[str, str]:
     return headers if context.schedule_id is None else headers | {"X-Schedule-Id": str(context.schedule_id)}
 
 
-def _read(response: requests.Response, remaining_seconds: Callable[[], float], limit: int) -> str:
-    """The beginning of the body; the rest is never fetched."""
-    content = bytearray()
-    while len(content) < limit:
-        remaining_seconds()
-        chunk = response.raw.read1(CHUNK_BYTES, decode_content=True)
-        if not chunk:
-            break
-        content += chunk
-    try:
-        return content.decode(response.encoding or "utf-8", errors="replace")
-    except LookupError:  # the other side made the name of its encoding up
-        return content.decode(errors="replace")
-
-
 def _judge(config: HttpRequestConfig, result: Mapping[str, Any]) -> None:
     status_code = result["status_code"]
     if config.expects(status_code):
         return
-    retryable = status_code in RETRYABLE_STATUS or status_code >= 500
+    retryable = may_work_later(status_code)
     raise JobFailed(
         f"{config.method} {config.url} answered {status_code}",
         retryable=retryable,
-        retry_after_seconds=_retry_after(result["headers"].get("retry-after")) if retryable else None,
+        retry_after_seconds=parse_retry_after(result["headers"].get("retry-after")) if retryable else None,
         details=result,
     )
-
-
-def _retry_after(value: str | None) -> float | None:
-    """Seconds or a date; None when the other side says nothing that can be understood."""
-    if value is None:
-        return None
-    if re.fullmatch(r"[0-9]{1,9}", value.strip()):
-        return min(float(value), MAX_RETRY_AFTER_SECONDS)
-    try:
-        at = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    seconds = (at.replace(tzinfo=at.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    return min(max(seconds, 0.0), MAX_RETRY_AFTER_SECONDS)
-
-
-def _failure(error: Exception, request: str) -> JobFailed:
-    if _caused_by_certificate(error):
-        return PermanentFailure(f"{request}: the certificate is not trusted: {error}")
-    if isinstance(error, requests.Timeout | ReadTimeoutError):
-        return JobFailed(f"{request}: no answer in time")
-    return JobFailed(f"{request}: {error}")
-
-
-def _caused_by_certificate(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return True
-        inner = error.args[0] if error.args and isinstance(error.args[0], BaseException) else None
-        error = getattr(error, "reason", None) or inner or error.__cause__ or error.__context__
-    return False

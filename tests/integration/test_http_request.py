@@ -2,8 +2,6 @@
 
 import gzip
 import socket
-import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +13,8 @@ from config import get_settings
 from database.models import Cause, ExecutionStatus
 from services.jobs import ExecutionContext, JobResult, WorkerPool, default_registry
 from services.jobs.calling import call_handler
+from tests.bad_servers import BadServer
+from tests.certificate import server_tls
 from tests.contexts import SCHEDULE_ID, a_context
 from tests.ledger import Answer, Ledger
 from tests.waiting import eventually
@@ -256,30 +256,26 @@ def test_the_timeout_of_the_execution_ends_a_request_without_a_leak(ledger: Ledg
     pool.shutdown(0)
 
 
-def test_a_server_that_drips_is_cut_off(ledger: Ledger) -> None:
-    with _raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", drip=True) as url:
-        result = call(url, timeout_seconds=0.5)
+@pytest.mark.parametrize("path", ["/dripping-status", "/dripping-head", "/dripping-body", "/dripping-chunks"])
+def test_a_server_that_drips_is_cut_off(path: str) -> None:
+    with BadServer() as bad:
+        result = call(f"{bad.url}{path}", timeout_seconds=0.5)
+        assert result.error_message == f"GET {bad.url}{path}: no answer in time"
     assert (result.status, result.retryable) == (FAILED, True)
 
 
-def test_a_connection_that_breaks_off_may_work_later() -> None:
-    with _raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nabc") as url:
-        result = call(url)
-    assert (result.status, result.retryable) == (FAILED, True)
-
-
-def test_a_server_that_speaks_no_http_may_be_repaired() -> None:
-    with _raw_server(b"\x00\x01\x02 rubbish\r\n\r\n") as url:
-        result = call(url)
+@pytest.mark.parametrize(
+    "path", ["/length-too-long", "/reset", "/reset-in-body", "/hung-up", "/broken-gzip", "/not-http"]
+)
+def test_an_answer_that_is_broken_may_be_repaired(path: str) -> None:
+    with BadServer() as bad:
+        result = call(f"{bad.url}{path}")
     assert (result.status, result.retryable) == (FAILED, True)
 
 
 def test_a_certificate_that_is_not_trusted_fails_for_good(tmp_path: Path) -> None:
-    (tmp_path / "server.pem").write_text(SERVER_PEM)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(tmp_path / "server.pem")
-    with _raw_server(b"", tls=tls) as url:
-        result = call(url.replace("http:", "https:"))
+    with BadServer(server_tls(tmp_path)) as bad:
+        result = call(f"{bad.url}/page")
     assert (result.status, result.retryable) == (FAILED, False)
     assert "the certificate is not trusted" in str(result.error_message)
 
@@ -393,58 +389,3 @@ def test_secrets_do_not_follow_a_redirect_to_another_site(ledger: Ledger, secret
         assert (refused.status, refused.retryable) == (FAILED, False)
         assert "another site" in str(refused.error_message)
         assert len(other.requests()) == 1
-
-
-# --- a server with bad manners ---
-
-
-class _raw_server:
-    """Answers each connection with these bytes, then drips or hangs up."""
-
-    def __init__(self, answer: bytes, drip: bool = False, tls: ssl.SSLContext | None = None) -> None:
-        self._answer, self._drip, self._tls = answer, drip, tls
-        self._stop = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-
-    def __enter__(self) -> str:
-        self._thread.start()
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._listener.close()
-
-    def _serve(self) -> None:
-        connection, _ = self._listener.accept()
-        try:
-            with closing(self._tls.wrap_socket(connection, server_side=True) if self._tls else connection) as peer:
-                peer.recv(65536)
-                peer.sendall(self._answer)
-                while self._drip and not self._stop.wait(0.02):
-                    peer.sendall(b".")
-        except OSError:
-            pass  # it hung up
-        finally:
-            connection.close()
-
-
-SERVER_PEM = """\
------BEGIN PRIVATE KEY-----
-MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgPSRVlykIIMwdmYT3
-jwNZ7hk01f8zuxMfZ8KOlXjjIBWhRANCAAQSpXztwMzckYDykGo8+35GgIhmTtVL
-j/h1iMMjFfILAsKXpbJpJYY8wtfXbGg5SWC8KE6uF+ZoNZqB0ZalmEQN
------END PRIVATE KEY-----
------BEGIN CERTIFICATE-----
-MIIBmjCCAUGgAwIBAgIUJYLeZFZXl0YDL9XCdUsuy7vwSl0wCgYIKoZIzj0EAwIw
-FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTExNjE2MDAyM1oYDzIxMjYxMDIz
-MTYwMDIzWjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
-PQMBBwNCAAQSpXztwMzckYDykGo8+35GgIhmTtVLj/h1iMMjFfILAsKXpbJpJYY8
-wtfXbGg5SWC8KE6uF+ZoNZqB0ZalmEQNo28wbTAdBgNVHQ4EFgQUVmz76DhOo72M
-asMIWXDFC67IaH0wHwYDVR0jBBgwFoAUVmz76DhOo72MasMIWXDFC67IaH0wDwYD
-VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARhwR/AAABgglsb2NhbGhvc3QwCgYIKoZI
-zj0EAwIDRwAwRAIgQAZ3dCTurHihccH7NZQuOzpfhhq2PMq8qTtU5ysTGvECIEE5
-+mWXMLxLqrjDbvMkKnhMNCfuZaoHeMuAXlUr9tbY
------END CERTIFICATE-----
-"""

@@ -161,7 +161,7 @@ def test_of_several_addresses_only_the_public_ones_are_tried(monkeypatch: pytest
         raise ConnectionRefusedError
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    monkeypatch.setattr("services.fetching.create_connection", create)
+    monkeypatch.setattr("services.fetching.connecting.create_connection", create)
     with guarded_session(False, "") as session, pytest.raises(requests.ConnectionError):
         session.get("http://mixed.example/", timeout=5)
     assert connected == ["93.184.216.34", "93.184.216.35"]

@@ -1,0 +1,48 @@
+"""Outgoing requests of jobs, scans and sync: public addresses only, and every answer within limits.
+
+Start reading at fetcher.py. connecting.py checks the address that the socket connects to, answers.py holds the answer
+to its deadline, bodies.py to its size.
+"""
+
+from services.fetching.addresses import Guard, is_public
+from services.fetching.bodies import read_beginning
+from services.fetching.charsets import decode_text
+from services.fetching.deadline import Deadline
+from services.fetching.failures import FETCH_ERRORS, FetchFailed, failure_of, may_work_later
+from services.fetching.fetcher import Fetched, Fetcher, Hop, Limits, fetcher_from
+from services.fetching.retry_after import parse_retry_after
+from services.fetching.session import (
+    MAX_REDIRECTS,
+    USER_AGENT,
+    GuardedSession,
+    Private,
+    UnsafeRedirect,
+    guarded_session,
+)
+from services.fetching.urls import shown_url, without_userinfo
+
+__all__ = [
+    "FETCH_ERRORS",
+    "MAX_REDIRECTS",
+    "USER_AGENT",
+    "Deadline",
+    "FetchFailed",
+    "Fetched",
+    "Fetcher",
+    "Guard",
+    "GuardedSession",
+    "Hop",
+    "Limits",
+    "Private",
+    "UnsafeRedirect",
+    "decode_text",
+    "failure_of",
+    "fetcher_from",
+    "guarded_session",
+    "is_public",
+    "may_work_later",
+    "parse_retry_after",
+    "read_beginning",
+    "shown_url",
+    "without_userinfo",
+]

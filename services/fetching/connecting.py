@@ -1,0 +1,106 @@
+"""Connections of a guarded session.
+
+The check is made on the address that the socket connects to, for every connection: a name that resolves to something
+else a moment later (DNS rebinding) and a redirect to the inside are refused in the same place.
+"""
+
+import socket
+import sys
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+from urllib3.poolmanager import PoolManager
+from urllib3.util.connection import create_connection
+
+from services.errors import BlockedAddress
+from services.fetching.addresses import Guard, parse_address
+from services.fetching.answers import Answer
+from services.fetching.deadline import Deadline
+
+
+class GuardedAdapter(HTTPAdapter):
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        super().__init__(max_retries=0)
+
+    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **options: Any) -> None:
+        self.poolmanager = PoolManager(num_pools=connections, maxsize=maxsize, block=block, **options)
+        self.poolmanager.pool_classes_by_scheme = _pool_classes(self._guard)
+
+
+def _pool_classes(guard: Guard) -> dict[str, type[HTTPConnectionPool]]:
+    class Http(HTTPConnection):
+        response_class = Answer
+
+        def _new_conn(self) -> socket.socket:
+            return _connected(guard, self)
+
+    class Https(HTTPSConnection):
+        response_class = Answer
+
+        def _new_conn(self) -> socket.socket:
+            return _connected(guard, self)
+
+    class HttpPool(HTTPConnectionPool):
+        ConnectionCls = Http
+
+    class HttpsPool(HTTPSConnectionPool):
+        ConnectionCls = Https
+
+    return {"http": HttpPool, "https": HttpsPool}
+
+
+def _connected(guard: Guard, connection: HTTPConnection) -> socket.socket:
+    """As urllib3's own, which cannot be told to connect to a checked address."""
+    try:
+        connected = _connect(guard, connection)
+    except socket.gaierror as error:
+        raise NameResolutionError(connection.host, connection, error) from error
+    except TimeoutError as error:
+        raise ConnectTimeoutError(connection, f"Connection to {connection.host} timed out") from error
+    except OSError as error:
+        raise NewConnectionError(connection, f"Failed to establish a new connection: {error}") from error
+    sys.audit("http.client.connect", connection, connection.host, connection.port)
+    return connected
+
+
+def _connect(guard: Guard, connection: HTTPConnection) -> socket.socket:
+    """Resolve, check, and connect to exactly what was checked; the addresses share the connection's time."""
+    deadline = Deadline(connection.timeout)
+    host, port = connection._dns_host.strip("[]"), connection.port or 0
+    addresses = _resolve(host, port, deadline.left())
+    allowed = [address for address in addresses if guard.allows(host, parse_address(address))]
+    if not allowed:
+        raise BlockedAddress(host, addresses[0])
+    for others, address in zip(range(len(allowed) - 1, -1, -1), allowed, strict=True):
+        try:
+            seconds = deadline.left() / (others + 1)
+            connected = create_connection(
+                (address, port), seconds, connection.source_address, connection.socket_options
+            )
+        except OSError:
+            if not others:
+                raise
+        else:
+            connected.settimeout(deadline.left())  # for the TLS handshake
+            return connected
+    raise AssertionError("unreachable: the last address returns or raises")
+
+
+def _resolve(host: str, port: int, timeout_seconds: float) -> list[str]:
+    """In a thread, because getaddrinfo knows no timeout and a name server may be as slow as it likes."""
+    answer: Future[list[Any]] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM))
+        except (OSError, ValueError, OverflowError) as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="resolve", daemon=True).start()
+    return list(dict.fromkeys(str(entry[4][0]) for entry in answer.result(timeout_seconds)))

@@ -1,0 +1,92 @@
+"""What went wrong with a request, in words for a person, and whether another attempt may help.
+
+The messages of requests and urllib3 repeat the URL and the headers, secrets included; here the cause alone is told.
+"""
+
+import ssl
+from collections.abc import Callable, Iterator
+from http.client import BadStatusLine, HTTPException, IncompleteRead, RemoteDisconnected, UnknownProtocol
+from socket import gaierror
+
+import requests
+from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, MissingSchema, TooManyRedirects
+from urllib3.exceptions import DecodeError, NameResolutionError, ReadTimeoutError
+from urllib3.exceptions import HTTPError as Urllib3Error
+
+from services.errors import BlockedAddress, SchedulerError
+from services.fetching.session import BadRedirect, UnsafeRedirect
+
+# What opening a request and reading its answer may raise.
+FETCH_ERRORS = (BlockedAddress, requests.RequestException, Urllib3Error, OSError, ValueError)
+RETRYABLE_STATUS = frozenset({408, 425, 429})
+
+
+class FetchFailed(SchedulerError):
+    """No usable answer. An answer with an error status is an answer, and no failure."""
+
+    def __init__(self, message: str, *, retryable: bool = True, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retryable, self.retry_after_seconds = retryable, retry_after_seconds
+
+
+def may_work_later(status_code: int) -> bool:
+    return status_code in RETRYABLE_STATUS or status_code >= 500
+
+
+def failure_of(error: Exception, request: str) -> FetchFailed:
+    """`request`: how to call it in the message."""
+    if isinstance(error, BlockedAddress):
+        return FetchFailed(str(error), retryable=False)
+    causes = list(_causes(error))[::-1]  # the innermost one knows best
+    for kinds, say, retryable in _TELLING:
+        for cause in causes:
+            if isinstance(cause, kinds):
+                return FetchFailed(f"{request}: {say(cause)}", retryable=retryable)
+    return FetchFailed(f"{request}: {type(error).__name__}")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what is wrapped in it; requests and urllib3 wrap by cause, by argument and by `reason`."""
+    queue = [error]
+    for found in queue:
+        yield found
+        inner = (getattr(found, "reason", None), *found.args, found.__cause__)
+        queue.extend(each for each in inner if isinstance(each, BaseException) and each not in queue)
+
+
+def _os_error(error: BaseException) -> str:
+    return str(getattr(error, "strerror", None) or type(error).__name__).lower()
+
+
+def _tls_error(error: BaseException) -> str:
+    reason = str(getattr(error, "reason", None) or "no reason given")
+    return f"no TLS connection: {reason.lower().replace('_', ' ')}"
+
+
+def _certificate_error(error: BaseException) -> str:
+    return f"the certificate is not trusted: {getattr(error, 'verify_message', '') or error}"
+
+
+def _saying(text: str) -> Callable[[BaseException], str]:
+    return lambda _: text
+
+
+# The first line that fits any of the causes decides.
+_TELLING: tuple[tuple[tuple[type[BaseException], ...], Callable[[BaseException], str], bool], ...] = (
+    ((ssl.SSLCertVerificationError,), _certificate_error, False),
+    ((TooManyRedirects, UnsafeRedirect, BadRedirect), str, False),
+    ((InvalidSchema,), _saying("only http and https are spoken"), False),
+    ((InvalidHeader,), _saying("a header cannot be sent, or the answer's headers contradict each other"), False),
+    ((InvalidURL, MissingSchema), _saying("this is not a URL that can be called"), False),
+    ((gaierror, NameResolutionError), _saying("the host name cannot be resolved"), True),
+    ((TimeoutError, requests.Timeout, ReadTimeoutError), _saying("no answer in time"), True),
+    ((ConnectionRefusedError,), _saying("the connection was refused"), True),
+    ((RemoteDisconnected, ConnectionError), _saying("the other side hung up"), True),
+    ((IncompleteRead,), _saying("the answer broke off"), True),
+    ((DecodeError,), _saying("the body cannot be decompressed"), True),
+    ((ssl.SSLError,), _tls_error, True),
+    ((BadStatusLine, UnknownProtocol), _saying("the answer is not HTTP"), True),
+    ((HTTPException,), lambda error: f"the answer is not proper HTTP: {error}", True),
+    ((OSError,), _os_error, True),
+    ((ValueError,), _saying("the URL or a header cannot be sent"), False),
+)

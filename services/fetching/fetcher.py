@@ -1,0 +1,155 @@
+"""Fetching a page: polite, within limits, and either an answer or one clear failure."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import urlsplit
+
+import requests
+
+from config import Settings
+from services.fetching.bodies import read_beginning, strange_encoding
+from services.fetching.charsets import decode_text
+from services.fetching.deadline import Deadline
+from services.fetching.failures import FETCH_ERRORS, FetchFailed, failure_of
+from services.fetching.pace import Pace
+from services.fetching.retry_after import parse_retry_after
+from services.fetching.session import USER_AGENT, GuardedSession, guarded_session
+from services.fetching.urls import shown_url, without_userinfo
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one fetch."""
+
+    max_bytes: int = 5 * 1024 * 1024  # of the body after decompression
+    max_seconds: float = 30.0  # for all hops together, waiting for our own turn excepted
+    max_redirects: int = 10  # 0: a redirect is the answer
+    cut: bool = True  # False: a larger body is a failure
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One answer on the way, the last one included."""
+
+    url: str
+    status_code: int
+    set_cookies: tuple[str, ...]  # raw values of Set-Cookie, one for each header
+    cookies_left_out: int = 0  # there were more of them than answers.MAX_COOKIES
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    url: str  # the final one
+    status_code: int
+    headers: Mapping[str, str]  # names in any case
+    body: bytes  # decompressed
+    truncated: bool
+    hops: tuple[Hop, ...]  # first to last
+    elapsed_ms: int
+
+    @property
+    def text(self) -> str:
+        return decode_text(self.body, self.headers.get("Content-Type", ""))
+
+    @property
+    def content_type(self) -> str:
+        """`text/html`; empty when unsaid."""
+        return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+    @property
+    def retry_after_seconds(self) -> float | None:
+        return parse_retry_after(self.headers.get("Retry-After"))
+
+
+class Fetcher:
+    """One guarded session with its cookies, and one pace per host; threads may share it."""
+
+    def __init__(
+        self,
+        session: GuardedSession,
+        limits: Limits = Limits(),
+        *,
+        user_agent: str = USER_AGENT,
+        delay_seconds: float = 0.0,
+    ) -> None:
+        self._session, self._limits, self._user_agent = session, limits, user_agent
+        self.delay_seconds = delay_seconds
+        self._pace = Pace()
+
+    def get(
+        self,
+        url: str,
+        *,
+        remaining_seconds: Callable[[], float] | None = None,
+        headers: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        read_body: bool = True,
+    ) -> Fetched:
+        """Raises FetchFailed; a status of 404 or 500 is an answer.
+
+        `remaining_seconds` is asked before every hop and between pieces of the body; it may raise.
+        """
+        limits = limits or self._limits
+        deadline = Deadline(limits.max_seconds, remaining_seconds)
+        begun_at = time.monotonic()
+        try:
+            response, hops = self._open(url, headers or {}, limits.max_redirects, deadline)
+            with closing(response):
+                body, truncated = _body(response, limits, deadline) if read_body else (b"", False)
+        except FETCH_ERRORS as error:
+            deadline.check()  # the end of the caller's own time is no failure of the other side
+            raise failure_of(error, f"GET {shown_url(url)}") from None
+        elapsed_ms = round((time.monotonic() - begun_at) * 1000)
+        return Fetched(hops[-1].url, response.status_code, response.headers, body, truncated, hops, elapsed_ms)
+
+    def close(self) -> None:
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(
+        self, url: str, headers: Mapping[str, str], max_redirects: int, deadline: Deadline
+    ) -> tuple[requests.Response, tuple[Hop, ...]]:
+        def our_turn(request: requests.PreparedRequest) -> float:
+            host = urlsplit(str(request.url)).hostname or ""
+            deadline.extend(self._pace.wait(host, self.delay_seconds, deadline.check))
+            return deadline.left()
+
+        wanted = requests.Request("GET", url, {"User-Agent": self._user_agent, **headers})
+        prepared = self._session.prepare_request(wanted)
+        hops = []
+        for response in self._session.hops(prepared, our_turn, max_redirects=max_redirects):
+            hops.append(_hop(response))
+        return response, tuple(hops)
+
+
+def fetcher_from(settings: Settings, limits: Limits = Limits(), *, delay_seconds: float = 0.0) -> Fetcher:
+    session = guarded_session(settings.fetch_allow_private_addresses, settings.fetch_allowed_networks)
+    return Fetcher(session, limits, delay_seconds=delay_seconds)
+
+
+def _hop(response: requests.Response) -> Hop:
+    return Hop(
+        url=without_userinfo(response.url),
+        status_code=response.status_code,
+        set_cookies=tuple(response.raw.headers.getlist("Set-Cookie")),
+        cookies_left_out=getattr(response.raw._original_response, "cookies_left_out", 0),
+    )
+
+
+def _body(response: requests.Response, limits: Limits, deadline: Deadline) -> tuple[bytes, bool]:
+    request = f"GET {shown_url(response.url)}"
+    encoding = strange_encoding(response)
+    if encoding is not None:
+        raise FetchFailed(f"{request}: the body is compressed as {encoding}, which was not asked for", retryable=False)
+    body, truncated = read_beginning(response, limits.max_bytes, deadline.left)
+    if truncated and not limits.cut:
+        raise FetchFailed(f"{request}: the body is larger than {limits.max_bytes:,} bytes", retryable=False)
+    return body, truncated

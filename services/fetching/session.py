@@ -1,0 +1,145 @@
+"""A session of requests that is guarded, and whose redirects neither read bodies nor carry secrets along."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from http.cookiejar import Cookie
+from typing import Any
+from urllib.parse import urljoin
+
+import requests
+from requests.cookies import RequestsCookieJar, extract_cookies_to_jar
+from urllib3.util import Timeout
+
+from services.fetching.addresses import Guard
+from services.fetching.connecting import GuardedAdapter
+
+MAX_REDIRECTS = 10
+USER_AGENT = "enhanced-scheduler"
+# What browsers keep. Servers refuse requests whose Cookie header has grown beyond reason.
+MAX_COOKIE_BYTES = 4096
+MAX_COOKIES_PER_DOMAIN = 180
+
+
+class UnsafeRedirect(requests.RequestException):
+    """Following it would hand secrets to another site."""
+
+
+class BadRedirect(requests.RequestException):
+    """There is no such URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Private:
+    """What carries secrets in a request, and must stay with the site it was meant for."""
+
+    headers: Collection[str] = ()
+    body: bool = False
+
+
+class GuardedSession(requests.Session):
+    """Like requests' session, but guarded, without proxies or netrc from the environment, and without retries."""
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self.trust_env = False
+        self.headers.update({"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"})  # what bodies.py reads
+        self.cookies = _Jar()
+        self.adapters.clear()
+        self.mount("http://", GuardedAdapter(guard))
+        self.mount("https://", GuardedAdapter(guard))
+
+    def open(
+        self,
+        request: requests.PreparedRequest,
+        timeout_seconds: Callable[[], float],
+        private: Private = Private(),
+        max_redirects: int = MAX_REDIRECTS,
+    ) -> requests.Response:
+        """Send, follow redirects, and return the last answer, its body unread.
+
+        `timeout_seconds` is asked before every hop and may raise.
+        """
+        return deque(self.hops(request, lambda _: timeout_seconds(), private, max_redirects), maxlen=1).pop()
+
+    def hops(
+        self,
+        request: requests.PreparedRequest,
+        timeout_seconds: Callable[[requests.PreparedRequest], float],
+        private: Private = Private(),
+        max_redirects: int = MAX_REDIRECTS,
+    ) -> Iterator[requests.Response]:
+        """Every answer on the way, the bodies unread; the caller closes the last one.
+
+        `timeout_seconds` is for all of one hop, from the name to the end of the body.
+        """
+        for _ in range(max_redirects + 1):
+            response = self._send(request, timeout_seconds(request))
+            yield response
+            following = self._following(request, response) if max_redirects else None
+            if following is None:
+                return
+            response.close()
+            request = self._stripped(request, following, response.status_code, private)
+        raise requests.TooManyRedirects(f"more than {max_redirects} redirects", request=request)
+
+    def _send(self, request: requests.PreparedRequest, timeout_seconds: float) -> requests.Response:
+        """Past requests' own `send`, which reads the body of a redirect whole, also when it must not follow it."""
+        timeout: Any = Timeout(total=timeout_seconds)
+        verify = True if self.verify is None else self.verify
+        adapter = self.get_adapter(str(request.url))
+        response = adapter.send(request, stream=True, timeout=timeout, verify=verify, cert=self.cert)
+        extract_cookies_to_jar(self.cookies, request, response.raw)  # type: ignore[no-untyped-call]
+        return response
+
+    def _following(
+        self, request: requests.PreparedRequest, response: requests.Response
+    ) -> requests.PreparedRequest | None:
+        """None: it is no redirect."""
+        try:
+            target = self.get_redirect_target(response)
+            if target is None:
+                return None
+            following = request.copy()
+            following.prepare_url(urljoin(str(request.url), target), None)
+        except ValueError as error:  # requests' InvalidURL and UnicodeError are ValueErrors, too
+            response.close()
+            raise BadRedirect("redirected to something that is not a URL", request=request) from error
+        self.rebuild_method(following, response)
+        return following
+
+    def _stripped(
+        self, request: requests.PreparedRequest, following: requests.PreparedRequest, status_code: int, private: Private
+    ) -> requests.PreparedRequest:
+        """Without what must not go along."""
+        if status_code not in (307, 308):
+            following.body = None
+            for name in ("Content-Length", "Content-Type", "Transfer-Encoding"):
+                following.headers.pop(name, None)
+        following.headers.pop("Cookie", None)
+        if self.should_strip_auth(request.url, following.url):  # type: ignore[no-untyped-call]
+            if private.body and following.body is not None:
+                raise UnsafeRedirect("redirected to another site, but the body carries secrets", request=request)
+            for name in ("Authorization", *private.headers):
+                following.headers.pop(name, None)
+        following.prepare_cookies(self.cookies)
+        return following
+
+
+def guarded_session(allow_private: bool, allowed_networks: str) -> GuardedSession:
+    return GuardedSession(Guard.parse(allow_private, allowed_networks))
+
+
+class _Jar(RequestsCookieJar):
+    """Bounded, and safe to read while another thread's answer brings cookies."""
+
+    def __iter__(self) -> Iterator[Cookie]:  # type: ignore[override]
+        with self._cookies_lock:  # type: ignore[attr-defined]
+            return iter(list(super().__iter__()))
+
+    def set_cookie(self, cookie: Cookie, *args: Any, **kwargs: Any) -> None:
+        if len(cookie.name) + len(cookie.value or "") > MAX_COOKIE_BYTES:
+            return
+        names = [kept.name for kept in self if kept.domain == cookie.domain]
+        if cookie.name in names or len(names) < MAX_COOKIES_PER_DOMAIN:
+            super().set_cookie(cookie, *args, **kwargs)
