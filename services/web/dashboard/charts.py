@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from services.forecast import Load
 from services.overview import Bar, Minute
 from services.web.dashboard.look import COLOURS, colour
+from services.workflows.overview import Sample
 
 FAINT = "#8a94a6"
 GRID = {"left": 44, "right": 16, "top": 30, "bottom": 24}
@@ -121,6 +123,33 @@ def calendar(days: dict[date, dict[str, int]], today: date, weeks: int = 26) -> 
         },
         "series": [{"type": "heatmap", "coordinateSystem": "calendar", "data": data}],
     }
+
+
+def queue(samples: Sequence[Sample], local: Any) -> dict[str, Any]:
+    """How deep a queue was, minute by minute, and how much it got done."""
+    done = [max(0, after.succeeded - before.succeeded) for before, after in pairwise(samples)]
+    return _base(
+        legend={"top": 0, "textStyle": {"color": FAINT}},
+        xAxis=_times([local(sample.sampled_at) for sample in samples]),
+        yAxis=[_values("waiting", minInterval=1), _values("done", minInterval=1, splitLine={"show": False})],
+        series=[
+            {
+                "name": "waiting",
+                "type": "line",
+                "showSymbol": False,
+                "areaStyle": {"opacity": 0.2},
+                "data": [sample.depth for sample in samples],
+                "itemStyle": {"color": colour("missed")},
+            },
+            {
+                "name": "done",
+                "type": "bar",
+                "yAxisIndex": 1,
+                "data": [0, *done],
+                "itemStyle": {"color": colour("success")},
+            },
+        ],
+    )
 
 
 def _badness(counts: dict[str, int]) -> int:

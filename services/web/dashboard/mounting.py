@@ -8,6 +8,7 @@ from services.web.dashboard import (
     executions_page,
     login,
     overview_page,
+    queues_page,
     replicas_page,
     scans_page,
     schedule_form,
@@ -28,6 +29,7 @@ PAGES = (
     execution_page,
     timeline_page,
     scans_page,
+    queues_page,
     replicas_page,
 )
 
