@@ -131,6 +131,10 @@ class ScanProfile(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=NOW)
     updated_at: Mapped[datetime] = mapped_column(server_default=NOW)
 
+    __table_args__ = (
+        Index("scan_profiles_one_per_name_key", "name", unique=True, postgresql_where=text("name IS NOT NULL")),
+    )
+
 
 class Schedule(Base):
     """When which job runs. NULL in a policy column means: the setting."""
@@ -268,6 +272,20 @@ class JobExecution(Base):
         Index("job_executions_domain_idx", "domain", "created_at"),
         Index("job_executions_live_idx", "schedule_id", postgresql_where=text("status IN ('claimed', 'running')")),
         Index("job_executions_pending_idx", "due_at", postgresql_where=text("status = 'pending'")),
+        Index(
+            "job_executions_troubled_idx",
+            "status",
+            "created_at",
+            postgresql_where=text(
+                "status IN ('failed', 'timed_out', 'cancelled', 'abandoned', 'skipped', 'missed')"
+            ),
+        ),
+        Index(
+            "job_executions_summary_idx",
+            "schedule_id",
+            "scheduled_for",
+            postgresql_where=text("reason = 'catchup_cap'"),
+        ),
     )
 
 
@@ -286,3 +304,154 @@ class SchedulerInstance(Base):
     clock_skew_seconds: Mapped[float] = mapped_column(server_default=text("0"))
     claiming: Mapped[bool] = mapped_column(server_default=text("true"))
     facts: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+
+
+class FiresWatched(Base):
+    """One row: a gap scan has vouched that every fire which came due in (since, until] has an execution."""
+
+    __tablename__ = "fires_watched"
+
+    only_row: Mapped[bool] = mapped_column(primary_key=True, server_default=text("true"))
+    since: Mapped[datetime]
+    until: Mapped[datetime]
+
+    __table_args__ = (CheckConstraint("only_row", "only_row"),)
+
+
+class ApiSyncState(Base):
+    """One row: who syncs right now, what came of the last time, and what to ask the API with next."""
+
+    __tablename__ = "api_sync_state"
+
+    only_row: Mapped[bool] = mapped_column(primary_key=True, server_default=text("true"))
+    lease_token: Mapped[UUID | None]  # set: somebody syncs, or died of it
+    lease_owner: Mapped[str | None]
+    lease_until: Mapped[datetime | None]
+    started_at: Mapped[datetime | None]
+    not_before: Mapped[datetime | None]  # the API asked to be left alone until then
+    rules: Mapped[str | None]  # under which the last answer was applied; other ones need the whole answer again
+    etag: Mapped[str | None]
+    last_modified: Mapped[str | None]
+    synced_at: Mapped[datetime | None]  # the last success, also one that found nothing new
+    last: Mapped[dict[str, Any] | None]  # the report of the last sync
+    applied: Mapped[dict[str, Any] | None]  # the report of the last one that got a whole answer
+
+    __table_args__ = (CheckConstraint("only_row", "only_row"),)
+
+
+class ApiSyncItem(Base):
+    """What the sync last wrote into a schedule; what differs from it was changed by somebody else."""
+
+    __tablename__ = "api_sync_items"
+
+    schedule_id: Mapped[UUID] = mapped_column(primary_key=True)
+    revision: Mapped[int] = mapped_column(BigInteger)  # of the schedule, as the sync left it
+    digest: Mapped[str | None]  # of the item as the API sent it
+    synced: Mapped[dict[str, Any] | None]  # the API's fields in our spelling; NULL: it never had them
+    kept: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))  # fields with a local edit that stays
+    vanished_at: Mapped[datetime | None]  # no longer in the API
+    disabled_revision: Mapped[int | None] = mapped_column(BigInteger)  # the sync switched it off, and nobody since
+
+
+class ScanRow(Base):
+    """One finished cookie scan. Its execution, schedule and predecessor may be gone already: no foreign keys."""
+
+    __tablename__ = "scans"
+
+    scan_id: Mapped[UUID] = mapped_column(primary_key=True, server_default=NEW_UUID)
+    execution_id: Mapped[UUID | None]
+    schedule_id: Mapped[UUID | None]
+    domain: Mapped[str] = mapped_column(String(255))
+    engine: Mapped[str] = mapped_column(String(16))
+    started_at: Mapped[datetime]
+    finished_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    previous_scan_id: Mapped[UUID | None]
+    config: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    summary: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    changes: Mapped[list[dict[str, Any]]] = mapped_column(JSONB, server_default=text("'[]'::jsonb"))
+
+    __table_args__ = (
+        CheckConstraint("engine IN ('http', 'browser')", "engine"),
+        Index("scans_domain_idx", "domain", "engine", "finished_at"),
+        Index("scans_finished_at_idx", "finished_at"),
+    )
+
+
+class ScanPageRow(Base):
+    __tablename__ = "scan_pages"
+
+    scan_id: Mapped[UUID] = mapped_column(ForeignKey("scans.scan_id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    url: Mapped[str]
+    final_url: Mapped[str | None]
+    depth: Mapped[int]
+    attempts: Mapped[int]
+    status_code: Mapped[int | None]
+    error: Mapped[str | None]
+    elapsed_ms: Mapped[int] = mapped_column(server_default=text("0"))
+    notes: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))
+
+
+class ScanCookieRow(Base):
+    """Never with its value: it may identify a person."""
+
+    __tablename__ = "scan_cookies"
+
+    scan_id: Mapped[UUID] = mapped_column(ForeignKey("scans.scan_id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    name: Mapped[str]
+    domain: Mapped[str]
+    path: Mapped[str]
+    storage: Mapped[str] = mapped_column(String(16))
+    host_only: Mapped[bool]
+    expires_at: Mapped[datetime | None]
+    lifetime_seconds: Mapped[int | None] = mapped_column(BigInteger)
+    secure: Mapped[bool]
+    http_only: Mapped[bool]
+    same_site: Mapped[str | None] = mapped_column(String(16))
+    party: Mapped[str] = mapped_column(String(8))
+    consent: Mapped[str] = mapped_column(String(8))
+    category: Mapped[str] = mapped_column(String(16))
+    category_rule: Mapped[str | None]
+    page_url: Mapped[str]
+    request_url: Mapped[str]
+    pages_seen: Mapped[int] = mapped_column(server_default=text("1"))
+
+
+class ApiToken(Base):
+    """A named token of the HTTP API. Only the digest of its secret is kept."""
+
+    __tablename__ = "api_tokens"
+
+    token_id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    name: Mapped[str] = mapped_column(String(100))
+    role: Mapped[str] = mapped_column(String(16))
+    digest: Mapped[bytes]
+    created_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    created_by: Mapped[str]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    revoked_by: Mapped[str | None]
+    last_used_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        CheckConstraint("role IN ('viewer', 'operator', 'admin')", "role"),
+        CheckConstraint("octet_length(digest) = 32", "digest"),
+        Index("api_tokens_name_key", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
+    )
+
+
+class IdempotencyKey(Base):
+    """What a POST with an Idempotency-Key answered; without a status code it is still being worked on."""
+
+    __tablename__ = "idempotency_keys"
+
+    caller: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(String(255), primary_key=True)
+    digest: Mapped[bytes]
+    started_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    status_code: Mapped[int | None]
+    headers: Mapped[dict[str, Any] | None]
+    body: Mapped[bytes | None]
+
+    __table_args__ = (Index("idempotency_keys_started_at_idx", "started_at"),)
