@@ -3,15 +3,19 @@
 /health   answers at once
 /report   takes one to two seconds, or as many as ?seconds= says
 /flaky    fails every third time
+/         a shop with cookies, for the scans (demo_shop.py)
 """
 
 import random
 import threading
+import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Self, cast
 from urllib.parse import parse_qs, urlsplit
+
+from services.demo_shop import ShopAnswer, shop_answer
 
 PATHS = ("/health", "/report", "/flaky")
 LONGEST_SECONDS = 60.0
@@ -47,6 +51,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()
         self.closing = threading.Event()
+        self.opened_at = time.monotonic()
         self._lock = threading.Lock()
         super().__init__(("127.0.0.1", 0), _Handler)
 
@@ -81,17 +86,27 @@ class _Handler(BaseHTTPRequestHandler):
             case "/flaky":
                 self._send(503, "every third request fails here\n")
             case _:
-                self._send(404, f"there are {', '.join(PATHS)}\n")
+                self._answer(self._shop(target.path) or ShopAnswer(404, b"there is nothing here", "text/plain"))
 
     do_POST = do_HEAD = do_GET
 
+    def _shop(self, path: str) -> ShopAnswer | None:
+        server = cast(_Server, self.server)
+        host = self.headers.get("Host", "").partition(":")[0]
+        return shop_answer(path, host, server.server_address[1], time.monotonic() - server.opened_at)
+
     def _send(self, status: int, text: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
-        self.send_header("Content-Length", str(len(text)))
+        self._answer(ShopAnswer(status, text.encode(), "text/plain; charset=utf-8"))
+
+    def _answer(self, answer: ShopAnswer) -> None:
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        for cookie in answer.cookies:
+            self.send_header("Set-Cookie", cookie)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(text.encode())
+            self.wfile.write(answer.body)
 
     def log_message(self, *_: object) -> None:
         """The history of the executions says it all."""

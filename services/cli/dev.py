@@ -82,8 +82,8 @@ def _prepare(out: Console, site: DemoSite) -> None:
 
 
 def _allowed_networks() -> str:
-    """Only here may jobs call this machine: the demo site lives on it."""
-    return ",".join(filter(None, [get_settings().fetch_allowed_networks, "127.0.0.1"]))
+    """Only here may jobs call this machine: the demo site lives on it, and so does the other company of its shop."""
+    return ",".join(filter(None, [get_settings().fetch_allowed_networks, "127.0.0.1", "::1"]))
 
 
 def _watch(scene: _Scene, until: float | None) -> None:

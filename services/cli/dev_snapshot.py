@@ -7,6 +7,8 @@ from sqlalchemy import Row
 
 from database.connection import DedicatedConnection
 
+NEWEST_SCANS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -14,6 +16,7 @@ class Snapshot:
     running: list[Row[Any]]
     ended: list[Row[Any]]
     upcoming: list[Row[Any]]
+    scans: list[Row[Any]]
     minute: Row[Any]
 
 
@@ -25,6 +28,7 @@ def take_snapshot(connection: DedicatedConnection, rows: int) -> Snapshot:
         running=connection.run(RUNNING, limit),
         ended=connection.run(ENDED, limit),
         upcoming=connection.run(UPCOMING, limit),
+        scans=connection.run(SCANS, {"limit": NEWEST_SCANS}),
         minute=connection.run(LAST_MINUTE)[0],
     )
 
@@ -64,6 +68,11 @@ ORDER BY completed_at DESC LIMIT %(limit)s
 UPCOMING = """
 SELECT coalesce(name, domain) AS label, job_type, next_run, timezone FROM schedules
 WHERE enabled AND next_run IS NOT NULL ORDER BY next_run LIMIT %(limit)s
+"""
+
+SCANS = """
+SELECT scan_id, domain, engine, finished_at, previous_scan_id, summary FROM scans
+ORDER BY finished_at DESC LIMIT %(limit)s
 """
 
 LAST_MINUTE = f"""

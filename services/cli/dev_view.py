@@ -11,12 +11,15 @@ from sqlalchemy import Row
 from services.cli.dev_replicas import ReplicaProcess
 from services.cli.dev_snapshot import Snapshot
 from services.cli.output import moment, until
+from services.cli.scans import changes_in_words
+from services.scanning.lookup import ID_PREFIX
+from services.scanning.report_words import counted
 
 STYLES = {"success": "green", "skipped": "yellow", "missed": "yellow", "abandoned": "magenta"}
 STALE_SECONDS = 15.0
 WORDS = 60
-# What is there besides rows: five titles with headings, the gaps, and the lines around the view.
-FIXED_LINES = 18
+# What is there besides rows: five titles with headings, the scans, the gaps, and the lines around the view.
+FIXED_LINES = 24
 FEWEST_ROWS = 3
 
 
@@ -33,6 +36,7 @@ def live_view(snapshot: Snapshot, members: Sequence[ReplicaProcess], rows: int, 
         Text(),
         _upcoming(snapshot.upcoming[:rows]),
         Text(),
+        *_scans(snapshot.scans[: max(1, rows // 2)]),
         _ended(snapshot.ended[: 2 * rows]),
         Text(),
         Text(counters(snapshot, requests)),
@@ -42,7 +46,8 @@ def live_view(snapshot: Snapshot, members: Sequence[ReplicaProcess], rows: int, 
 def progress_line(snapshot: Snapshot, members: Sequence[ReplicaProcess], requests: int) -> str:
     up = sum(member.is_alive and _own_row(snapshot, member) is not None for member in members)
     following = next((f"; next: {row.label} {until(row.next_run)}" for row in snapshot.upcoming), "")
-    return f"{up} of {len(members)} replicas up; {counters(snapshot, requests)}{following}"
+    newest = next((f"; scan of {row.domain}: {findings(row)}" for row in snapshot.scans), "")
+    return f"{up} of {len(members)} replicas up; {counters(snapshot, requests)}{following}{newest}"
 
 
 def counters(snapshot: Snapshot, requests: int) -> str:
@@ -130,6 +135,23 @@ def _ended(rows: Sequence[Row[Any]]) -> Table:
             Text(" ".join(row.words.split())[:WORDS]),
         )
     return table
+
+
+def _scans(rows: Sequence[Row[Any]]) -> list[RenderableType]:
+    """Nothing where nobody scans."""
+    table = _table("newest scans (manage.py scans export ID report.html)", "at", "id", "domain", "engine", "found")
+    for row in rows:
+        scan_id = str(row.scan_id)[:ID_PREFIX]
+        table.add_row(f"{row.finished_at:%H:%M:%S}", scan_id, Text(row.domain), row.engine, findings(row))
+    return [table, Text()] if rows else []
+
+
+def findings(row: Row[Any]) -> str:
+    """`6 cookies, 6 before consent; 1 new, 1 gone`"""
+    summary = row.summary
+    before = summary.get("consent", {}).get("before", 0)
+    changes = changes_in_words(summary, first=row.previous_scan_id is None)
+    return f"{counted(summary.get('cookies', 0), 'cookie')}, {before} before consent; {changes}"
 
 
 def _seconds(seconds: float | None) -> str:

@@ -1,0 +1,35 @@
+"""`--set FIELD=VALUE`: any field of a definition, in the words of the command line."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from services.errors import InvalidInput, Problem
+
+
+def with_assignments(
+    given: Mapping[str, Any], assignments: Iterable[str], unknown: Callable[[list[str]], list[Problem]]
+) -> dict[str, Any]:
+    """What was given already and what is assigned; nothing may be said twice."""
+    together = dict(given)
+    for assignment in assignments:
+        field, equals, value = assignment.partition("=")
+        field = field.strip()
+        if not equals:
+            raise InvalidInput(Problem("--set", f"must look like FIELD=VALUE, got {assignment!r}"))
+        if strangers := unknown([field]):
+            raise InvalidInput(*strangers)
+        if field in together:
+            raise InvalidInput(Problem(field, "is given twice"))
+        together[field] = _value(value)
+    return together
+
+
+def _value(text: str) -> Any:
+    """`3` is a number, `true` a flag, `[1, 2]` a list, nothing is NULL, everything else text."""
+    if text == "":
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,101 @@
+"""`manage.py scan`: one cookie scan now, in this process."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from config import get_settings
+from database.connection import get_db_connection
+from services.cli.output import INTERRUPTED, AsJson, console, error_console
+from services.cli.scan_options import CustomPages, Depth, Engine, Pages, Selector, Set, given_settings, merged
+from services.cli.scan_page import print_scan, shown
+from services.errors import InvalidInput, Problem
+from services.hostnames import bare_host
+from services.scanning.config import CookieScanConfig
+from services.scanning.lookup import ID_PREFIX, not_stored
+from services.scanning.outcome import ScanOutcome
+from services.scanning.profiles import get_scan_profiles
+from services.scanning.report import json_report
+from services.scanning.scan import scan_domain
+from services.scanning.store import get_scan_store
+from services.scanning.watch import Watch
+
+
+def scan(
+    ctx: typer.Context,
+    domain: Annotated[str, typer.Argument(help="The domain to scan, e.g. example.com.")],
+    engine: Engine = None,
+    pages: Pages = None,
+    depth: Depth = None,
+    page: CustomPages = None,
+    selector: Selector = None,
+    profile: Annotated[str | None, typer.Option(help="Begin with the settings of this scan profile.")] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="Where the site really is, e.g. a test system; see FETCH_ALLOWED_NETWORKS.")
+    ] = None,
+    set_: Set = None,
+    save: Annotated[bool, typer.Option("--save/--no-save", help="Keep it; the next scan is compared with it.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Scan a site for cookies now, and show what was found and what changed since the scan before.
+
+    Exit code 0 when the scan was made, whatever it found; 1 when it failed; 2 for bad input.
+
+    Examples:
+
+      manage.py scan example.com
+
+      manage.py scan example.com --engine browser --selector "#accept" --pages 100
+
+      manage.py scan example.com --profile thorough --no-save --json
+    """
+    name = _domain(domain)
+    config = merged({} if profile is None else get_scan_profiles().find(profile).config, given_settings(ctx.params))
+    get_scan_store().previous(name, config.engine_name)  # who has no database shall know it before the scan, not after
+    try:
+        outcome = _run(name, config)
+    except KeyboardInterrupt:
+        error_console().print("interrupted; nothing was saved")
+        raise typer.Exit(INTERRUPTED) from None
+    found = get_scan_store().save(outcome) if save else not_stored(get_db_connection(), outcome)
+    if as_json:
+        typer.echo(json_report(found), nl=False)
+        return
+    print_scan(found)
+    if save:
+        short_id = str(found.scan_id)[:ID_PREFIX]
+        console().print(f"\nsaved as {short_id}; a report for people: manage.py scans export {short_id} report.html")
+
+
+def _domain(text: str) -> str:
+    try:
+        return bare_host(text)
+    except ValueError as error:
+        raise InvalidInput(Problem("domain", str(error))) from None
+
+
+def _run(domain: str, config: CookieScanConfig) -> ScanOutcome:
+    with _progress(domain) as watch:
+        return scan_domain(domain, config, get_settings(), watch)
+
+
+@contextmanager
+def _progress(domain: str) -> Iterator[Watch]:
+    """A bar on stderr (only in a terminal) that says which page was last."""
+    columns = (
+        TextColumn("scanning"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    out = error_console()
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
+        task = bar.add_task(domain, total=None)
+        yield Watch(
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            log=lambda line: bar.update(task, description=shown(line)),
+        )

@@ -1,0 +1,92 @@
+"""One scan on the screen: what was found, where, and what changed. Names come from strangers and are made harmless."""
+
+from rich.table import Table
+from rich.text import Text
+
+from services.cli.output import console, moment
+from services.scanning.findings import ChangeKind, Consent, Cookie, CookieChange, Scan, Storage
+from services.scanning.report_words import (
+    PARTIES,
+    PLACES,
+    change_words,
+    lifetime,
+    not_necessary,
+    short,
+    summary_sentences,
+    visible,
+)
+
+SIGNS = {ChangeKind.NEW: ("+", "green"), ChangeKind.GONE: ("-", "red"), ChangeKind.CHANGED: ("~", "yellow")}
+
+
+def print_scan(scan: Scan) -> None:
+    out = console()
+    out.print(Text(" ".join(map(visible, summary_sentences(scan)))))
+    out.print(f"{moment(scan.started_at)}, {scan.engine} engine", style="dim")
+    if scan.cookies:
+        out.print()
+        out.print(cookie_table(scan))
+    if scan.changes:
+        out.print("\nsince the scan before", style="bold")
+        for change in scan.changes:
+            out.print(change_line(change))
+    _print_pages(scan)
+
+
+def cookie_table(scan: Scan) -> Table:
+    """What was set before consent without being necessary stands out."""
+    table = Table(
+        "name",
+        "domain",
+        "purpose",
+        "set by",
+        "consent",
+        "stays",
+        "flags",
+        header_style="bold",
+        box=None,
+        pad_edge=False,
+    )
+    for cookie in scan.cookies:
+        alarming = cookie.consent is Consent.BEFORE and bool(not_necessary([cookie]))
+        table.add_row(*map(shown, _cells(cookie)), style="yellow" if alarming else None)
+    return table
+
+
+def _cells(cookie: Cookie) -> tuple[str, ...]:
+    where = cookie.domain if cookie.path == "/" else cookie.domain + cookie.path
+    consent, stays = str(cookie.consent), lifetime(cookie)
+    return (cookie.name, where, cookie.category, PARTIES[cookie.party], consent, stays, flags(cookie))
+
+
+def flags(cookie: Cookie) -> str:
+    """`Secure HttpOnly SameSite=Lax`"""
+    if cookie.storage is not Storage.COOKIE:
+        return PLACES[cookie.storage]
+    words = [
+        ("Secure", cookie.secure),
+        ("HttpOnly", cookie.http_only),
+        (f"SameSite={cookie.same_site}", cookie.same_site),
+    ]
+    return " ".join(word for word, is_set in words if is_set)
+
+
+def change_line(change: CookieChange) -> Text:
+    sign, style = SIGNS[change.kind]
+    details = f": {'; '.join(change_words(change))}" if change.fields else ""
+    return Text(f"{sign} {shown(change.name)} ({shown(change.domain)}, {change.category}){shown(details)}", style)
+
+
+def shown(text: str) -> str:
+    return visible(short(text))
+
+
+def _print_pages(scan: Scan) -> None:
+    out = console()
+    failed = [page for page in scan.pages if page.error is not None]
+    if failed:
+        out.print("\npages that could not be seen", style="bold")
+    for page in failed:
+        out.print(Text(f"{shown(page.url)}: {shown(page.error or '')}", "red"))
+    for note in scan.summary.get("notes", []):
+        out.print(Text(f"note: {shown(str(note))}", "yellow"))

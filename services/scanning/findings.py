@@ -1,0 +1,179 @@
+"""What a scan finds, as values: sightings of cookies and pages from an engine, and the stored scan made of them.
+
+A cookie's value is never kept: it may identify a person, and nothing here needs it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+from uuid import UUID
+
+
+class EngineName(StrEnum):
+    HTTP = "http"
+    BROWSER = "browser"
+
+
+class Storage(StrEnum):
+    """Where the browser keeps it. Only cookies have attributes; the others have a name and an origin."""
+
+    COOKIE = "cookie"
+    LOCAL = "local_storage"
+    SESSION = "session_storage"
+
+
+class Party(StrEnum):
+    FIRST = "first"
+    THIRD = "third"
+
+
+class Consent(StrEnum):
+    """Whether it was set before the visitor agreed to anything."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class Category(StrEnum):
+    NECESSARY = "necessary"
+    PREFERENCES = "preferences"
+    ANALYTICS = "analytics"
+    MARKETING = "marketing"
+    UNKNOWN = "unknown"
+
+
+class ChangeKind(StrEnum):
+    NEW = "new"
+    GONE = "gone"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenCookie:
+    """One sighting, as an engine reports it."""
+
+    name: str
+    domain: str  # lower case, without the leading dot
+    path: str
+    storage: Storage = Storage.COOKIE
+    host_only: bool = True
+    expires_at: datetime | None = None  # None: until the browser is closed (or, in local storage, for ever)
+    secure: bool = False
+    http_only: bool = False
+    same_site: str | None = None  # Strict, Lax, None as text; None: the site does not say
+    consent: Consent = Consent.BEFORE
+    page_url: str
+    request_url: str  # the request whose answer, or whose script, set it
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes two sightings the same cookie."""
+        return (self.storage, self.name, self.domain, self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageVisit:
+    """One page, as an engine saw it."""
+
+    url: str
+    final_url: str
+    status_code: int
+    links: tuple[str, ...] = ()  # absolute, http and https only, in the order of the page
+    cookies: tuple[SeenCookie, ...] = ()
+    elapsed_ms: int = 0
+    notes: tuple[str, ...] = ()  # what was cut or left out, for a person
+
+
+class PageFailed(Exception):
+    """A page could not be seen; the scan goes on with the others."""
+
+    def __init__(self, message: str, *, retryable: bool = True, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retryable, self.retry_after_seconds = retryable, retry_after_seconds
+
+
+class ScanEngine(Protocol):
+    """Sees one page at a time. Everything it keeps between pages ends with `close`."""
+
+    name: EngineName
+
+    def visit(self, url: str, remaining_seconds: Callable[[], float]) -> PageVisit:
+        """`remaining_seconds` may be asked at any time and raises when the execution has to stop."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cookie:
+    """A cookie of a stored scan: all its sightings in one, with what we make of it."""
+
+    name: str
+    domain: str
+    path: str
+    storage: Storage
+    host_only: bool
+    expires_at: datetime | None
+    lifetime_seconds: int | None  # from the sighting to its expiry; None: session
+    secure: bool
+    http_only: bool
+    same_site: str | None
+    party: Party
+    consent: Consent
+    category: Category
+    category_rule: str | None  # the rule that decided; None: unknown
+    page_url: str  # where it was first seen
+    request_url: str
+    pages_seen: int
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return (self.storage, self.name, self.domain, self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page of a stored scan."""
+
+    url: str
+    final_url: str | None
+    depth: int
+    attempts: int
+    status_code: int | None
+    error: str | None  # None: it was seen
+    elapsed_ms: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CookieChange:
+    """One line of the difference to the previous scan of the same domain with the same engine."""
+
+    kind: ChangeKind
+    name: str
+    domain: str
+    path: str
+    storage: Storage
+    category: Category
+    fields: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # changed: name -> (before, after)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """A stored scan, whole."""
+
+    scan_id: UUID
+    execution_id: UUID | None
+    schedule_id: UUID | None
+    domain: str
+    engine: EngineName
+    started_at: datetime
+    finished_at: datetime
+    previous_scan_id: UUID | None
+    config: dict[str, Any]
+    summary: dict[str, Any]  # counts by category, party, consent; pages; changes; notes
+    pages: tuple[Page, ...]
+    cookies: tuple[Cookie, ...]
+    changes: tuple[CookieChange, ...]

@@ -1,0 +1,111 @@
+"""What a page links to and what it embeds, from HTML of any quality.
+
+lxml's event interface: no tree is built, so a page cannot make one that is larger than itself, and it is fed in pieces,
+so that a scan can be stopped between two of them.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urldefrag, urljoin, urlsplit
+
+from lxml import etree
+
+from services.scanning.urls import normal_url
+
+MAX_LINKS, MAX_RESOURCES = 5_000, 1_000
+MAX_RESOURCE_CHARACTERS = 8_192
+PIECE_BYTES = 64 * 1024
+
+# Attributes whose address a browser fetches by itself.
+_EMBEDDED = {
+    "img": ("src",),
+    "script": ("src",),
+    "iframe": ("src",),
+    "frame": ("src",),
+    "embed": ("src",),
+    "source": ("src",),
+    "track": ("src",),
+    "audio": ("src",),
+    "video": ("src", "poster"),
+    "object": ("data",),
+    "input": ("src",),
+}
+_FETCHED_RELATIONS = frozenset({"stylesheet", "icon", "apple-touch-icon", "manifest", "preload", "modulepreload"})
+_REFRESH = re.compile(r"\s*[\d.]*\s*[;,]?\s*url\s*=\s*['\"]?([^'\"]+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Markup:
+    links: tuple[str, ...]  # in the normal spelling
+    resources: tuple[str, ...]
+
+
+def read_markup(text: str, page_url: str, check: Callable[[], object]) -> Markup:
+    """`check` is called between pieces and may raise."""
+    reader = _Reader(page_url)
+    target: Any = reader  # the stubs ask for more methods than lxml does
+    parser = etree.HTMLParser(target=target, encoding="utf-8", recover=True, no_network=True)
+    octets = text.encode(errors="replace")
+    try:
+        for start in range(0, len(octets), PIECE_BYTES):
+            check()
+            parser.feed(octets[start : start + PIECE_BYTES])
+        parser.close()
+    except etree.LxmlError:  # an empty page, or rubbish: what was found before stands
+        pass
+    return Markup(tuple(reader.links), tuple(reader.resources))
+
+
+class _Reader:
+    """Collects addresses in the order of the page; a dict, because each counts once."""
+
+    def __init__(self, page_url: str) -> None:
+        self._base, self._base_is_given = page_url, False
+        self.links: dict[str, None] = {}
+        self.resources: dict[str, None] = {}
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        match tag:
+            case "a" | "area":
+                self._link(attributes.get("href"))
+            case "base":
+                self._rebase(attributes.get("href"))
+            case "meta" if attributes.get("http-equiv", "").lower() == "refresh":
+                found = _REFRESH.match(attributes.get("content", ""))
+                self._link(found[1] if found else None)
+            case "link" if _FETCHED_RELATIONS & set(attributes.get("rel", "").lower().split()):
+                self._embed(attributes.get("href"))
+            case _:
+                for name in _EMBEDDED.get(tag, ()):
+                    self._embed(attributes.get(name))
+                if "srcset" in attributes:
+                    self._embed(attributes["srcset"].strip().partition(" ")[0].rstrip(","))
+
+    def close(self) -> None:
+        """The parser asks for it."""
+
+    def _link(self, address: str | None) -> None:
+        if address and len(self.links) < MAX_LINKS and (url := normal_url(address, self._base)):
+            self.links[url] = None
+
+    def _embed(self, address: str | None) -> None:
+        if address and len(self.resources) < MAX_RESOURCES and (url := _absolute(address, self._base)):
+            self.resources[url] = None
+
+    def _rebase(self, address: str | None) -> None:
+        if address and not self._base_is_given and (url := _absolute(address, self._base)):
+            self._base, self._base_is_given = url, True
+
+
+def _absolute(address: str, base: str) -> str | None:
+    """As it will be requested: parameters that mean nothing for a page may mean everything to a tracker."""
+    if len(address) > MAX_RESOURCE_CHARACTERS:
+        return None
+    try:
+        url = urldefrag(urljoin(base, re.sub(r"[\t\r\n]", "", address.strip()))).url
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    return url if parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc else None

@@ -1,0 +1,182 @@
+"""Rows of `scan_profiles`: settings of a cookie scan that several schedules share. Checked before they are written.
+
+A row that another program wrote may hold anything: it is shown as it is, with what is wrong with it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from database.connection import DatabaseConnection, get_db_connection
+from database.models import ScanProfile, Schedule
+from services.errors import InvalidInput, Problem, ProfileInUse
+from services.scanning.config import CookieScanConfig, config_problems, one_spelling
+
+ID_PREFIX = 8  # characters of an id that people see and may give
+MAX_NAME = 255
+UNIQUE_VIOLATION = "23505"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRecord:
+    """A profile as it was read, and how many schedules use it."""
+
+    profile_id: UUID
+    name: str | None
+    config: Mapping[str, Any]
+    created_at: datetime
+    updated_at: datetime
+    schedules: int
+
+    @property
+    def label(self) -> str:
+        return self.name or str(self.profile_id)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What a scan with it would be refused for."""
+        return config_problems(self.config)
+
+
+class ScanProfiles:
+    """Safe to share between threads."""
+
+    def __init__(self, db: DatabaseConnection) -> None:
+        self._db = db
+
+    def get(self, profile_id: UUID) -> ProfileRecord | None:
+        with self._db.transaction() as connection:
+            row = connection.execute(_select().where(ScanProfile.profile_id == profile_id)).first()
+        return None if row is None else _to_record(row)
+
+    def find(self, reference: UUID | str) -> ProfileRecord:
+        """The one profile that a person means: by its name, its id, or the beginning of its id."""
+        with self._db.transaction() as connection:
+            return _find(connection, reference)
+
+    def list_all(self) -> list[ProfileRecord]:
+        """In the order of their names; those without one are last."""
+        query = _select().order_by(ScanProfile.name.nulls_last(), ScanProfile.profile_id)
+        with self._db.transaction() as connection:
+            return [_to_record(row) for row in connection.execute(query)]
+
+    def add(self, name: str, config: Mapping[str, Any]) -> ProfileRecord:
+        values = {"name": _name(name), "config": _config(config)}
+        with self._db.transaction() as connection, _one_per_name(name):
+            query = insert(ScanProfile).values(**values).returning(ScanProfile.profile_id)
+            return _find(connection, connection.execute(query).scalar_one())
+
+    def edit(
+        self,
+        reference: UUID | str,
+        *,
+        name: str | None = None,
+        changes: Mapping[str, Any] | None = None,
+        unset: Collection[str] = (),
+    ) -> tuple[ProfileRecord, ProfileRecord]:
+        """Change some settings, and take others back to their default; returns it before and after.
+
+        Schedules that use it obey from their next run on.
+        """
+        with self._db.transaction() as connection:
+            before = _find(connection, reference, lock=True)
+            config = _config(_merged(before.config, changes or {}, unset))
+            new_name = before.name if name is None else _name(name)
+            if (config, new_name) != (dict(before.config), before.name):
+                same = ScanProfile.profile_id == before.profile_id
+                values = {"name": new_name, "config": config, "updated_at": func.clock_timestamp()}
+                with _one_per_name(str(name)):
+                    connection.execute(update(ScanProfile).where(same).values(**values))
+            return before, _find(connection, before.profile_id)
+
+    def delete(self, reference: UUID | str) -> ProfileRecord:
+        """Refused while a schedule uses it; scans that were made with it stay."""
+        with self._db.transaction() as connection:
+            found = _find(connection, reference, lock=True)
+            if users := _users(connection, found.profile_id):
+                raise ProfileInUse(found.label, users)
+            connection.execute(delete(ScanProfile).where(ScanProfile.profile_id == found.profile_id))
+            return found
+
+
+def _select() -> Select[Any]:
+    users = select(func.count()).where(Schedule.profile_id == ScanProfile.profile_id).scalar_subquery()
+    columns = (getattr(ScanProfile, name) for name in ("profile_id", "name", "config", "created_at", "updated_at"))
+    return select(*columns, users.label("schedules"))
+
+
+def _to_record(row: Row[Any]) -> ProfileRecord:
+    config = row.config if isinstance(row.config, dict) else {"config": row.config}  # somebody else's idea of one
+    return ProfileRecord(**{**row._mapping, "config": config})
+
+
+def _find(connection: Connection, reference: UUID | str, *, lock: bool = False) -> ProfileRecord:
+    text = str(reference).strip()
+    query = _select().where(or_(ScanProfile.name == text, *_same_id(text))).limit(2)
+    query = query.order_by((ScanProfile.name == text).desc().nulls_last())
+    query = query.with_for_update(of=ScanProfile) if lock else query
+    found = [_to_record(row) for row in connection.execute(query)] if text.isprintable() else []
+    found = [record for record in found if record.name == text] or found
+    if len(found) != 1:
+        many = "more than one profile begins like" if found else "there is no profile"
+        raise InvalidInput(Problem("profile", f"{many} {reference!s:.60}"))
+    return found[0]
+
+
+def _same_id(text: str) -> Iterator[ColumnElement[bool]]:
+    """The condition that an id begins like this, if it can."""
+    digits = text.lower().replace("-", "")
+    if ID_PREFIX <= len(digits) <= 32 and not set(digits) - set("0123456789abcdef"):
+        yield ScanProfile.profile_id.between(UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
+
+
+def _users(connection: Connection, profile_id: UUID) -> list[str]:
+    """How people call the schedules that use it."""
+    query = select(func.coalesce(Schedule.name, Schedule.domain)).where(Schedule.profile_id == profile_id)
+    return list(connection.execute(query.order_by(Schedule.domain, Schedule.schedule_id)).scalars())
+
+
+def _name(text: str) -> str:
+    name = text.strip()
+    if not name or len(name) > MAX_NAME or not name.isprintable():
+        raise InvalidInput(Problem("name", f"must be 1 to {MAX_NAME} printable characters, got {text!r:.60}"))
+    return name
+
+
+def _config(given: Mapping[str, Any]) -> dict[str, Any]:
+    """In the one spelling that is stored; raises InvalidInput with everything that is wrong."""
+    if problems := config_problems(given):
+        raise InvalidInput(*problems)
+    return CookieScanConfig.model_validate(given).given()
+
+
+def _merged(before: Mapping[str, Any], changes: Mapping[str, Any], unset: Collection[str]) -> dict[str, Any]:
+    merged = {**one_spelling(before), **one_spelling(changes)}
+    names = [*one_spelling(dict.fromkeys(unset))]
+    strangers = [name for name in names if name not in merged and name not in CookieScanConfig.model_fields]
+    if strangers:
+        raise InvalidInput(*(Problem(name, "is not a field of a cookie scan") for name in strangers))
+    return {name: value for name, value in merged.items() if name not in names}
+
+
+@contextmanager
+def _one_per_name(name: str) -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError as error:
+        if getattr(error.orig, "pgcode", None) != UNIQUE_VIOLATION:
+            raise
+        raise InvalidInput(Problem("name", f"another profile has the name {name.strip()!r}")) from None
+
+
+@cache
+def get_scan_profiles() -> ScanProfiles:
+    """The scan profiles of this process."""
+    return ScanProfiles(get_db_connection())

@@ -1,0 +1,73 @@
+"""robots.txt: asked once for each origin of the site, and respected unless the scan says otherwise (RFC 9309).
+
+No such file (4xx) allows everything. A server that cannot say (5xx, 429, no answer) forbids everything: to scan such an
+origin would be a guess about what its owner wants.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from protego import Protego
+
+from services.fetching import USER_AGENT, Fetcher, FetchFailed, Limits, may_work_later
+from services.scanning.urls import origin_of
+
+LIMITS = Limits(max_bytes=512 * 1024, max_seconds=20.0, max_redirects=5)
+MAX_ORIGINS = 50
+MAX_CRAWL_DELAY_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What one origin says."""
+
+    parsed: Protego
+    failure: FetchFailed | None = None  # it could not say anything
+    is_reachable: bool = True  # there was some answer
+
+    def allows(self, url: str) -> bool:
+        return self.failure is None and self.parsed.can_fetch(url, USER_AGENT)
+
+    @property
+    def delay_seconds(self) -> float:
+        return min(self.parsed.crawl_delay(USER_AGENT) or 0.0, MAX_CRAWL_DELAY_SECONDS)
+
+    @property
+    def sitemaps(self) -> list[str]:
+        return list(self.parsed.sitemaps)
+
+
+NOTHING_FORBIDDEN = Rules(Protego.parse(""))
+
+
+class Robots:
+    def __init__(self, fetcher: Fetcher, respected: bool, remaining_seconds: Callable[[], float]) -> None:
+        self._fetcher, self._respected, self._remaining_seconds = fetcher, respected, remaining_seconds
+        self._known: dict[str, Rules] = {}
+
+    def allows(self, url: str) -> bool:
+        return not self._respected or self.rules(origin_of(url)).allows(url)
+
+    def rules(self, origin: str) -> Rules:
+        """As they were when the origin was asked first."""
+        if origin not in self._known:
+            many = len(self._known) >= MAX_ORIGINS
+            failure = FetchFailed(f"more than {MAX_ORIGINS} hosts of the site have rules of their own")
+            self._known[origin] = Rules(Protego(), failure) if many else self._ask(origin)
+        return self._known[origin]
+
+    def forget(self, origin: str) -> None:
+        """Ask again next time."""
+        self._known.pop(origin, None)
+
+    def _ask(self, origin: str) -> Rules:
+        try:
+            fetched = self._fetcher.get(
+                f"{origin}/robots.txt", limits=LIMITS, remaining_seconds=self._remaining_seconds
+            )
+        except FetchFailed as error:
+            return Rules(Protego(), error, is_reachable=False)
+        if may_work_later(fetched.status_code):
+            said = f"{origin}/robots.txt answered {fetched.status_code}, so nobody can tell what may be visited"
+            return Rules(Protego(), FetchFailed(said, retry_after_seconds=fetched.retry_after_seconds))
+        return Rules(Protego.parse(fetched.text)) if fetched.status_code == 200 else NOTHING_FORBIDDEN

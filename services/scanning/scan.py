@@ -1,0 +1,87 @@
+"""A scan, told once: find the site, walk through it, and make the findings of what was seen. Start reading here."""
+
+from datetime import UTC, datetime
+
+from config import Settings
+from services.fetching import Fetcher, fetcher_from
+from services.scanning.categories import CategoryRules
+from services.scanning.config import CookieScanConfig
+from services.scanning.crawl import Crawl
+from services.scanning.engines import open_engine
+from services.scanning.failures import ScanFailed
+from services.scanning.findings import EngineName, ScanEngine
+from services.scanning.outcome import ScanOutcome
+from services.scanning.robots import Robots
+from services.scanning.sitemaps import pages_in_sitemaps
+from services.scanning.start import find_start
+from services.scanning.urls import Site, origin_of
+from services.scanning.watch import Watch
+
+MAX_NOTES, MAX_NOTE_CHARACTERS = 50, 300
+
+
+def scan_domain(domain: str, config: CookieScanConfig, settings: Settings, watch: Watch = Watch()) -> ScanOutcome:
+    """Scan with the engine that the configuration asks for; raises ScanFailed or ConfigurationError."""
+    rules = CategoryRules.load(settings.scan_cookie_rules_file)
+    with fetcher_from(settings) as fetcher:
+        engine = open_engine(config, settings)
+        try:
+            return run_scan(domain, config, engine, fetcher, rules, watch)
+        finally:
+            engine.close()
+
+
+def run_scan(
+    domain: str, config: CookieScanConfig, engine: ScanEngine, fetcher: Fetcher, rules: CategoryRules, watch: Watch
+) -> ScanOutcome:
+    """`fetcher` is for robots.txt and sitemaps: with cookies of its own, it takes none away from the engine."""
+    started_at = datetime.now(UTC)
+    robots = Robots(fetcher, config.respect_robots, watch.remaining_seconds)
+    start_url = find_start(domain, config, robots, watch)
+    site = Site.of(start_url)
+
+    def hints() -> list[str]:
+        origin = origin_of(start_url)
+        sitemaps = robots.rules(origin).sitemaps or [f"{origin}/sitemap.xml"]
+        return pages_in_sitemaps(sitemaps, site, fetcher, 2 * config.max_pages, watch.remaining_seconds)
+
+    crawl = Crawl(start_url, config, engine, robots, hints, watch)
+    crawl.run()
+    if not any(page.error is None for page in crawl.pages):
+        raise _nothing_seen(domain, crawl)
+    return ScanOutcome(
+        domain=domain,
+        engine=engine.name,
+        started_at=started_at,
+        start_url=start_url,
+        config=config.given(),
+        pages=tuple(crawl.pages),
+        cookies=crawl.inventory.cookies(site, rules),
+        notes=_few([*_remarks(domain, start_url, config), *crawl.notes]),
+        is_complete=crawl.is_complete,
+    )
+
+
+def _remarks(domain: str, start_url: str, config: CookieScanConfig) -> list[str]:
+    notes = []
+    if config.base_url is None and not start_url.startswith("https:"):
+        notes.append(f"https://{domain}/ did not answer; the scan used plain http")
+    if config.accept_selector and config.engine_name is not EngineName.BROWSER:
+        notes.append("accept_selector has no effect: only the browser engine can click")
+    return notes
+
+
+def _few(notes: list[str]) -> tuple[str, ...]:
+    more = [f"and {len(notes) - MAX_NOTES} more remarks"] if len(notes) > MAX_NOTES else []
+    return (*(note[:MAX_NOTE_CHARACTERS] for note in notes[:MAX_NOTES]), *more)
+
+
+def _nothing_seen(domain: str, crawl: Crawl) -> ScanFailed:
+    reasons = list(dict.fromkeys(f"{page.url}: {page.error}" for page in crawl.pages if page.error)) or crawl.notes
+    waits = [failure.retry_after_seconds or 0.0 for failure in crawl.failures]
+    hint = "" if crawl.failures or not crawl.pages else "; if the site is yours, set respect_robots to false"
+    return ScanFailed(
+        f"no page of {domain} could be seen: {'; '.join(reasons[:3]) or 'there was no time'}{hint}",
+        retryable=any(failure.retryable for failure in crawl.failures) or not crawl.pages,
+        retry_after_seconds=max(waits, default=0.0) or None,
+    )

@@ -1,0 +1,43 @@
+"""Where a scan begins: https first, then plain http, then the `www.` twin of a domain that has no server itself."""
+
+from services.fetching import FetchFailed
+from services.scanning.config import CookieScanConfig
+from services.scanning.failures import ScanFailed
+from services.scanning.robots import Robots
+from services.scanning.urls import normal_url, origin_of, registrable_domain
+from services.scanning.watch import Watch
+
+BACKOFF_SECONDS = 1.0
+
+
+def find_start(domain: str, config: CookieScanConfig, robots: Robots, watch: Watch) -> str:
+    """The first address whose server answers; raises ScanFailed with what each of them said."""
+    for attempt in range(config.max_retries + 1):
+        failures: list[FetchFailed] = []
+        for url in candidates(domain, config):
+            rules = robots.rules(origin_of(url))
+            if rules.failure is None or (rules.is_reachable and not config.respect_robots):
+                return url
+            failures.append(rules.failure)
+            robots.forget(origin_of(url))
+        if attempt == config.max_retries or watch.is_over or not any(failure.retryable for failure in failures):
+            break
+        watch.log(f"{domain} does not answer, attempt {attempt + 1}: {failures[0]}")
+        watch.wait(BACKOFF_SECONDS * 2**attempt)
+    raise _unreachable(domain, failures)
+
+
+def candidates(domain: str, config: CookieScanConfig) -> list[str]:
+    if config.base_url is not None:
+        return [normal_url(config.base_url) or config.base_url]
+    hosts = [domain, f"www.{domain}"] if registrable_domain(domain) == domain else [domain]
+    return [f"{scheme}://{host}/" for host in hosts for scheme in ("https", "http")]
+
+
+def _unreachable(domain: str, failures: list[FetchFailed]) -> ScanFailed:
+    said = "; ".join(dict.fromkeys(map(str, failures)))
+    return ScanFailed(
+        f"{domain} cannot be scanned: {said}",
+        retryable=any(failure.retryable for failure in failures),
+        retry_after_seconds=max((failure.retry_after_seconds or 0.0 for failure in failures), default=0.0) or None,
+    )
