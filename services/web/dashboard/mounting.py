@@ -33,13 +33,6 @@ PAGES = (
     replicas_page,
 )
 
-# NiceGUI compiles its templates in the browser and styles elements inline; everything comes from this origin.
-CONTENT_POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data:; font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'self'; "
-    "form-action 'self'; frame-ancestors 'none'"
-)
-
 
 def mount_dashboard(app: FastAPI, parts: Parts) -> None:
     """After every route of the API: what none of them answers goes to the pages."""

@@ -1,0 +1,50 @@
+"""Transactions that write schedules: under the name of whoever asked for it, and again when they lost a race."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import DBAPIError
+
+from database.connection import DatabaseConnection
+from services.errors import InvalidSchedule, Problem
+
+# Fires wait while their schedules are locked, so a bulk save never holds more rows than this at once.
+ROWS_PER_COMMIT = 1000
+# A deadlock, or a unique key that somebody else took first: what was decided is decided again, on what is there now.
+LOST_RACES = ("40P01", "23505")
+ATTEMPTS = 6
+
+T = TypeVar("T")
+
+
+def write_as(db: DatabaseConnection, actor: str, work: Callable[[Connection], T]) -> T:
+    """One transaction whose changes are recorded under the actor's name; repeated when it lost a race."""
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            with db.transaction() as connection:
+                connection.execute(select(func.set_config("scheduler.actor", actor, True)))
+                return work(connection)
+        except DBAPIError as error:
+            if getattr(error.orig, "pgcode", None) not in LOST_RACES or attempt == ATTEMPTS:
+                raise _as_problem(error) from error
+        time.sleep(random.uniform(0, 0.05 * attempt))  # noqa: S311 - only to get out of each other's way
+
+
+def _as_problem(error: DBAPIError) -> Exception:
+    """Still beaten to a unique key after all attempts: the answer is the same as if it had been there before."""
+    match getattr(getattr(error.orig, "diag", None), "constraint_name", None):
+        case "schedules_name_key":
+            return InvalidSchedule(Problem("name", "is taken by another schedule"))
+        case "schedules_api_domain_config_id_key":
+            return InvalidSchedule(Problem("domain_config_id", "has a schedule from the API already"))
+        case "schedules_pkey":
+            return InvalidSchedule(Problem("schedule_id", "exists already"))
+        case "schedules_profile_id_fkey":
+            return InvalidSchedule(Problem("profile_id", "there is no such scan profile"))
+        case _:
+            return error

@@ -1,0 +1,79 @@
+"""The statements of explain_history.py. Each comment says what a statement relies on."""
+
+_DEFINITION = ", ".join(
+    f"s.{name}"
+    for name in (
+        "enabled", "frequency", "time_config", "timezone", "start_at", "end_at", "spread_seconds", "effective_from",
+        "name", "domain", "max_instances", "coalesce", "misfire_grace_seconds", "timeout_seconds", "max_retries",
+        "retry_backoff_seconds", "catchup",
+    )
+)  # fmt: skip
+
+# A fire belongs to the definition that was valid before it: one at the very moment of a change is the former one's.
+# A change without a schedule is a TRUNCATE, which ended all of them.
+CHANGE_BEFORE = f"""
+SELECT c.operation, c.changed_at, c.changed_by, c.revision, c.old, c.new, {_DEFINITION}
+FROM schedule_changes AS c, jsonb_populate_record(NULL::schedules, c.new) AS s
+WHERE (c.schedule_id = %(id)s OR c.schedule_id IS NULL) AND c.changed_at < %(at)s
+ORDER BY c.change_id DESC LIMIT 1
+"""
+
+CHANGE_AFTER = f"""
+SELECT c.operation, c.changed_at, c.changed_by, c.revision, c.old, c.new, {_DEFINITION}
+FROM schedule_changes AS c, jsonb_populate_record(NULL::schedules, c.old) AS s
+WHERE c.schedule_id = %(id)s AND c.changed_at >= %(at)s
+ORDER BY c.change_id LIMIT 1
+"""
+
+PRESENT = f"SELECT {_DEFINITION}, s.created_at, s.invalid_reason FROM schedules AS s WHERE s.schedule_id = %(id)s"
+
+# What made it what it was then: the newest change before that touched this field.
+CHANGE_OF_FIELD = """
+SELECT operation, changed_at, changed_by, revision, old, new FROM schedule_changes
+WHERE schedule_id = %(id)s AND changed_at < %(at)s AND old->%(field)s IS DISTINCT FROM new->%(field)s
+ORDER BY change_id DESC LIMIT 1
+"""
+
+# One row always. `earliest` is when the oldest of the living replicas was started; between the two `watched` a gap scan
+# has vouched for every fire.
+CIRCUMSTANCES = """
+SELECT clock_timestamp() AS now, count(*) FILTER (WHERE is_live) AS live, min(started_at) FILTER (WHERE is_live) AS
+       earliest, max(heartbeat_at) AS last_heartbeat_at,
+       (SELECT since FROM fires_watched) AS watched_since, (SELECT until FROM fires_watched) AS watched_until
+FROM (
+    SELECT started_at, heartbeat_at,
+           heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s) AS is_live
+    FROM scheduler_instances
+) AS seen
+"""
+
+# Executions of the same schedule that had a place when this one asked for it.
+BLOCKERS = """
+SELECT execution_id, scheduled_for, started_at, completed_at, instance_id FROM job_executions
+WHERE schedule_id = %(id)s AND execution_id <> %(execution_id)s
+  AND scheduled_for >= %(at)s::timestamptz - make_interval(secs => %(reach)s) AND scheduled_for <= %(at)s
+  AND claimed_at <= %(at)s AND (completed_at IS NULL OR completed_at > %(at)s)
+ORDER BY scheduled_for DESC LIMIT 5
+"""
+
+# The fire that ran for it. Rows of one claim share the time of its transaction.
+COALESCED_INTO = """
+SELECT scheduled_for, status FROM job_executions
+WHERE schedule_id = %(id)s AND scheduled_for > %(at)s AND attempt = 1 AND created_at = %(created_at)s
+  AND reason IS DISTINCT FROM 'coalesced'
+ORDER BY scheduled_for LIMIT 1
+"""
+
+# Only what was made in the hour before: enough to say whether the replicas were busy, and cheap.
+BUSY = """
+SELECT count(*) AS running, count(DISTINCT instance_id) AS replicas FROM job_executions
+WHERE created_at > %(at)s::timestamptz - interval '1 hour' AND created_at <= %(at)s
+  AND started_at <= %(at)s AND (completed_at IS NULL OR completed_at > %(at)s)
+"""
+
+SUMMARY = """
+SELECT execution_id FROM job_executions
+WHERE schedule_id = %(id)s AND scheduled_for <= %(at)s AND reason = 'catchup_cap'
+  AND (metadata->>'last')::timestamptz >= %(at)s
+ORDER BY scheduled_for DESC LIMIT 1
+"""

@@ -1,0 +1,85 @@
+"""Which replicas there are, how they are, and which of them have the newest change (convergence)."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from database.connection import DatabaseConnection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaRecord:
+    """A row of `scheduler_instances` with what follows from it, as of the replica's last heartbeat."""
+
+    instance_id: str
+    incarnation: UUID
+    started_at: datetime
+    heartbeat_at: datetime
+    heartbeat_age_seconds: float
+    is_live: bool
+    claiming: bool
+    running: int
+    schedules: int
+    revision: int  # the newest change that it has applied
+    is_converged: bool
+    clock_skew_seconds: float
+    version: str | None
+    tzdata: str | None
+    max_workers: int | None
+    redis_degraded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    newest_revision: int
+    items: list[ReplicaRecord]
+
+    @property
+    def live(self) -> list[ReplicaRecord]:
+        return [replica for replica in self.items if replica.is_live]
+
+    @property
+    def are_converged(self) -> bool:
+        return all(replica.is_converged for replica in self.live)
+
+
+# Former incarnations of a restarted replica are of no interest once they are silent.
+REPLICAS = """
+WITH newest AS (SELECT coalesce(max(revision), 0) AS revision FROM schedules), seen AS (
+    SELECT i.*, extract(epoch FROM clock_timestamp() - i.heartbeat_at)::float8 AS age,
+           row_number() OVER (PARTITION BY i.instance_id ORDER BY i.started_at DESC) AS rank
+    FROM scheduler_instances AS i
+)
+SELECT newest.revision AS newest_revision, seen.*, age <= %(timeout)s AS is_live
+FROM newest LEFT JOIN seen ON rank = 1 OR age <= %(timeout)s
+ORDER BY is_live DESC, instance_id, started_at DESC
+"""
+
+
+def list_replicas(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> Replicas:
+    """Live ones first; those that died are listed for a day."""
+    with db.transaction() as connection:
+        rows = connection.exec_driver_sql(REPLICAS, {"timeout": heartbeat_timeout_seconds}).all()
+    return Replicas(rows[0].newest_revision, [_to_record(row) for row in rows if row.instance_id is not None])
+
+
+def _to_record(row: Any) -> ReplicaRecord:
+    return ReplicaRecord(
+        instance_id=row.instance_id,
+        incarnation=row.incarnation,
+        started_at=row.started_at,
+        heartbeat_at=row.heartbeat_at,
+        heartbeat_age_seconds=row.age,
+        is_live=row.is_live,
+        claiming=row.claiming,
+        running=row.running,
+        schedules=row.schedules,
+        revision=row.revision,
+        is_converged=row.revision >= row.newest_revision,
+        clock_skew_seconds=row.clock_skew_seconds,
+        version=row.facts.get("version"),
+        tzdata=row.facts.get("tzdata"),
+        max_workers=row.facts.get("max_workers"),
+        redis_degraded=bool(row.facts.get("redis_degraded", False)),
+    )

@@ -1,0 +1,91 @@
+"""The app: parts, guards, routes, and the life of the process. Start reading at `create_app`."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter, FastAPI
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware.cors import CORSMiddleware
+
+from config import Settings
+from services.enhanced_scheduler import VERSION, EnhancedScheduler
+from services.errors import SchedulerError
+from services.web import openapi, problems
+from services.web.auth.authenticator import OneTimeToken
+from services.web.middleware import LimitedBody, RequestContext
+from services.web.parts import build_parts
+from services.web.routes.dev_tools import dev_tools
+from services.web.routes.docs import docs
+from services.web.routes.executions import executions
+from services.web.routes.probes import probes
+from services.web.routes.scans import scans
+from services.web.routes.schedule_actions import schedule_actions
+from services.web.routes.schedules import schedules
+from services.web.routes.sessions import sessions
+from services.web.routes.statistics import replicas, statistics
+from services.web.routes.sync import sync
+from services.web.routes.tokens import tokens
+
+ROUTERS: tuple[APIRouter, ...] = (
+    schedule_actions,  # before `schedules`: /preview is no schedule's name
+    schedules,
+    executions,
+    statistics,
+    replicas,
+    scans,
+    sync,
+    sessions,
+    tokens,
+    dev_tools,
+    probes,
+    docs,
+)
+ALLOWED_HEADERS = ["Authorization", "Content-Type", "If-Match", "If-None-Match", "Idempotency-Key", "X-Request-Id"]
+EXPOSED_HEADERS = ["ETag", "Location", "Retry-After", "Idempotency-Replayed", "X-Request-Id"]
+
+
+def create_app(settings: Settings, *, with_replica: bool = False, one_time: OneTimeToken | None = None) -> FastAPI:
+    """The whole API; a dashboard can be mounted on it. `with_replica` runs a replica in the same process."""
+    scheduler = EnhancedScheduler(settings=settings) if with_replica else None
+    app = FastAPI(
+        title=openapi.TITLE,
+        version=VERSION,
+        lifespan=_lifespan,
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # FastAPI's own pages load their scripts from another server
+        redoc_url=None,
+    )
+    app.state.parts, app.state.failure = build_parts(settings, one_time, scheduler), None
+    problems.install(app)
+    openapi.install(app)
+    for each in ROUTERS:
+        app.include_router(each)
+    app.add_middleware(LimitedBody, max_bytes=settings.web_max_body_bytes)
+    if origins := [origin.strip() for origin in settings.web_cors_origins.split(",") if origin.strip()]:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=ALLOWED_HEADERS,
+            expose_headers=EXPOSED_HEADERS,
+        )
+    app.add_middleware(RequestContext)  # the last one added is the outermost
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """The replica starts before the first request is served, and drains after the last one."""
+    parts = app.state.parts
+    try:
+        if parts.scheduler is not None:
+            await run_in_threadpool(parts.scheduler.start)
+    except SchedulerError as error:
+        app.state.failure = error  # for whoever started us
+        raise
+    try:
+        yield
+    finally:
+        if parts.scheduler is not None:
+            await run_in_threadpool(parts.scheduler.stop)
+        parts.db.close()

@@ -1,0 +1,43 @@
+"""ETags of schedules: `"<revision>-<bookkeeping>"`. Writers mean the revision, readers also what happened since.
+
+next_run, last_run and last_status change without a new revision, so the revision alone would call an old answer fresh.
+If-Match compares revisions only; a bare `"<revision>"` is understood everywhere and means the definition.
+"""
+
+import hashlib
+import re
+
+from services.errors import RevisionConflict
+from services.schedule_batch import ScheduleRecord
+
+_TAG = re.compile(r'(?:W/)?"([^"]*)"')
+
+
+def etag_of(record: ScheduleRecord) -> str:
+    bookkeeping = (record.next_run, record.last_run, record.last_status, record.invalid_reason)
+    digest = hashlib.blake2b(repr(bookkeeping).encode(), digest_size=4).hexdigest()
+    return f'"{record.revision}-{digest}"'
+
+
+def is_known(if_none_match: str | None, record: ScheduleRecord) -> bool:
+    """Does the caller have it already?"""
+    if if_none_match is None:
+        return False
+    tags = _TAG.findall(if_none_match)
+    return if_none_match.strip() == "*" or etag_of(record).strip('"') in tags or str(record.revision) in tags
+
+
+def check_match(if_match: str | None, record: ScheduleRecord) -> int | None:
+    """The revision that the write must find; None when the caller does not mind. Raises RevisionConflict."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    revisions = [_revision(tag) for tag in _TAG.findall(if_match)]
+    if record.revision not in revisions:
+        expected = next((revision for revision in revisions if revision is not None), 0)
+        raise RevisionConflict(record.schedule_id, expected, record.revision)
+    return record.revision
+
+
+def _revision(tag: str) -> int | None:
+    number = tag.partition("-")[0]
+    return int(number) if number.isdecimal() and number.isascii() and len(number) < 20 else None

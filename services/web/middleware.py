@@ -1,0 +1,135 @@
+"""Around every request: its id, its place in the log and the metrics, security headers, and a limit to its body."""
+
+import logging
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from services import logs, metrics
+from services.web.problems import TOO_LARGE, HttpProblem
+
+logger = logging.getLogger("services.web.access")
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+QUIET = frozenset({"/healthz", "/readyz", "/metrics"})  # a probe every second is no event
+
+SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+# By the beginning of the path, the longest one wins; a response that brings its own policy keeps it.
+CONTENT_POLICIES = {
+    "/api/": "default-src 'none'; frame-ancestors 'none'",
+    # NiceGUI compiles its templates in the browser and styles elements inline; all of it comes from this origin.
+    "/": "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'self'; "
+    "form-action 'self'; frame-ancestors 'none'",
+}
+
+
+class RequestContext:
+    def __init__(self, app: ASGIApp, content_policies: Mapping[str, str] = CONTENT_POLICIES) -> None:
+        self._app = app
+        self._policies = sorted(content_policies.items(), key=lambda item: -len(item[0]))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id
+        logs.context.set({"request_id": request_id})  # each request has a task, and so a context, of its own
+        answered = _Answered()
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answered.status = message["status"]
+                self._add_headers(scope, MutableHeaders(scope=message), request_id)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_headers)
+        finally:
+            _note(scope, answered)
+
+    def _add_headers(self, scope: Scope, headers: MutableHeaders, request_id: str) -> None:
+        headers["X-Request-Id"] = request_id
+        for name, value in SECURITY_HEADERS.items():
+            headers.setdefault(name, value)
+        path = scope["path"]
+        policy = next((text for prefix, text in self._policies if path.startswith(prefix)), None)
+        if policy is not None:
+            headers.setdefault("Content-Security-Policy", policy)
+        if path.startswith("/api/"):
+            headers.setdefault("Cache-Control", "no-store")
+        if scope["scheme"] == "https":
+            headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+
+
+class LimitedBody:
+    """Whoever reads a body that is too large gets a problem instead of the rest."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app, self._max_bytes = app, max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        received = 0
+
+        async def receive_limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._max_bytes:
+                raise HttpProblem(
+                    TOO_LARGE, f"at most {self._max_bytes} bytes are taken", headers={"Connection": "close"}
+                )
+            return message
+
+        await self._app(scope, receive_limited if scope["type"] == "http" else receive, send)
+
+
+class _Answered:
+    def __init__(self) -> None:
+        self.status = 500  # until somebody answers
+        self.since = time.perf_counter()
+
+
+def _request_id(scope: Scope) -> str:
+    given = Headers(scope=scope).get("x-request-id", "")
+    return given if REQUEST_ID.fullmatch(given) else uuid4().hex
+
+
+def _note(scope: Scope, answered: _Answered) -> None:
+    seconds = time.perf_counter() - answered.since
+    route = getattr(scope.get("route"), "path", "unmatched")
+    metrics.request_served(method=_method(scope), route=route, status=answered.status, seconds=seconds)
+    identity = scope["state"].get("identity")
+    facts: dict[str, Any] = {
+        "event": "request",
+        "method": scope["method"],
+        "path": scope["path"],  # without the query: it may hold what is not for a log
+        "status": answered.status,
+        "duration_ms": round(seconds * 1000, 1),
+        "address": address_of(scope),
+        "actor": None if identity is None else identity.actor,
+    }
+    level = logging.DEBUG if scope["path"] in QUIET else logging.INFO
+    logger.log(level, "%s %r %d", scope["method"], scope["path"], answered.status, extra=facts)
+
+
+def _method(scope: Scope) -> str:
+    known = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+    return scope["method"] if scope["method"] in known else "other"
+
+
+def address_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return "unknown" if client is None else str(client[0])

@@ -1,0 +1,120 @@
+"""The OpenAPI document: FastAPI's, with our errors as they are, and the role that each operation needs."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute, iter_route_contexts
+
+from services.web.auth.guard import Needs, rule_of
+from services.web.problems import MEDIA_TYPE, PROBLEMS
+
+TITLE = "Enhanced Scheduler"
+DESCRIPTION = (
+    "Schedules, their executions and the replicas that run them. Errors are `application/problem+json` and name the "
+    "field. A POST with an `Idempotency-Key` is done once. Times are ISO 8601 in UTC."
+)
+TAGS = [
+    {"name": "schedules", "description": "When which job runs"},
+    {"name": "executions", "description": "What became of every fire"},
+    {"name": "statistics", "description": "How it goes, what needs attention, what is coming"},
+    {"name": "replicas", "description": "Who does the work"},
+    {"name": "scans", "description": "What cookie scans found"},
+    {"name": "sync", "description": "Schedules from another system's API"},
+    {"name": "session", "description": "Logging in with a browser"},
+    {"name": "tokens", "description": "Named API tokens"},
+    {"name": "dev-tools", "description": "With ENVIRONMENT=development only"},
+    {"name": "probes", "description": "For orchestrators and Prometheus"},
+]
+PROBLEM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string", "format": "uri-reference"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "instance": {"type": "string"},
+        "request_id": {"type": ["string", "null"]},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["field", "reason"],
+                "properties": {"field": {"type": "string"}, "reason": {"type": "string"}},
+            },
+        },
+    },
+    "examples": [
+        {
+            "type": "/api/docs#invalid-input",
+            "title": "The input is not valid",
+            "status": 422,
+            "detail": "time_config.hour: must be between 0 and 23, got 25",
+            "instance": "/api/v3/schedules",
+            "request_id": "0f5b1c2d",
+            "errors": [{"field": "time_config.hour", "reason": "must be between 0 and 23, got 25"}],
+        }
+    ],
+}
+
+
+def install(app: FastAPI) -> None:
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the way that FastAPI documents
+
+
+def guarded_routes(app: FastAPI) -> list[APIRoute]:
+    contexts = [context.original_route for context in iter_route_contexts(app.routes)]
+    return [route for route in contexts if isinstance(route, APIRoute)]
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title=TITLE, version=app.version, description=DESCRIPTION, routes=app.routes, tags=TAGS, openapi_version="3.1.0"
+    )
+    document["components"]["schemas"]["Problem"] = PROBLEM_SCHEMA
+    for name in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(name, None)
+    for route in guarded_routes(app):
+        for method in route.methods or ():
+            if route.include_in_schema:
+                _describe(document["paths"][route.path_format][method.lower()], route)
+    return document
+
+
+def _describe(operation: dict[str, Any], route: APIRoute) -> None:
+    rule = rule_of(route)
+    role = rule.role.value if isinstance(rule, Needs) else "none"
+    operation["x-role"] = role
+    operation["description"] = f"{operation.get('description', '')}\n\nRole: {role}.".strip()
+    responses = operation["responses"]
+    responses.pop("422", None)
+    for status in _errors_of(operation, isinstance(rule, Needs)):
+        responses[str(status)] = _problem(status)
+    responses["default"] = {"description": "Any other problem", "content": _CONTENT}
+
+
+def _errors_of(operation: dict[str, Any], needs_token: bool) -> list[int]:
+    places = {parameter["in"] for parameter in operation.get("parameters", [])}
+    names = {parameter["name"].lower() for parameter in operation.get("parameters", [])}
+    return [
+        *([401, 403, 429] if needs_token else []),
+        *([404] if "path" in places else []),
+        *([412] if "if-match" in names else []),
+        *([409] if "idempotency-key" in names else []),
+        *([413, 415] if "requestBody" in operation else []),
+        *([422] if places or "requestBody" in operation else []),
+    ]
+
+
+_CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+
+
+def _problem(status: int) -> dict[str, Any]:
+    titles = " / ".join(kind.title for kind in PROBLEMS if kind.status == status)
+    return {"description": titles, "content": _CONTENT}

@@ -1,0 +1,59 @@
+"""What handlers work with, built once per app; found in `app.state.parts`, also by a dashboard."""
+
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from config import Settings
+from database.connection import DatabaseConnection
+from services.enhanced_scheduler import EnhancedScheduler, default_policy
+from services.explain import Explainer
+from services.job_history import JobHistory
+from services.jobs import default_registry
+from services.scanning.store import ScanStore
+from services.schedule_repository import ScheduleRepository
+from services.web.auth.authenticator import Authenticator, OneTimeToken
+from services.web.auth.jwts import JwtVerifier
+from services.web.auth.sessions import Sessions
+from services.web.auth.tokens import ApiTokens
+from services.web.idempotency import IdempotencyKeys
+from services.web.rate_limits import RateLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    settings: Settings
+    db: DatabaseConnection
+    repository: ScheduleRepository
+    history: JobHistory
+    explainer: Explainer
+    scans: ScanStore
+    authenticator: Authenticator
+    idempotency: IdempotencyKeys
+    limits: RateLimits
+    scheduler: EnhancedScheduler | None  # the replica inside this process, if there is one
+
+
+def build_parts(settings: Settings, one_time: OneTimeToken | None, scheduler: EnhancedScheduler | None) -> Parts:
+    default_registry.load_modules(settings.job_modules)
+    db = DatabaseConnection.from_settings(settings)
+    tokens = ApiTokens(db)
+    return Parts(
+        settings=settings,
+        db=db,
+        repository=ScheduleRepository(db),
+        history=JobHistory(db, fence_horizon_seconds=settings.fence_horizon_seconds),
+        explainer=Explainer.from_settings(db, default_policy(settings), settings),
+        scans=ScanStore(db),
+        authenticator=Authenticator(
+            tokens, JwtVerifier.from_settings(settings), Sessions.from_settings(settings), one_time
+        ),
+        idempotency=IdempotencyKeys(db),
+        limits=RateLimits(settings.web_rate_limit_per_minute),
+        scheduler=scheduler,
+    )
+
+
+def parts_of(request: Request) -> Parts:
+    parts: Parts = request.app.state.parts
+    return parts

@@ -1,0 +1,103 @@
+"""/api/v3/executions: what ran, what runs; cancel, retry."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Query, Response
+
+from services.execution_listing import ExecutionFilter, ExecutionRecord
+from services.execution_timeline import timeline
+from services.job_history import RetryOutcome
+from services.web.auth.guard import IdempotencyKey, Operator, Viewer
+from services.web.parts import Parts
+from services.web.problems import CONFLICT, HttpProblem, not_found
+from services.web.routing import API, Cursor, Instant, Limit, PartsOf, router, schedule_id_of
+from services.web.schemas.executions import (
+    CancelRequested,
+    ExecutionDetail,
+    ExecutionOut,
+    ExecutionPage,
+    MomentOut,
+)
+from services.web.schemas.schedules import RunRequested
+
+executions = router(f"{API}/executions", "executions")
+
+Since = Annotated[Instant | None, Query(description="Made at this time or later.")]
+Until = Annotated[Instant | None, Query(description="Made before this time.")]
+
+WHY_NOT = {
+    RetryOutcome.NO_SCHEDULE: "its schedule is deleted",
+    RetryOutcome.NOT_ENDED: "it has not ended, or its next attempt waits already",
+    RetryOutcome.SUCCEEDED: "it has succeeded; to run it again, run its schedule",
+}
+
+
+@executions.get("")
+def list_executions(
+    parts: PartsOf,
+    who: Viewer,
+    schedule: Annotated[str | None, Query(max_length=255, description="Id or name of a schedule.")] = None,
+    domain: Annotated[str | None, Query(max_length=255)] = None,
+    status: Annotated[str | None, Query(max_length=50, examples=["failed"])] = None,
+    cause: Annotated[str | None, Query(max_length=16, examples=["manual"])] = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> ExecutionPage:
+    """One page of executions, newest first."""
+    where = ExecutionFilter(
+        schedule_id=None if schedule is None else schedule_id_of(parts, schedule),
+        domain=domain,
+        status=status,
+        cause=cause,
+        since=since,
+        until=until,
+    )
+    return ExecutionPage.model_validate(parts.history.list_executions(where, limit, cursor))
+
+
+@executions.get("/{execution_id}")
+def read_execution(execution_id: UUID, parts: PartsOf, who: Viewer) -> ExecutionDetail:
+    """One execution with its attempts and its timeline."""
+    record = _find(parts, execution_id)
+    return ExecutionDetail(
+        **ExecutionOut.model_validate(record).model_dump(),
+        domain_config_id=record.domain_config_id,
+        fencing_token=record.fencing_token,
+        error_details=None if record.error_details is None else dict(record.error_details),
+        metadata=None if record.details is None else dict(record.details),
+        attempts=[ExecutionOut.model_validate(attempt) for attempt in parts.history.get_attempts(record)],
+        timeline=[MomentOut.model_validate(moment) for moment in timeline(record)],
+    )
+
+
+@executions.post("/{execution_id}/cancel", status_code=202)
+def cancel_execution(execution_id: UUID, parts: PartsOf, who: Operator) -> CancelRequested:
+    """End what waits at once; ask the replica of what runs to stop it. Retries of it are cancelled, too."""
+    _find(parts, execution_id)
+    if not parts.history.request_cancel(execution_id):
+        raise HttpProblem(CONFLICT, f"execution {execution_id} has ended already")
+    return CancelRequested(execution_id=execution_id, status=_find(parts, execution_id).status)
+
+
+@executions.post("/{execution_id}/retry", status_code=202)
+def retry_execution(
+    execution_id: UUID, response: Response, parts: PartsOf, who: Operator, key: IdempotencyKey = None
+) -> RunRequested:
+    """Let any replica try the same fire once more, if its last attempt ended and did not succeed."""
+    retry = parts.history.request_retry(execution_id, who.actor)
+    if retry.outcome is RetryOutcome.UNKNOWN:
+        raise not_found(f"execution {execution_id} of a schedule")
+    if retry.execution_id is None:
+        raise HttpProblem(CONFLICT, f"execution {execution_id} cannot be retried: {WHY_NOT[retry.outcome]}")
+    response.headers["Location"] = f"{API}/executions/{retry.execution_id}"
+    return RunRequested(execution_id=retry.execution_id)
+
+
+def _find(parts: Parts, execution_id: UUID) -> ExecutionRecord:
+    record = parts.history.get_execution(execution_id)
+    if record is None:
+        raise not_found(f"execution {execution_id}")
+    return record

@@ -1,0 +1,40 @@
+"""/healthz, /readyz and /metrics of this process; they say nothing secret and need no token."""
+
+from typing import Any
+
+from fastapi import Request, Response
+from prometheus_client import REGISTRY
+from prometheus_client.exposition import choose_encoder
+
+from services.web.auth.guard import Probe
+from services.web.routing import PartsOf, router
+from services.web.schemas.system import Alive, Ready
+
+probes = router("", "probes")
+
+NOT_NOW: dict[int | str, dict[str, Any]] = {503: {"description": "The same shape, with the reasons"}}
+
+
+@probes.get("/healthz", responses=NOT_NOW)
+def healthz(response: Response, parts: PartsOf, everybody: Probe) -> Alive:
+    """Must this process be restarted? 503 names the loops of its replica that stand still."""
+    stalled = {} if parts.scheduler is None else parts.scheduler.liveness()
+    response.status_code = 503 if stalled else 200
+    return Alive(status="stalled" if stalled else "alive", stalled_seconds=stalled)
+
+
+@probes.get("/readyz", responses=NOT_NOW)
+def readyz(response: Response, parts: PartsOf, everybody: Probe) -> Ready:
+    """Does this process do its work? 503 names the reasons."""
+    reasons = [] if parts.db.ping() else ["Postgres does not answer"]
+    if parts.scheduler is not None:
+        reasons += parts.scheduler.readiness()
+    response.status_code = 503 if reasons else 200
+    return Ready(status="not ready" if reasons else "ready", reasons=reasons)
+
+
+@probes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+def metrics(request: Request, everybody: Probe) -> Response:
+    """For Prometheus."""
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(REGISTRY), media_type=content_type)

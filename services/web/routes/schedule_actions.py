@@ -1,0 +1,117 @@
+"""/api/v3/schedules/…: run now, preview, who changed it, why did it (not) run."""
+
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from fastapi import Query, Response
+
+from services.errors import InvalidInput, Problem
+from services.explain_words import moment
+from services.schedule_preview import Preview, preview_definition
+from services.schedule_repository import Change
+from services.web.auth.guard import IdempotencyKey, Operator, Viewer
+from services.web.problems import not_found
+from services.web.routing import API, Limit, PartsOf, ScheduleReference, find_schedule, router, schedule_id_of
+from services.web.schemas.executions import ExplanationOut
+from services.web.schemas.schedules import (
+    ChangeList,
+    ChangeOut,
+    Difference,
+    FieldProblem,
+    FireOut,
+    PreviewOut,
+    RunRequested,
+    ScheduleChanges,
+)
+
+schedule_actions = router(f"{API}/schedules", "schedules")
+
+HowMany = Annotated[int, Query(ge=1, le=100, description="How many fires.")]
+Zone = Annotated[
+    str | None,
+    Query(max_length=64, description="Where the local times are meant for; the schedule's zone when absent."),
+]
+
+
+@schedule_actions.post("/preview")
+def preview_new(body: ScheduleChanges, parts: PartsOf, who: Viewer, n: HowMany = 5, zone: Zone = None) -> PreviewOut:
+    """When a definition would fire. 422 only if the timing cannot be read; other problems come with the answer."""
+    return _shown(preview_definition(parts.repository, body.given(), n), zone)
+
+
+@schedule_actions.post("/{schedule}/preview")
+def preview_existing(
+    schedule: ScheduleReference,
+    parts: PartsOf,
+    who: Viewer,
+    body: ScheduleChanges | None = None,
+    n: HowMany = 5,
+    zone: Zone = None,
+) -> PreviewOut:
+    """When a schedule fires, with these changes if there are any."""
+    definition = find_schedule(parts, schedule).definition()
+    return _shown(preview_definition(parts.repository, {**definition, **(body.given() if body else {})}, n), zone)
+
+
+@schedule_actions.post("/{schedule}/run", status_code=202)
+def run_now(
+    schedule: ScheduleReference, response: Response, parts: PartsOf, who: Operator, key: IdempotencyKey = None
+) -> RunRequested:
+    """Let any replica run it now, also if it is switched off. Its next fire comes as planned."""
+    execution_id = parts.history.request_run(find_schedule(parts, schedule).schedule_id, who.actor)
+    response.headers["Location"] = f"{API}/executions/{execution_id}"
+    return RunRequested(execution_id=execution_id)
+
+
+@schedule_actions.get("/{schedule}/changes")
+def list_changes(schedule: ScheduleReference, parts: PartsOf, who: Viewer, limit: Limit = 50) -> ChangeList:
+    """Who changed it when, newest first; also of a deleted schedule."""
+    schedule_id = schedule_id_of(parts, schedule)
+    changes = parts.repository.get_changes(schedule_id, limit)
+    if not changes and parts.repository.get_schedule(schedule_id) is None:
+        raise not_found(f"schedule {schedule}")
+    return ChangeList(items=[_change(change) for change in changes])
+
+
+@schedule_actions.get("/{schedule}/explain")
+def explain(
+    schedule: ScheduleReference,
+    parts: PartsOf,
+    who: Viewer,
+    at: Annotated[
+        str | None,
+        Query(
+            max_length=64,
+            description="ISO 8601; without an offset it is meant in the schedule's zone. Absent: the latest fire.",
+            examples=["2027-01-31T02:00"],
+        ),
+    ] = None,
+) -> ExplanationOut:
+    """Why did this fire run, not run, or run late?"""
+    return ExplanationOut.model_validate(parts.explainer.explain_text(schedule_id_of(parts, schedule), at))
+
+
+def _shown(preview: Preview, zone: str | None) -> PreviewOut:
+    timezone = zone or preview.timezone
+    try:
+        ZoneInfo(timezone)
+    except (ValueError, OSError, KeyError):
+        raise InvalidInput(Problem("zone", f"there is no time zone {timezone!r}")) from None
+    return PreviewOut(
+        description=preview.description,
+        timezone=timezone,
+        fires=[FireOut(at=fire, local=moment(fire, timezone)) for fire in preview.fires],
+        warnings=preview.warnings,
+        problems=[FieldProblem.model_validate(problem) for problem in preview.problems],
+    )
+
+
+def _change(change: Change) -> ChangeOut:
+    differences = [Difference(field=name, old=old, new=new) for name, (old, new) in sorted(change.differences.items())]
+    return ChangeOut(
+        changed_at=change.changed_at,
+        changed_by=change.changed_by,
+        operation=change.operation,
+        revision=change.revision,
+        differences=differences,
+    )

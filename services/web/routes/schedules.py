@@ -1,0 +1,165 @@
+"""/api/v3/schedules: list, create, read, change, delete, switch many."""
+
+from typing import Annotated, Any
+
+from fastapi import Header, Query, Response
+
+from services.errors import InvalidSchedule, ScheduleNotFound
+from services.schedule_batch import ScheduleRecord
+from services.schedule_defaults import whole_definition
+from services.schedule_listing import SORT_KEYS, ScheduleFilter
+from services.schedule_spec import unknown_fields
+from services.schedule_switch import switch_schedules
+from services.web.auth.guard import Admin, IdempotencyKey, Operator, Viewer
+from services.web.etags import check_match, etag_of, is_known
+from services.web.problems import NO_CONDITION, HttpProblem
+from services.web.routing import API, Cursor, Limit, PartsOf, ScheduleReference, find_schedule, router
+from services.web.schemas.schedules import (
+    BulkResult,
+    BulkSwitch,
+    FieldProblem,
+    NewSchedule,
+    RefusedSwitch,
+    ScheduleChanges,
+    ScheduleDefinition,
+    ScheduleOut,
+    SchedulePage,
+)
+
+schedules = router(f"{API}/schedules", "schedules")
+
+IfMatch = Annotated[
+    str | None, Header(description='The ETag, or `"<revision>"`, that the change is based on.', examples=['"42"'])
+]
+
+
+@schedules.get("")
+def list_schedules(
+    parts: PartsOf,
+    who: Viewer,
+    search: Annotated[str | None, Query(description="Part of the domain or the name.", max_length=255)] = None,
+    enabled: bool | None = None,
+    domain: Annotated[str | None, Query(max_length=255)] = None,
+    job_type: Annotated[str | None, Query(max_length=64)] = None,
+    source: Annotated[str | None, Query(description="manual, api or system", max_length=16)] = None,
+    tag: Annotated[str | None, Query(max_length=64)] = None,
+    last_status: Annotated[str | None, Query(description="e.g. failed or invalid", max_length=50)] = None,
+    sort: Annotated[str, Query(description=f"{', '.join(SORT_KEYS)}; with a leading - descending")] = "domain",
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    count: Annotated[bool, Query(description="Also say how many match.")] = False,
+) -> SchedulePage:
+    """One page of schedules."""
+    where = ScheduleFilter(
+        search=search,
+        enabled=enabled,
+        domain=domain,
+        job_type=job_type,
+        source=source,
+        tag=tag,
+        last_status=last_status,
+    )
+    page = parts.repository.list_schedules(where, sort=sort, limit=limit, cursor=cursor)
+    total = parts.repository.count_schedules(where) if count else None
+    return SchedulePage(
+        items=[ScheduleOut.model_validate(item) for item in page.items], next_cursor=page.next_cursor, total=total
+    )
+
+
+@schedules.post("", status_code=201)
+def create_schedule(
+    body: NewSchedule, response: Response, parts: PartsOf, who: Operator, key: IdempotencyKey = None
+) -> ScheduleOut:
+    """Create a schedule; every replica knows it within a second."""
+    created = parts.repository.create_schedule(actor=who.actor, **_fields(body.given(), "schedule_id"))
+    record = find_schedule(parts, str(created))
+    response.headers["Location"] = f"{API}/schedules/{record.schedule_id}"
+    return _answer(record, response)
+
+
+@schedules.post("/bulk")
+def switch_many(body: BulkSwitch, parts: PartsOf, who: Admin, key: IdempotencyKey = None) -> BulkResult:
+    """Switch many schedules on or off. One that is broken can only be switched off."""
+    done = switch_schedules(parts.repository, body.schedule_ids, body.action == "enable", who.actor)
+    refused = [
+        RefusedSwitch(schedule_id=schedule_id, errors=[FieldProblem.model_validate(problem) for problem in problems])
+        for schedule_id, problems in done.refused.items()
+    ]
+    return BulkResult(changed=done.changed, unchanged=done.unchanged, missing=done.missing, refused=refused)
+
+
+@schedules.get(
+    "/{schedule}", response_model=ScheduleOut, responses={304: {"description": "It is as the caller knows it"}}
+)
+def read_schedule(
+    schedule: ScheduleReference,
+    response: Response,
+    parts: PartsOf,
+    who: Viewer,
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> ScheduleOut | Response:
+    """One schedule. With If-None-Match the answer is 304 if nothing has happened to it."""
+    record = find_schedule(parts, schedule)
+    if is_known(if_none_match, record):
+        return Response(status_code=304, headers={"ETag": etag_of(record)})
+    return _answer(record, response)
+
+
+@schedules.put("/{schedule}")
+def replace_schedule(
+    schedule: ScheduleReference,
+    body: ScheduleDefinition,
+    response: Response,
+    parts: PartsOf,
+    who: Operator,
+    if_match: IfMatch = None,
+) -> ScheduleOut:
+    """Replace the whole definition: what the body does not mention goes back to its default. Needs If-Match."""
+    if if_match is None:
+        raise HttpProblem(
+            NO_CONDITION, "a replacement overwrites everything: send If-Match with the ETag that you read"
+        )
+    return _change(schedule, whole_definition(_fields(body.given())), response, parts, who, if_match)
+
+
+@schedules.patch("/{schedule}")
+def change_schedule(
+    schedule: ScheduleReference,
+    body: ScheduleChanges,
+    response: Response,
+    parts: PartsOf,
+    who: Operator,
+    if_match: IfMatch = None,
+) -> ScheduleOut:
+    """Change some fields, `enabled` among them; the result as a whole must be valid."""
+    return _change(schedule, _fields(body.given()), response, parts, who, if_match)
+
+
+@schedules.delete("/{schedule}", status_code=204)
+def delete_schedule(schedule: ScheduleReference, parts: PartsOf, who: Admin, if_match: IfMatch = None) -> None:
+    """Delete a schedule. Its executions and changes stay in the history."""
+    record = find_schedule(parts, schedule)
+    expected = check_match(if_match, record)
+    if not parts.repository.delete_schedule(record.schedule_id, expected_revision=expected, actor=who.actor):
+        raise ScheduleNotFound(schedule)
+
+
+def _fields(given: dict[str, Any], *also: str) -> dict[str, Any]:
+    """They become keyword arguments, so a stranger among them must not pass for one of the others."""
+    if strangers := unknown_fields([name for name in given if name not in also]):
+        raise InvalidSchedule(*strangers)
+    return given
+
+
+def _change(
+    reference: str, changes: dict[str, Any], response: Response, parts: PartsOf, who: Operator, if_match: str | None
+) -> ScheduleOut:
+    record = find_schedule(parts, reference)
+    expected = check_match(if_match, record)
+    after = parts.repository.update_schedule(record.schedule_id, expected_revision=expected, actor=who.actor, **changes)
+    return _answer(after, response)
+
+
+def _answer(record: ScheduleRecord, response: Response) -> ScheduleOut:
+    response.headers["ETag"] = etag_of(record)
+    return ScheduleOut.model_validate(record)

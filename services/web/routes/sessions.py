@@ -1,0 +1,47 @@
+"""/api/v3/session: a browser trades its token for a cookie that scripts cannot read."""
+
+from datetime import UTC, datetime
+
+from fastapi import Request, Response
+
+from services.web.auth.guard import Anybody, Viewer
+from services.web.auth.roles import Identity, Refusal, Role
+from services.web.auth.sessions import COOKIE
+from services.web.problems import FORBIDDEN, UNAUTHENTICATED, HttpProblem
+from services.web.routing import API, PartsOf, router
+from services.web.schemas.system import LogIn, SessionOut
+
+sessions = router(f"{API}/session", "session")
+
+
+@sessions.post("")
+def log_in(body: LogIn, request: Request, response: Response, parts: PartsOf, everybody: Anybody) -> SessionOut:
+    """Begin a session. The cookie is HttpOnly and SameSite=Strict, and Secure over https."""
+    found = parts.authenticator.verify(body.token)
+    if isinstance(found, Refusal):
+        raise HttpProblem(UNAUTHENTICATED, found.reason, headers={"WWW-Authenticate": "Bearer"})
+    if found.role is None:
+        raise HttpProblem(FORBIDDEN, "the token names no role of this API")
+    cookie, seconds = parts.authenticator.sessions.begin(found)
+    secure = request.url.scheme == "https"
+    response.set_cookie(COOKIE, cookie, max_age=seconds, path="/", httponly=True, samesite="strict", secure=secure)
+    return _shown(found, found.role)
+
+
+@sessions.get("")
+def who_am_i(who: Viewer) -> SessionOut:
+    """Whom the API takes the caller for."""
+    return _shown(who, who.role or Role.VIEWER)
+
+
+@sessions.delete("", status_code=204)
+def log_out(request: Request, response: Response, parts: PartsOf, everybody: Anybody) -> None:
+    """End the session."""
+    if cookie := request.cookies.get(COOKIE):
+        parts.authenticator.sessions.end(cookie)
+    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+
+
+def _shown(identity: Identity, role: Role) -> SessionOut:
+    expires_at = None if identity.expires_at is None else datetime.fromtimestamp(identity.expires_at, UTC)
+    return SessionOut(actor=identity.actor, role=role, expires_at=expires_at)

@@ -1,0 +1,54 @@
+"""/api/v3/statistics and /api/v3/replicas: how it goes, what needs attention, what is coming, who does the work."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import Query
+
+from services.forecast import forecast
+from services.overview import Overview
+from services.replica_listing import list_replicas
+from services.web.auth.guard import Viewer
+from services.web.routing import API, PartsOf, router
+from services.web.schemas.executions import (
+    AttentionOut,
+    ForecastOut,
+    LoadOut,
+    MinuteOut,
+    OverviewOut,
+    StatisticsOut,
+)
+from services.web.schemas.system import ReplicaList
+
+statistics = router(f"{API}/statistics", "statistics")
+replicas = router(f"{API}/replicas", "replicas")
+
+Minutes = Annotated[int, Query(ge=1, le=24 * 60)]
+
+
+@statistics.get("")
+def read_statistics(parts: PartsOf, who: Viewer, days: Annotated[int, Query(ge=1, le=36_500)] = 7) -> StatisticsOut:
+    """Counts, durations and lateness of the last days."""
+    return StatisticsOut.model_validate(parts.history.get_execution_statistics(days))
+
+
+@statistics.get("/overview")
+def read_overview(parts: PartsOf, who: Viewer, minutes: Minutes = 60) -> OverviewOut:
+    """The last minutes by outcome, and what somebody should look at."""
+    overview = Overview(parts.db)
+    return OverviewOut(
+        minutes=[MinuteOut.model_validate(minute) for minute in overview.minutes(minutes)],
+        attention=[AttentionOut(**asdict(item)) for item in overview.attention()],
+    )
+
+
+@statistics.get("/forecast")
+def read_forecast(parts: PartsOf, who: Viewer, minutes: Minutes = 60) -> ForecastOut:
+    """How much work the coming minutes bring."""
+    return ForecastOut(minutes=[LoadOut.model_validate(load) for load in forecast(parts.db, minutes)])
+
+
+@replicas.get("")
+def read_replicas(parts: PartsOf, who: Viewer) -> ReplicaList:
+    """Who lives, how they are, and who has the newest change."""
+    return ReplicaList.model_validate(list_replicas(parts.db, parts.settings.heartbeat_timeout_seconds))

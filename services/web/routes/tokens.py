@@ -1,0 +1,28 @@
+"""/api/v3/tokens: named API tokens."""
+
+from services.web.auth.guard import Admin
+from services.web.problems import not_found
+from services.web.routing import API, PartsOf, router
+from services.web.schemas.system import NewTokenIn, NewTokenOut, TokenList, TokenOut
+
+tokens = router(f"{API}/tokens", "tokens")
+
+
+@tokens.get("")
+def list_tokens(parts: PartsOf, who: Admin) -> TokenList:
+    """All tokens, newest first; never what they are made of."""
+    return TokenList(items=[TokenOut.model_validate(record) for record in parts.authenticator.tokens.list()])
+
+
+@tokens.post("", status_code=201)
+def create_token(body: NewTokenIn, parts: PartsOf, who: Admin) -> NewTokenOut:
+    """Make a token. It is in this answer and nowhere else."""
+    made = parts.authenticator.tokens.create(body.name, body.role, who.actor, body.expires_at)
+    return NewTokenOut(**TokenOut.model_validate(made.record).model_dump(), token=made.text)
+
+
+@tokens.delete("/{token_id}", status_code=204)
+def revoke_token(token_id: str, parts: PartsOf, who: Admin) -> None:
+    """Revoke a token by its id or its name; it stops working at once, also in browsers' sessions."""
+    if parts.authenticator.tokens.revoke(token_id, who.actor) is None:
+        raise not_found("such token that works")

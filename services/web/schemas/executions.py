@@ -1,0 +1,139 @@
+"""Executions, statistics and explanations on the wire."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ExecutionOut(BaseModel):
+    """What became of a fire, or of a manual run."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    execution_id: UUID
+    schedule_id: UUID | None
+    job_id: str = Field(description="The schedule's name, or its id")
+    domain: str
+    status: str = Field(examples=["success", "failed", "skipped"])
+    reason: str | None = Field(description="Why it was skipped, missed or given up", examples=["overlap"])
+    cause: str = Field(examples=["schedule", "manual", "catchup"])
+    attempt: int
+    scheduled_for: datetime
+    due_at: datetime | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+    completed_at: datetime | None
+    cancel_requested_at: datetime | None
+    duration_seconds: float | None
+    instance_id: str | None = Field(description="The replica")
+    scan_id: UUID | None
+    error_message: str | None
+    created_at: datetime
+
+
+class MomentOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    at: datetime
+    what: str = Field(examples=["scheduled", "claimed", "started", "success"])
+    text: str
+
+
+class ExecutionDetail(ExecutionOut):
+    domain_config_id: UUID
+    fencing_token: int | None
+    error_details: dict[str, Any] | None
+    metadata: dict[str, Any] | None = Field(description="The handler's result, log and progress")
+    attempts: list[ExecutionOut] = Field(description="All attempts at the same fire, first to last")
+    timeline: list[MomentOut]
+
+
+class ExecutionPage(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    items: list[ExecutionOut]
+    next_cursor: str | None
+
+
+class CancelRequested(BaseModel):
+    execution_id: UUID
+    status: str = Field(description="`cancelled` at once while it waited; otherwise its replica was asked to stop it")
+
+
+class StatisticsOut(BaseModel):
+    """Counts, durations and lateness (seconds) of the last days."""
+
+    total_executions: int
+    successful: int
+    failed: int
+    success_rate: float
+    avg_duration: float
+    min_duration: float
+    max_duration: float
+    cancelled: int
+    skipped: int
+    missed: int
+    abandoned: int
+    timed_out: int
+    running: int
+    p50_duration: float
+    p95_duration: float
+    p99_duration: float
+    p50_lateness: float
+    p99_lateness: float
+
+
+class MinuteOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    at: datetime
+    outcomes: dict[str, int]
+    p50_seconds: float | None = Field(description="Lateness")
+    p99_seconds: float | None
+
+
+class AttentionOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    trouble: str = Field(examples=["stuck", "late", "parked", "failing", "waiting"])
+    label: str
+    words: str | None
+    since: datetime | None
+    schedule_id: UUID | None
+    execution_id: UUID | None
+
+
+class OverviewOut(BaseModel):
+    minutes: list[MinuteOut]
+    attention: list[AttentionOut] = Field(description="What somebody should look at, worst first")
+
+
+class LoadOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    at: datetime
+    fires: float
+    seconds: float = Field(description="Of work, by what such executions typically take")
+    labels: dict[str, int]
+
+
+class ForecastOut(BaseModel):
+    minutes: list[LoadOut]
+
+
+class ExplanationOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    schedule_id: UUID
+    at: datetime
+    timezone: str
+    verdict: str = Field(examples=["succeeded", "skipped", "not_a_fire", "disabled"])
+    sentences: list[str] = Field(
+        examples=[["2027-01-31 02:00:00 CET: It was skipped: 1 execution of this schedule at once (max_instances)."]]
+    )
+    late_seconds: float | None
+    previous_fire_at: datetime | None
+    next_fire_at: datetime | None
+    executions: list[ExecutionOut]

@@ -1,0 +1,111 @@
+"""Replicas, tokens, sessions, development tools and probes on the wire."""
+
+from datetime import datetime
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.web.auth.roles import Role
+
+
+class ReplicaOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    instance_id: str
+    incarnation: UUID
+    started_at: datetime
+    heartbeat_at: datetime
+    heartbeat_age_seconds: float
+    is_live: bool
+    claiming: bool = Field(description="False while its clock is off or it is draining")
+    running: int
+    schedules: int
+    revision: int = Field(description="The newest change that it has applied")
+    is_converged: bool
+    clock_skew_seconds: float
+    version: str | None
+    tzdata: str | None
+    max_workers: int | None
+    redis_degraded: bool
+
+
+class ReplicaList(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    newest_revision: int
+    are_converged: bool = Field(
+        description="Has every live replica applied the newest change, as of its last heartbeat?"
+    )
+    items: list[ReplicaOut]
+
+
+class TokenOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    token_id: str
+    name: str
+    role: Role
+    state: str = Field(examples=["active", "expired", "revoked"])
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str | None
+    last_used_at: datetime | None = Field(description="To the minute")
+
+
+class TokenList(BaseModel):
+    items: list[TokenOut]
+
+
+class NewTokenIn(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"name": "ci", "role": "operator"}]})
+
+    name: str
+    role: Role
+    expires_at: datetime | None = None
+
+
+class NewTokenOut(TokenOut):
+    token: str = Field(description="Shown this once")
+
+
+class LogIn(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    token: str = Field(max_length=8192)
+
+
+class SessionOut(BaseModel):
+    actor: str
+    role: Role
+    expires_at: datetime | None
+
+
+class JobOut(BaseModel):
+    id: str
+    schedule_id: UUID
+    name: str
+    trigger: str
+    next_run_time: datetime | None
+    pending: bool = Field(description="Waits for a replica right now")
+    enabled: bool
+    last_run: datetime | None
+    last_status: str | None
+
+
+class SchedulerStatus(BaseModel):
+    status: str = Field(examples=["running", "stopped"])
+    jobs: list[JobOut]
+    total_jobs: int
+    timestamp: datetime
+
+
+class Alive(BaseModel):
+    status: str
+    stalled_seconds: dict[str, float] = {}
+
+
+class Ready(BaseModel):
+    status: str
+    reasons: list[str] = []

@@ -1,0 +1,112 @@
+"""`manage.py web`: bind, say where, serve until a signal, drain.
+
+Without any configured token the API is open to nobody: it binds to loopback only, and prints a token that lives as long
+as the process.
+"""
+
+import ipaddress
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import closing, suppress
+
+import uvicorn
+from fastapi import FastAPI
+
+from config import Settings
+from database.connection import DatabaseConnection
+from services.errors import ConfigurationError
+from services.web.app import create_app
+from services.web.auth.authenticator import OneTimeToken
+from services.web.auth.tokens import ApiTokens
+from services.web.dashboard.mounting import mount_dashboard
+
+KEEP_ALIVE_SECONDS = 15
+DRAIN_SECONDS = 10  # for requests that are being answered
+MOST_CONNECTIONS = 1000
+BACKLOG = 512
+FAILED = 1
+
+
+def serve(settings: Settings, *, with_replica: bool, say: Callable[[str], None]) -> None:
+    """Blocks until SIGTERM or SIGINT."""
+    one_time = one_time_token(settings)
+    with closing(_bind(settings.web_host, settings.web_port)) as listener:
+        app = create_app(settings, with_replica=with_replica, one_time=one_time)
+        mount_dashboard(app, app.state.parts)
+        host, port = listener.getsockname()[:2]
+        say(f"serving on http://{f'[{host}]' if ':' in host else host}:{port} (documentation: /api/docs)")
+        if one_time is not None:
+            say("no token is configured; until this process ends, this one works and is an administrator's:")
+            say(one_time.text)
+            say("make a lasting one: python manage.py token create --name me --role admin")
+        _run(app, settings, listener)
+
+
+def one_time_token(settings: Settings) -> OneTimeToken | None:
+    """None when real tokens can work. Refuses to be reachable for others when nobody could be told apart."""
+    if settings.jwt_secret_key is not None:
+        return None
+    with closing(DatabaseConnection.from_settings(settings)) as db:
+        if ApiTokens(db).exist():
+            return None
+    if not is_loopback(settings.web_host):
+        raise ConfigurationError(
+            f"WEB_HOST={settings.web_host} can be reached from outside, but no token is configured; make one "
+            "(python manage.py token create --name me --role admin), set JWT_SECRET_KEY, or bind to 127.0.0.1"
+        )
+    return OneTimeToken()
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ConfigurationError(
+            f"WEB_PORT={port} cannot be had on WEB_HOST={host}: {error.strerror or error}; choose another port (--port)"
+        ) from error
+
+
+def _run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
+    proxies = settings.web_trusted_proxies.strip()
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,  # ours says more
+        server_header=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies or None,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        limit_concurrency=MOST_CONNECTIONS,
+        lifespan="on",
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_OurWords(app))
+    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again after the drain; that is no failure
+    try:
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listener])
+    except SystemExit:
+        raise app.state.failure or SystemExit(FAILED) from None
+
+
+class _OurWords(logging.Filter):
+    """An event for the server's own lines; none at all about a failed start, which `serve` explains in one."""
+
+    def __init__(self, app: FastAPI) -> None:
+        super().__init__()
+        self._app = app
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.event = "web_server"
+        return self._app.state.failure is None

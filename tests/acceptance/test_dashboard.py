@@ -1,0 +1,247 @@
+"""The dashboard's main journeys, in a real browser against a real web process and a real replica."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from config import PROJECT_ROOT
+from database.connection import DatabaseConnection
+from services.embedded import Addresses
+from services.scanning.browser.process import find_browser
+from services.web.auth.roles import Role
+from services.web.auth.tokens import ApiTokens
+from tests.replicas import QUICK, Cluster
+from tests.waiting import eventually
+
+PATIENCE_MS = 60_000
+PAGES = ("/", "/schedules", "/schedules/new", "/executions", "/timeline", "/scans", "/queues", "/replicas")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(find_browser(None)), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    new_database: Callable[[str | None], str],
+    template: str,
+    servers: Addresses,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Cluster]:
+    """One replica for all journeys: each of them has schedules of its own."""
+    url = new_database(template)
+    db = DatabaseConnection(url)
+    cluster = Cluster(
+        db, {**QUICK, "DATABASE_URL": url, "REDIS_URL": servers.redis_url}, tmp_path_factory.mktemp("web")
+    )
+    cluster.start(1)
+    yield cluster
+    cluster.end()
+    db.close()
+
+
+@pytest.fixture(scope="module")
+def web(cluster: Cluster) -> Iterator[str]:
+    """The address of a `manage.py web`."""
+    log = cluster.directory / "web.log"
+    environment = {**cluster.environment, "PATH": os.defpath, "WEB_PORT": "0", "WEB_RATE_LIMIT_PER_MINUTE": "0"}
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", "web"],
+            cwd=PROJECT_ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
+        )  # fmt: skip
+    yield eventually(lambda: re.search(r"serving on (\S+)", log.read_text()), 120)[1]
+    process.terminate()
+    process.wait(30)
+
+
+@pytest.fixture
+def token(cluster: Cluster) -> str:
+    return ApiTokens(cluster.db).create(f"olga-{uuid4().hex[:6]}", Role.ADMIN, "test").text
+
+
+@pytest.fixture
+def page(token: str, web: str, browser: Browser) -> Iterator[Page]:
+    """Logged in, at the overview. What the page complains about in its console fails the test."""
+    context = browser.new_context(base_url=web, timezone_id="Europe/Berlin", viewport={"width": 1360, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    log_in(page, token)
+    yield page
+    context.close()
+    assert complaints == []
+
+
+def log_in(page: Page, token: str) -> None:
+    page.goto("/")
+    expect(page).to_have_url(re.compile(r"/login\?to=/$"))
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+def insert(cluster: Cluster, name: str, job_type: str, config: str = "{}", time_config: str = '{"hours": 12}') -> str:
+    cluster.run(
+        """INSERT INTO schedules (domain_config_id, domain, name, job_type, frequency, time_config, job_config)
+           VALUES (gen_random_uuid(), %s, %s, %s, 'interval', %s, %s)""",
+        name, name, job_type, time_config, config,
+    )  # fmt: skip
+    return str(cluster.rows("SELECT schedule_id FROM schedules WHERE name = %s", name)[0][0])
+
+
+def enabled(cluster: Cluster, name: str) -> bool:
+    return bool(cluster.rows("SELECT enabled FROM schedules WHERE name = %s", name)[0][0])
+
+
+def test_without_a_token_nothing_is_shown(web: str, token: str, browser: Browser) -> None:
+    page = browser.new_page(base_url=web)
+    for path in PAGES:
+        page.goto(path)
+        expect(page).to_have_url(re.compile("/login"))
+    page.get_by_label("Token").fill("es_wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_text("the token is not valid")).to_be_visible(timeout=PATIENCE_MS)
+    page.close()
+
+
+def test_a_schedule_is_made_with_a_typo_corrected_previewed_and_saved(page: Page, cluster: Cluster) -> None:
+    page.goto("/schedules")
+    page.get_by_role("button", name="New schedule").click()
+    page.get_by_label("domain, or what it is about").fill("weekly report")
+    page.get_by_label("name (optional, unique)").fill("weekly report")
+    page.get_by_label("job", exact=True).click()
+    page.get_by_role("option", name="noop").click()
+    page.get_by_label("when", exact=True).fill("weekly mondey 02:30")
+    expect(page.get_by_text("did you mean 'monday'")).to_be_visible()
+    page.get_by_label("when", exact=True).fill("weekly monday 02:30")
+    expect(page.get_by_text("every Monday at 02:30 Europe/Berlin")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^Mon \d{4}-\d\d-\d\d 02:30:00 CE"))).to_have_count(5)
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("every Monday at 02:30 Europe/Berlin")).to_be_visible()
+    saved = cluster.rows("SELECT frequency, timezone, job_type FROM schedules WHERE name = 'weekly report'")
+    assert saved == [("weekly", "Europe/Berlin", "noop")]
+
+
+def test_a_schedule_is_run_now_and_watched_until_it_ends(page: Page, cluster: Cluster) -> None:
+    schedule_id = insert(cluster, "slow one", "sleep", '{"seconds": 2}')
+    page.goto(f"/schedules/{schedule_id}")
+    page.get_by_role("button", name="Run now").click()
+    expect(page).to_have_url(re.compile("/executions/"))
+    expect(page.get_by_text("success", exact=True).first).to_be_visible()
+    expect(page.get_by_text(re.compile("^started by replica-1"))).to_be_visible()
+
+
+def test_a_skipped_fire_says_why(page: Page, cluster: Cluster) -> None:
+    schedule_id = insert(cluster, "too slow", "sleep", '{"seconds": 5}', '{"seconds": 2}')
+    newest = "SELECT max(scheduled_for) FROM job_executions WHERE status = 'skipped' AND job_id = 'too slow'"
+    at = eventually(lambda: cluster.rows(newest)[0][0], 60)
+    page.goto(f"/schedules/{schedule_id}")
+    page.get_by_label("at (empty: the latest fire)").fill(at.isoformat())
+    page.get_by_role("button", name="Explain").click()
+    expect(page.get_by_text(re.compile(r":\d\d: skipped$"))).to_be_visible()
+    expect(page.get_by_text(re.compile("at most 1 may run at once"))).to_be_visible()
+
+
+def test_a_schedule_is_disabled_and_one_can_see_who_did_it(page: Page, cluster: Cluster) -> None:
+    insert(cluster, "to be disabled", "noop")
+    page.goto("/schedules?search=be disabled")
+    page.get_by_role("link", name="to be disabled").click()
+    page.get_by_role("button", name="Disable").click()
+    expect(page.get_by_role("button", name="Enable")).to_be_visible()
+    assert not enabled(cluster, "to be disabled")
+    expect(page.get_by_text("token:olga")).to_be_visible()
+    expect(page.get_by_text("enabled: True → False")).to_be_visible()
+
+
+def test_a_schedule_is_switched_and_run_from_its_row(page: Page, cluster: Cluster) -> None:
+    insert(cluster, "from the list", "noop")
+    page.goto("/schedules?search=from the list")
+    page.get_by_label("Switch from the list").click()
+    eventually(lambda: not enabled(cluster, "from the list"), 60)
+    page.get_by_label("Run from the list now").click()
+    expect(page).to_have_url(re.compile("/executions/"))
+    expect(page.get_by_text("success", exact=True).first).to_be_visible()
+
+
+def test_a_running_execution_is_cancelled_and_tried_again(page: Page, cluster: Cluster) -> None:
+    schedule_id = insert(cluster, "endless", "sleep", '{"seconds": 600}')
+    page.goto(f"/schedules/{schedule_id}")
+    page.get_by_role("button", name="Run now").click()
+    expect(page.get_by_text("running", exact=True).first).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("cancelled", exact=True).first).to_be_visible()
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_text("attempt 2 (this one)")).to_be_visible()
+
+
+def test_what_fails_is_on_the_first_page_without_reloading(page: Page, cluster: Cluster) -> None:
+    page.goto("/")
+    expect(page.get_by_role("link", name="always fails")).to_have_count(0)
+    insert(cluster, "always fails", "fail", "{}", '{"seconds": 1}')
+    expect(page.get_by_role("link", name="always fails").first).to_be_visible()
+    expect(page.get_by_text("failing", exact=True).first).to_be_visible()
+    cluster.run("UPDATE schedules SET enabled = false WHERE name = 'always fails'")
+
+
+def test_a_viewer_can_change_nothing(page: Page, cluster: Cluster) -> None:
+    schedule_id = insert(cluster, "looked at", "noop")
+    viewer = ApiTokens(cluster.db).create("victor", Role.VIEWER, "test").text
+    page.goto("/logout")
+    expect(page.get_by_label("Token")).to_be_visible()
+    log_in(page, viewer)
+    page.goto(f"/schedules/{schedule_id}")
+    expect(page.get_by_text("looked at").first).to_be_visible()
+    expect(page.get_by_role("button", name="Run now")).to_have_count(0)
+    page.goto("/schedules/new")
+    expect(page.get_by_text("You may look, but not change")).to_be_visible()
+
+
+def test_a_token_that_was_revoked_meanwhile_cannot_act(page: Page, token: str, cluster: Cluster) -> None:
+    schedule_id = insert(cluster, "left alone", "noop")
+    page.goto(f"/schedules/{schedule_id}")
+    expect(page.get_by_role("button", name="Disable")).to_be_visible()
+    ApiTokens(cluster.db).revoke(token.split("_")[1], "test")
+    page.get_by_role("button", name="Disable").click()
+    expect(page).to_have_url(re.compile("/login"))
+    assert enabled(cluster, "left alone")
+
+
+@pytest.mark.parametrize("width", [1360, 390], ids=["desktop", "phone"])
+def test_every_page_fits_and_loads_nothing_from_elsewhere(page: Page, cluster: Cluster, width: int) -> None:
+    insert(cluster, f"busy {width}", "noop", "{}", '{"seconds": 5}')
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
+    page.set_viewport_size({"width": width, "height": 844})
+    for path in PAGES:
+        page.goto(path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        wide: dict[str, Any] = page.evaluate(
+            "({page: document.documentElement.scrollWidth, window: document.documentElement.clientWidth})"
+        )
+        assert wide["page"] <= wide["window"], path
+    own = page.url.split("/")[2]
+    assert {url.split("/")[2] for url in requested if url.startswith(("http", "ws"))} == {own}
+
+
+def test_dark_and_light_are_remembered(page: Page) -> None:
+    page.goto("/")
+    was_dark = page.evaluate("document.body.classList.contains('body--dark')")
+    page.get_by_label("Dark or light").click()
+    page.wait_for_function(f"document.body.classList.contains('body--dark') !== {str(was_dark).lower()}")
+    page.goto("/replicas")
+    page.wait_for_function(f"document.body.classList.contains('body--dark') !== {str(was_dark).lower()}")

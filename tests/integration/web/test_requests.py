@@ -1,0 +1,269 @@
+"""What holds for every request: problems, ids, logs, headers, limits, documentation."""
+
+import json
+import logging
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import requests
+
+from database.connection import DatabaseConnection
+from services.errors import Unavailable
+from services.job_history import JobHistory
+from services.logs import JsonLines
+from tests.integration.web.conftest import StartWeb
+from tests.schedules import VALID
+from tests.waiting import eventually
+from tests.web import Web, a_jwt, problem
+
+
+class Lines(logging.Handler):
+    """Collects log lines as a collector would get them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.setFormatter(JsonLines())
+        self.lines: list[dict[str, Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(json.loads(self.format(record)))
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line.get("event") == event]
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Any:
+    handler, root = Lines(), logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield handler
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+# --- problems ---
+
+
+def test_what_does_not_exist_is_a_problem(web: Web) -> None:
+    assert problem(web.get("/nothing"))["type"] == "/api/docs#not-found"
+    assert problem(web.ask("DELETE", "/replicas"))["status"] == 405
+
+
+def test_a_body_must_be_json(web: Web) -> None:
+    text = web.ask("POST", "/schedules", data="domain=x", headers={"Content-Type": "application/x-www-form-urlencoded"})
+    assert problem(text)["status"] == 415
+    assert problem(web.ask("POST", "/schedules", data=b"{}"))["status"] == 415
+    for broken in ("{", '"\ud800', "[" * 100_000, b"\xff", "1" * 5000):
+        data = broken.encode("utf-8", "surrogatepass") if isinstance(broken, str) else broken
+        answer = web.ask("POST", "/schedules", data=data, headers={"Content-Type": "application/json"})
+        assert problem(answer)["status"] in (400, 422), broken[:20]
+
+
+def test_halves_of_characters_are_answered_too(web: Web) -> None:
+    for body in ('{"\\ud800": 1}', '{"domain": "\\udfff"}', '{"time_config": {"\\ud800": 1}}', '"\\ud800"'):
+        answer = web.ask("POST", "/schedules", data=body, headers={"Content-Type": "application/json"})
+        assert problem(answer)["status"] == 422, body
+
+
+def test_a_body_that_is_too_large_is_refused(start_web: StartWeb) -> None:
+    web = start_web(WEB_MAX_BODY_BYTES="2048")
+    assert problem(web.post("/schedules", {"domain": "x" * 3000}))["status"] == 413
+    chunks = iter([b"x" * 1500, b"x" * 1500])
+    streamed = web.ask("POST", "/schedules", data=chunks, headers={"Content-Type": "application/json"})
+    assert problem(streamed)["status"] == 413
+    assert web.post("/schedules", VALID).status_code == 201
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.web.auth.guard.BODY_SECONDS", 0.2)
+    host, port = web.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as slow:
+        token = web.tokens["admin"]
+        slow.sendall(
+            f"POST /api/v3/schedules HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{".encode()
+        )
+        assert slow.recv(64).startswith(b"HTTP/1.1 408")
+
+
+def test_without_postgres_the_answer_is_503_and_says_when_to_come_back(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any) -> None:
+        raise Unavailable("Postgres", "user@secret-host/db", "connection refused")
+
+    monkeypatch.setattr(JobHistory, "list_executions", away)
+    answer = web.get("/executions")
+    assert (problem(answer)["status"], answer.headers["Retry-After"]) == (503, "5")
+    assert "secret-host" not in answer.text
+
+
+def test_a_statement_that_takes_too_long_is_no_mistake_of_ours(web: Web, db: DatabaseConnection) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql("ALTER TABLE job_executions RENAME TO hidden")
+    assert problem(web.get("/executions"))["status"] == 503  # an old schema
+    assert "hidden" not in web.get("/executions").text
+
+
+def test_a_mistake_of_ours_is_a_problem_without_details_and_a_line_with_them(
+    web: Web, log: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("the inner truth")
+
+    monkeypatch.setattr(JobHistory, "list_executions", broken)
+    answer = web.get("/executions", headers={"X-Request-Id": "abc"})
+    assert answer.status_code == 500
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert (answer.json()["request_id"], "inner truth" in answer.text) == ("abc", False)
+    (line,) = eventually(lambda: [line for line in log.lines if "inner truth" in line.get("exception", "")])
+    assert line["request_id"] == "abc"
+
+
+# --- ids, logs, headers ---
+
+
+def test_the_id_of_a_request_is_in_its_answer_and_in_every_line_about_it(web: Web, log: Lines) -> None:
+    answer = web.post("/schedules", VALID, headers={"X-Request-Id": "my-id.1"})
+    assert answer.headers["X-Request-Id"] == "my-id.1"
+    (line,) = eventually(lambda: log.of("request"))
+    assert (line["request_id"], line["method"], line["path"]) == ("my-id.1", "POST", "/api/v3/schedules")
+    assert (line["status"], line["actor"], line["address"]) == (201, "token:test-operator", "127.0.0.1")
+    assert line["duration_ms"] > 0
+
+
+def test_an_id_that_could_forge_a_log_is_replaced(web: Web) -> None:
+    for given in ("a b", "x" * 65, "é", ""):
+        made = web.get("/replicas", headers={"X-Request-Id": given.encode("latin-1")}).headers["X-Request-Id"]
+        assert len(made) == 32
+
+
+def test_no_secret_is_in_any_line(web: Web, log: Lines) -> None:
+    token, foreign = web.tokens["admin"], a_jwt()
+    web.get("/replicas", None, headers={"Authorization": f"Bearer {foreign}"})
+    web.get("/replicas", "admin", params={"token": token})
+    web.get(f"/schedules/{token}", "admin")
+    web.post("/session", {"token": token}, None)
+    web.post("/session", {"tokn": token}, None)
+    made = web.post("/tokens", {"name": "ci", "role": "viewer"}, "admin").json()["token"]
+    eventually(lambda: len(log.of("request")) == 6)
+    said = json.dumps(log.lines)
+    for secret in (token, foreign, made):
+        assert secret not in said
+        assert secret.rpartition("_")[2].rpartition(".")[2] not in said
+
+
+def test_an_answer_never_repeats_a_token(web: Web) -> None:
+    token = web.tokens["admin"]
+    for answer in (
+        web.post("/session", {"tokn": token}, None),
+        web.post("/session", {"token": [token]}, None),
+        web.get("/replicas", None, headers={"Authorization": f"Bearer {token}x"}),
+    ):
+        assert token not in answer.text
+
+
+def test_every_answer_carries_the_security_headers(web: Web) -> None:
+    for answer in (web.get("/replicas"), web.get("/replicas", None), web.get("/nothing"), web.get("/healthz", None)):
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert answer.headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert web.get("/replicas").headers["Cache-Control"] == "no-store"
+    assert "Strict-Transport-Security" not in web.get("/replicas").headers
+
+
+def test_no_other_site_may_read_an_answer(web: Web) -> None:
+    assert "Access-Control-Allow-Origin" not in web.get("/replicas", headers={"Origin": "https://app.example"}).headers
+
+
+def test_a_site_that_is_named_may_read_answers(start_web: StartWeb) -> None:
+    origin = {"Origin": "https://app.example"}
+    named = start_web(WEB_CORS_ORIGINS="https://app.example, https://two.example")
+    answer = named.get("/replicas", headers=origin)
+    assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example"
+    assert "Access-Control-Allow-Credentials" not in answer.headers
+    asked = {**origin, "Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "If-Match"}
+    before = requests.options(f"{named.url}/api/v3/schedules/x", headers=asked, timeout=30)
+    assert (before.status_code, "PATCH" in before.headers["Access-Control-Allow-Methods"]) == (200, True)
+    stranger = named.get("/replicas", headers={"Origin": "https://evil.example"})
+    assert "Access-Control-Allow-Origin" not in stranger.headers
+
+
+# --- limits ---
+
+
+def test_a_caller_that_asks_too_often_is_slowed_down_and_no_other(start_web: StartWeb) -> None:
+    web = start_web(WEB_RATE_LIMIT_PER_MINUTE="5")
+    answers = [web.get("/replicas") for _ in range(12)]
+    assert [answer.status_code for answer in answers[:5]] == [200] * 5
+    refused = next(answer for answer in answers[5:] if answer.status_code == 429)
+    assert problem(refused)["type"] == "/api/docs#too-many-requests"
+    assert 1 <= int(refused.headers["Retry-After"]) <= 12
+    assert web.get("/replicas", "admin").status_code == 200
+
+
+def test_who_has_no_token_is_counted_by_address(start_web: StartWeb) -> None:
+    web = start_web(WEB_RATE_LIMIT_PER_MINUTE="5")
+    statuses = {web.get("/replicas", None).status_code for _ in range(12)}
+    assert statuses == {401, 429}
+    assert web.get("/replicas").status_code == 200
+    assert {web.get("/healthz", None).status_code for _ in range(20)} == {200}
+
+
+# --- probes and documentation ---
+
+
+def test_the_probes_say_how_this_process_is(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert web.get("/healthz", None).json() == {"status": "alive", "stalled_seconds": {}}
+    assert web.get("/readyz", None).json() == {"status": "ready", "reasons": []}
+    monkeypatch.setattr("database.connection.DatabaseConnection.ping", lambda _: False)
+    answer = web.get("/readyz", None)
+    assert (answer.status_code, answer.json()["reasons"]) == (503, ["Postgres does not answer"])
+
+
+def test_the_metrics_count_requests_by_route_and_not_by_path(web: Web) -> None:
+    web.get("/schedules/nobody")
+    web.get("/nothing/at/all")
+    text = web.get("/metrics", None).text
+    assert 'route="/api/v3/schedules/{schedule}",status="404"' in text
+    assert 'route="unmatched",status="404"' in text
+    assert "nobody" not in text
+
+
+def test_the_documentation_is_one_page_that_asks_nobody_else(web: Web) -> None:
+    page = web.get("/api/docs", None)
+    assert page.headers["Content-Type"].startswith("text/html")
+    assert "<script" not in page.text
+    assert "://" not in page.text.replace("http://www.w3.org", "")
+    assert "style-src 'sha256-" in page.headers["Content-Security-Policy"]
+    for words in ("/api/v3/schedules/{schedule}/explain", 'id="revision-conflict"', "Europe/Berlin"):
+        assert words in page.text
+
+
+def test_the_openapi_says_what_is_needed(web: Web) -> None:
+    document = web.get("/api/openapi.json", None).json()
+    create = document["paths"]["/api/v3/schedules"]["post"]
+    assert (create["x-role"], create["security"]) == ("operator", [{"HTTPBearer": []}])
+    assert {"201", "401", "403", "409", "415", "422", "429", "default"} <= create["responses"].keys()
+    assert "security" not in document["paths"]["/healthz"]["get"]
+    assert all(operation["tags"] for path in document["paths"].values() for operation in path.values())
+    examples = document["components"]["schemas"]["NewSchedule"]["examples"]
+    assert web.post("/schedules", examples[0]).status_code == 201
+
+
+def test_requests_do_not_wait_for_each_other(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = threading.Barrier(4)
+
+    def together(*_: Any) -> None:
+        inside.wait(20)  # breaks, and is a 500, unless all four are in here at once
+        raise Unavailable("Postgres", "", "")
+
+    monkeypatch.setattr(JobHistory, "get_execution_statistics", together)
+    with ThreadPoolExecutor(4) as callers:
+        statuses = list(callers.map(lambda _: web.get("/statistics").status_code, range(4)))
+    assert statuses == [503] * 4
