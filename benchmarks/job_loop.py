@@ -1,0 +1,223 @@
+"""The job loop's own cost: items per second of one process and of two, and two processes in each other's way.
+
+`python -m benchmarks job-loop contention`, or `python -m benchmarks.job_loop --minutes 10` for a long contention.
+"""
+
+import argparse
+import logging
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from config import PROJECT_ROOT
+from database.connection import DatabaseConnection
+from database.workflow_models import Domain
+from database.workflow_statuses import DomainStatus, SitemapAnalysisStatus
+from run_migrations import upgrade
+from services.embedded import EmbeddedServers
+from services.jobs import JobFailed
+from services.workflows.job_loop import run_job_loop
+from services.workflows.steps import Steps
+from tests.places import LIMITS, add_places, query, run_places
+
+ITEMS = 10_000
+CONTENTION_SECONDS = 30
+FAST = {"batch_size": 50, "concurrency": 32, "run_budget_seconds": 600}
+
+
+# --- what an item costs ---
+
+
+def nothing(key: int, session: Session) -> None:
+    pass
+
+
+def save(session: Session, key: int, result: str) -> None:
+    session.execute(text("UPDATE places_staging SET name = :name WHERE id = :id"), {"name": result, "id": key})
+
+
+def load(session: Session, key: int) -> str:
+    return str(session.execute(text("SELECT place_id FROM places_staging WHERE id = :id"), {"id": key}).scalar_one())
+
+
+KINDS: dict[str, Callable[[int, Session], None] | Steps[int]] = {
+    "no-op, plain function": nothing,
+    "no-op in threads": Steps[int](work=lambda snapshot: None, save=lambda session, key, result: None),
+    "load, no-op in threads, save": Steps[int](load=load, work=lambda snapshot: snapshot, save=save),
+}
+
+
+def throughput() -> None:
+    """Durable commits, as in production. The machine's noise hits both columns."""
+    table = Table("items", "1 process", "2 processes", "worked on twice", title=f"job loop, {ITEMS:,} rows, items/s")
+    with database() as (db, url):
+        for kind in KINDS:
+            one, again = measure(db, url, kind, 1)
+            two, twice = measure(db, url, kind, 2)
+            table.add_row(kind, f"{one:,.0f}", f"{two:,.0f} ({two / one:.1f} x)", str(again + twice))
+    Console().print(table)
+
+
+def measure(db: DatabaseConnection, url: str, kind: str, processes: int) -> tuple[float, int]:
+    query(db, "TRUNCATE places_staging, workflow_queues")
+    add_places(db, ITEMS)
+    query(db, "ANALYZE places_staging")
+    workers = [start(url, "work", kind) for _ in range(processes)]
+    begun = time.perf_counter()
+    for worker in workers:
+        go(worker)
+    for worker in workers:
+        assert worker.wait(600) == 0
+    seconds = time.perf_counter() - begun
+    ((done, attempts),) = query(
+        db, "SELECT count(*) FILTER (WHERE deep_scan_status = 'Completed'), sum(attempts) FROM places_staging"
+    )
+    assert done == ITEMS
+    return ITEMS / seconds, int(attempts) - ITEMS
+
+
+# --- contention ---
+
+
+def contention(seconds: float = CONTENTION_SECONDS) -> None:
+    """Four processes on the two queues of one table, with failures, rescues and an operator: no deadlock."""
+    with database() as (db, url):
+        query(
+            db,
+            "INSERT INTO domains (domain, sitemap_analysis_status)"
+            " SELECT n || '.example', 'queued' FROM generate_series(1, 2000) AS n",
+        )
+        before = deadlocks(db)
+        workers = [start(url, kind, str(seconds)) for kind in ("metadata", "metadata", "sitemaps", "sitemaps")]
+        for worker in workers:
+            go(worker)
+        requeue_until(db, time.monotonic() + seconds)
+        for worker in workers:
+            assert worker.wait(120) == 0
+        ((claimed, succeeded, lost, stale),) = query(
+            db, "SELECT sum(claimed), sum(succeeded), sum(lost), sum(stale) FROM workflow_queues"
+        )
+        found = deadlocks(db) - before
+    table = Table("seconds", "items", "items/s", "succeeded", "claims lost", "rescued", "deadlocks", title="contention")
+    rate = f"{int(claimed) / seconds:,.0f}"
+    table.add_row(f"{seconds:g}", f"{claimed:,}", rate, f"{succeeded:,}", str(lost), str(stale), str(found))
+    Console().print(table)
+    assert found == 0
+
+
+def requeue_until(db: DatabaseConnection, until: float) -> None:
+    while time.monotonic() < until:
+        query(db, "UPDATE domains SET status = 'pending' WHERE status IN ('completed', 'error')")
+        query(
+            db,
+            "UPDATE domains SET sitemap_analysis_status = 'queued'"
+            " WHERE sitemap_analysis_status IN ('submitted', 'failed')",
+        )
+        time.sleep(0.2)
+
+
+def deadlocks(db: DatabaseConnection) -> int:
+    time.sleep(1.5)  # the statistics come a second late
+    return int(query(db, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")[0][0])
+
+
+def contend(db: DatabaseConnection, kind: str, seconds: float) -> None:
+    """With claims that are stale almost at once: whoever is slow loses its row to the other."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        run_contended(db, sitemaps=kind == "sitemaps")
+
+
+def run_contended(db: DatabaseConnection, *, sitemaps: bool) -> None:
+    words: type[StrEnum] = SitemapAnalysisStatus if sitemaps else DomainStatus
+    queued, processing, completed, failed = (
+        ("queued", "processing", "submitted", "failed") if sitemaps else ("pending", "processing", "completed", "error")
+    )
+    run_job_loop(
+        model=Domain,
+        status_enum=words,
+        queued_status=words(queued),
+        processing_status=words(processing),
+        completed_status=words(completed),
+        failed_status=words(failed),
+        processing_function=Steps(work=sometimes_fails, save=lambda session, key, result: None),
+        batch_size=20,
+        status_field_name="sitemap_analysis_status" if sitemaps else "status",
+        error_field_name="sitemap_analysis_error" if sitemaps else "last_error",
+        column_prefix="sitemap_" if sitemaps else "",
+        limits=replace(LIMITS, concurrency=16, stale_seconds=0.05, run_budget_seconds=5),
+        db=db,
+    )
+
+
+def sometimes_fails(snapshot: None) -> None:
+    if random.random() < 0.05:
+        raise JobFailed("as told")
+
+
+# --- processes ---
+
+
+@contextmanager
+def database() -> Iterator[tuple[DatabaseConnection, str]]:
+    with tempfile.TemporaryDirectory() as directory, EmbeddedServers(Path(directory) / "servers") as servers:
+        url = servers.addresses.database_url
+        db = DatabaseConnection(url)
+        upgrade(db)
+        yield db, url
+        db.close()
+
+
+def start(url: str, *arguments: str) -> "subprocess.Popen[str]":
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.job_loop", "--worker", url, *arguments],
+        cwd=PROJECT_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "ready\n"
+    return worker
+
+
+def go(worker: "subprocess.Popen[str]") -> None:
+    assert worker.stdin is not None
+    worker.stdin.write("\n")
+    worker.stdin.flush()
+
+
+def run_worker(url: str, kind: str, argument: str) -> None:
+    logging.disable()  # failures and rescues are what contention is about
+    db = DatabaseConnection(url, pool_size=2)
+    query(db, "SELECT 1")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    if kind == "work":
+        run_places(db, KINDS[argument], **FAST)
+    else:
+        contend(db, kind, float(argument))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Contention for as long as you like.")
+    parser.add_argument("--minutes", type=float, default=CONTENTION_SECONDS / 60)
+    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        run_worker(*options.worker)
+    else:
+        contention(options.minutes * 60)
+
+
+if __name__ == "__main__":
+    main()

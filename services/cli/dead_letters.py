@@ -1,0 +1,130 @@
+"""`manage.py dead-letters …`: items whose last attempt failed; why, and their way back into the queue."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from database.connection import get_db_connection
+from services.cli.durations import EXAMPLES, ago
+from services.cli.output import AsJson, ClearErrors, actor, console, moment, print_json
+from services.cli.queues import DryRun, Rate
+from services.errors import InvalidInput, Problem
+from services.workflows.dead_letters import DeadLetters, Letter, LetterFilter
+from services.workflows.queue import queues
+from services.workflows.requeue import Requeue
+
+app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Items whose last attempt failed.")
+
+Queue = Annotated[str | None, typer.Option("--queue", "-q", help="Only of this queue.")]
+Error = Annotated[str | None, typer.Option(help="Only whose error contains this.")]
+Since = Annotated[str | None, typer.Option(help=f"Only younger ones: {EXAMPLES}.")]
+
+
+@app.command("list")
+def list_(
+    queue: Queue = None,
+    error: Error = None,
+    since: Since = None,
+    closed: Annotated[bool, typer.Option("--closed", help="Those that are back in their queue instead.")] = False,
+    limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
+    before: Annotated[int | None, typer.Option(help="Only older than this id: the next page.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters, newest first.
+
+    Examples:
+
+      manage.py dead-letters list --queue page_curation
+
+      manage.py dead-letters list --error "timed out" --since 24h
+    """
+    where = _filter(queue, error, since, closed=closed)
+    letters = DeadLetters(get_db_connection()).page(where, limit=limit, before=before)
+    if as_json:
+        print_json(letters)
+    elif not letters:
+        console().print("no dead letter matches")
+    else:
+        console().print(_table(letters))
+        if len(letters) == limit:
+            console().print(f"next page: --before {letters[-1].id}")
+
+
+@app.command("show")
+def show(letter: Annotated[int, typer.Argument(metavar="ID")], as_json: AsJson = False) -> None:
+    """Show one dead letter with its traceback.
+
+    Example:
+
+      manage.py dead-letters show 42
+    """
+    found = DeadLetters(get_db_connection()).get(letter)
+    if found is None:
+        raise InvalidInput(Problem("letter", f"there is no dead letter {letter}"))
+    if as_json:
+        print_json(found)
+        return
+    table = Table.grid(padding=(0, 2))
+    for name, value in asdict(found).items():
+        if value is not None:
+            table.add_row(name, moment(value) if name.endswith("_at") else str(value))
+    console().print(table)
+
+
+@app.command("requeue")
+def requeue(
+    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="These; or a filter.")] = None,
+    queue: Queue = None,
+    error: Error = None,
+    since: Since = None,
+    limit: Annotated[int, typer.Option(help="At most so many, oldest first.")] = 1000,
+    rate: Rate = 0,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put items back into their queues, with all their attempts before them.
+
+    Examples:
+
+      manage.py dead-letters requeue 42 43
+
+      manage.py dead-letters requeue --queue deep_scan --error OVER_QUERY_LIMIT --rate 5 --dry-run
+    """
+    where = _filter(queue, error, since, ids=ids)
+    found = min(limit, sum(DeadLetters(get_db_connection()).count(where).values()))
+    if not dry_run and found and not yes:
+        typer.confirm(f"Queue {found} items again?", abort=True, err=True)
+    done = {} if dry_run else Requeue(get_db_connection(), actor()).letters(where, limit, rate)
+    if as_json:
+        print_json({"found": found, "requeued": done, "dry_run": dry_run})
+    elif dry_run:
+        console().print(f"{found} dead letters; nothing was changed")
+    else:
+        told = ", ".join(f"{count} of {name}" for name, count in done.items())
+        console().print(f"queued again: {told or 'nothing'}")
+
+
+def _filter(
+    queue: str | None, error: str | None, since: str | None, *, ids: list[int] | None = None, closed: bool = False
+) -> LetterFilter:
+    return LetterFilter(
+        queue=None if queue is None else queues.find(queue).name,
+        error=error,
+        since=None if since is None else ago(since),
+        ids=ids or None,
+        closed=closed,
+    )
+
+
+def _table(letters: list[Letter]) -> Table:
+    table = Table(
+        "id", "queue", "item", "attempts", "died (UTC)", "error", header_style="bold", box=None, pad_edge=False
+    )
+    for letter in letters:
+        died = moment(letter.died_at).removesuffix(" UTC")
+        error = letter.error.split("\n", 1)[0]
+        table.add_row(str(letter.id), letter.queue, letter.item_key, str(letter.attempts), died, error)
+    return table

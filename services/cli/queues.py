@@ -1,0 +1,172 @@
+"""`manage.py queues` and `queue …`: how the workflows are doing; pause, resume, and a second chance for what failed."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from config import get_settings
+from database.connection import get_db_connection
+from services.cli.durations import EXAMPLES, ago
+from services.cli.output import AsJson, ClearErrors, actor, console, moment, print_json
+from services.workflows.overview import QueueOverview, QueueView
+from services.workflows.queue import queues as all_queues
+from services.workflows.queue_state import QueueStates
+from services.workflows.queue_table import FailedFilter
+from services.workflows.requeue import Requeue
+
+app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="One queue: look at it, pause it, requeue what failed.")
+
+Name = Annotated[str, typer.Argument(metavar="QUEUE", help="Its name or its job's id; see `manage.py queues`.")]
+Rate = Annotated[float, typer.Option(help="Rows per second that become due; 0: all at once.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
+
+
+def queues(as_json: AsJson = False) -> None:
+    """List the queues of the workflows, in the order of the pipeline.
+
+    Example:
+
+      manage.py queues
+    """
+    views = _overview().look()
+    if as_json:
+        print_json(views)
+    else:
+        console().print(_table(views))
+
+
+@app.command("show")
+def show(queue: Name, as_json: AsJson = False) -> None:
+    """Show everything that is known about one queue.
+
+    Example:
+
+      manage.py queue show deep_scan
+    """
+    view = _overview().look_at(all_queues.find(queue))
+    if as_json:
+        print_json(view)
+        return
+    table = Table.grid(padding=(0, 2))
+    for name, value in _facts(view).items():
+        table.add_row(name, value)
+    console().print(table)
+
+
+@app.command("pause")
+def pause(
+    queue: Name,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="For those who wonder why.")] = "paused by hand",
+    as_json: AsJson = False,
+) -> None:
+    """Let a queue wait: runs are recorded as skipped, and what runs now takes no further item.
+
+    Example:
+
+      manage.py queue pause deep_scan --reason "the API is under repair"
+    """
+    found = all_queues.find(queue)
+    state = QueueStates(get_db_connection()).pause(found.name, reason, actor())
+    if as_json:
+        print_json(state)
+    else:
+        console().print(f"{found.name} is paused since {moment(state.paused_at)}: {state.paused_reason}")
+
+
+@app.command("resume")
+def resume(queue: Name, as_json: AsJson = False) -> None:
+    """Let a paused queue go on with its next run; also closes its circuit.
+
+    Example:
+
+      manage.py queue resume deep_scan
+    """
+    found = all_queues.find(queue)
+    state = QueueStates(get_db_connection()).resume(found.name)
+    if as_json:
+        print_json(state)
+    else:
+        console().print(f"{found.name} goes on with its next run")
+
+
+@app.command("requeue")
+def requeue(
+    queue: Name,
+    keys: Annotated[list[str] | None, typer.Option("--key", help="Only this row; may be given several times.")] = None,
+    error: Annotated[str | None, typer.Option(help="Only rows whose error contains this.")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Only what failed lately: {EXAMPLES}.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many, oldest first.")] = 1000,
+    rate: Rate = 0,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Queue failed rows again, dead ones and others, with all their attempts before them.
+
+    Examples:
+
+      manage.py queue requeue page_curation --error "timed out" --dry-run
+
+      manage.py queue requeue page_curation --since 24h --rate 2
+    """
+    found, requeuing = all_queues.find(queue), Requeue(get_db_connection(), actor())
+    which = FailedFilter(keys=keys, error=error, since=None if since is None else ago(since), limit=limit)
+    count = requeuing.count(found, which)
+    if not dry_run and count and not yes:
+        typer.confirm(f"Queue {count} failed rows of {found.name} again?", abort=True, err=True)
+    done = 0 if dry_run else requeuing.failed(found, which, rate)
+    if as_json:
+        print_json({"queue": found.name, "found": count, "requeued": done, "dry_run": dry_run})
+    elif dry_run:
+        console().print(f"{count} failed rows of {found.name}; nothing was changed")
+    else:
+        console().print(f"{done} rows of {found.name} are queued again")
+
+
+def _overview() -> QueueOverview:
+    return QueueOverview(get_db_connection(), get_settings())
+
+
+def _table(views: list[QueueView]) -> Table:
+    table = Table(
+        "queue", "waiting", "oldest", "in work", "stale", "failed", "dead", "batch", "circuit", "paused",
+        header_style="bold", box=None, pad_edge=False,
+    )  # fmt: skip
+    for view in views:
+        numbers = (view.processing, view.stale, view.failed, view.dead, view.batch_size or "-")
+        table.add_row(
+            view.name, str(view.depth), _age(view.oldest_seconds), *map(str, numbers), view.circuit,
+            view.paused_reason or ("yes" if view.paused_at else ""),
+            style="yellow" if view.paused_at or view.circuit != "closed" else None,
+        )  # fmt: skip
+    return table
+
+
+def _facts(view: QueueView) -> dict[str, str]:
+    facts: dict[str, Any] = {
+        "queue": view.name,
+        "job": f"{view.job_id} ({view.display_name})",
+        "waiting": f"{view.depth}, {view.due} of them due, the oldest for {_age(view.oldest_seconds)}",
+        "in work": f"{view.processing}, {view.stale} of them stale",
+        "failed": f"{view.failed} rows, {view.dead} open dead letters",
+        "circuit": view.circuit,
+        "batch": view.batch_size or "-",
+        "last run": moment(view.last_run_at),
+        "in total": ", ".join(f"{value} {name}" for name, value in view.totals.items()) or "-",
+    }
+    if view.paused_at:
+        facts["paused"] = f"since {moment(view.paused_at)} by {view.paused_by or '-'}: {view.paused_reason or '-'}"
+    return {name: str(value) for name, value in facts.items()}
+
+
+def _age(seconds: float) -> str:
+    """`3h 20m`, the two largest units."""
+    if seconds < 1:
+        return "-"
+    parts, left = [], round(seconds)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])

@@ -1,0 +1,111 @@
+"""E-mail addresses: found in text that hides them, told from look-alikes, named by their kind. Pure.
+
+The words that decide are in contact_rules.yaml.
+"""
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote
+
+import yaml
+
+from database.workflow_statuses import EmailType
+from services.hostnames import bare_host
+from services.scanning.urls import registrable_domain
+
+MAX_LENGTH = 254
+RULES = Path(__file__).with_name("contact_rules.yaml")
+
+_ADDRESS = re.compile(
+    r"(?<![\w.+%'-])([a-z0-9][a-z0-9._+'%-]{0,63})@((?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_][\w-]{1,23})(?![\w@])",
+    re.IGNORECASE,
+)
+_AT = re.compile(r"\s*[\[({<]\s*(?:at|@|ät|arroba)\s*[\])}>]\s*|\s*\uff20\s*", re.IGNORECASE)
+_DOT = re.compile(r"\s*[\[({<]\s*(?:dot|\.|punkt|punto|point)\s*[\])}>]\s*", re.IGNORECASE)
+_SPELLED = re.compile(r"([\w.+-]{1,64})\s+at\s+([\w-]{1,63}(?:\s+dot\s+[\w-]{2,63}){1,4})(?!\w)", re.IGNORECASE)
+_SPELLED_DOT = re.compile(r"\s+dot\s+", re.IGNORECASE)
+
+_NO_REPLY = re.compile(r"(?:no|do[._-]?not|dont|never)[._-]?(?:reply|respond|answer)|mailer-daemon|bounces?\b")
+_MACHINE_MADE = re.compile(r"[0-9a-f]{20,}|\d{16,}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    file_endings: frozenset[str]
+    placeholder_domains: frozenset[str]
+    placeholder_names: frozenset[str]
+    service_names: frozenset[str]
+    free_domains: frozenset[str]
+
+
+@cache
+def _rules() -> _Rules:
+    lists = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    return _Rules(**{each.name: frozenset(lists[each.name]) for each in fields(_Rules)})
+
+
+def addresses_in(text: str) -> Iterator[str]:
+    """Each in its one spelling; the same one may come twice."""
+    for found in _ADDRESS.finditer(plain(text)):
+        if address := real_address(found[0]):
+            yield address
+
+
+def plain(text: str) -> str:
+    """`name [at] example [dot] com`, `name&#64;example.com` and the like as they are meant."""
+    text = _DOT.sub(".", _AT.sub("@", html.unescape(text)))
+    return _SPELLED.sub(lambda found: f"{found[1]}@{_SPELLED_DOT.sub('.', found[2])}", text)
+
+
+def addresses_of_link(href: str) -> list[str]:
+    """`mailto:a@x.example,b@x.example?subject=Hi`."""
+    recipients = unquote(href.partition(":")[2].partition("?")[0])
+    return [address for each in re.split(r"[,;]", recipients) for address in addresses_in(each)]
+
+
+def uncovered(code: str) -> str | None:
+    """An address that Cloudflare has hidden: two digits of a key, then each letter XOR the key."""
+    try:
+        octets = bytes.fromhex(code)
+        return real_address(bytes(octet ^ octets[0] for octet in octets[1:]).decode())
+    except (ValueError, IndexError):
+        return None
+
+
+def real_address(text: str) -> str | None:
+    """Its one spelling, or None when it only looks like the address of somebody."""
+    found = _ADDRESS.fullmatch(text.strip().strip(".,;:"))
+    if found is None or len(text) > MAX_LENGTH:
+        return None
+    name, host = unquote(found[1]).lower().strip("'."), found[2].lower()
+    try:
+        domain = bare_host(host)
+    except ValueError:
+        return None
+    return None if not name or _is_nobody(name, domain) else f"{name}@{domain}"
+
+
+def _is_nobody(name: str, domain: str) -> bool:
+    rules = _rules()
+    return (
+        domain.rpartition(".")[2] in rules.file_endings
+        or registrable_domain(domain) in rules.placeholder_domains
+        or name in rules.placeholder_names
+        or _NO_REPLY.match(name) is not None
+        or _MACHINE_MADE.search(name) is not None
+    )
+
+
+def type_of(address: str, site_domain: str) -> EmailType:
+    name, _, domain = address.partition("@")
+    if domain in _rules().free_domains:
+        return EmailType.FREE
+    if re.sub(r"[\d._-]+$", "", name) in _rules().service_names:
+        return EmailType.SERVICE
+    if registrable_domain(domain) == registrable_domain(site_domain):
+        return EmailType.CORPORATE
+    return EmailType.UNKNOWN

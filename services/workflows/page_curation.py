@@ -1,0 +1,98 @@
+"""WF7: a page is read for the people who can be reached through it; each address becomes a contact of the domain."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import and_, case, func, or_, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from config import Settings
+from database.workflow_models import Contact, Domain, LocalBusiness, Page
+from database.workflow_statuses import ContactScrapeStatus, EmailType
+from database.workflow_statuses import PageProcessingStatus as Status
+from services.fetching import Fetcher, Limits
+from services.jobs import PermanentFailure
+from services.jobs.texts import storable_json
+from services.scanning.urls import host_of
+from services.workflows.contacts import FoundContact, find_contacts
+from services.workflows.deadline import remaining_seconds
+from services.workflows.queue import Queue, queues
+from services.workflows.queue_table import Words
+from services.workflows.steps import Steps
+from services.workflows.web_pages import get, html_of, is_of_site, polite_fetcher
+
+LIMITS = Limits(max_bytes=2 * 1024 * 1024, max_seconds=20.0)
+FILLED = ("name", "phone_number", "source_url", "context", "page_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    url: str
+    domain: str
+    country: str | None
+
+
+def load(session: Session, key: UUID) -> Snapshot:
+    page = session.get_one(Page, key)
+    domain = session.get_one(Domain, page.domain_id)
+    business = session.get(LocalBusiness, domain.local_business_id) if domain.local_business_id else None
+    return Snapshot(page.url, domain.domain, business.country if business else None)
+
+
+def work(fetcher: Fetcher, snapshot: Snapshot) -> tuple[FoundContact, ...]:
+    page = get(fetcher, snapshot.url)
+    if not is_of_site(page.url, snapshot.domain):
+        raise PermanentFailure(f"redirects to another site, {host_of(page.url)}")
+    return find_contacts(html_of(page), page.url, snapshot.domain, snapshot.country, remaining_seconds)
+
+
+def save(session: Session, key: UUID, found: Sequence[FoundContact]) -> None:
+    page = session.get_one(Page, key)
+    save_contacts(session, page, found)
+    some, none = ContactScrapeStatus.CONTACT_FOUND, ContactScrapeStatus.NO_CONTACT_FOUND
+    page.contact_scrape_status = some if found else none
+
+
+def save_contacts(session: Session, page: Page, found: Sequence[FoundContact]) -> None:
+    """One for each address of the domain; a known one gets only what was unknown about it."""
+    if not found:
+        return
+    beside = {"domain_id": page.domain_id, "page_id": page.id, "source_url": page.url}
+    rows = [storable_json(asdict(each)) | beside for each in sorted(found, key=lambda each: each.email)]
+    new = insert(Contact).values(rows)
+    gaps = [and_(getattr(Contact, name).is_(None), new.excluded[name].is_not(None)) for name in FILLED]
+    unknown_type = and_(Contact.email_type == EmailType.UNKNOWN, new.excluded.email_type != EmailType.UNKNOWN)
+    filled: dict[str, Any] = {name: func.coalesce(getattr(Contact, name), new.excluded[name]) for name in FILLED}
+    filled["email_type"] = case((unknown_type, new.excluded.email_type), else_=Contact.email_type)
+    session.execute(
+        new.on_conflict_do_update(index_elements=["domain_id", "email"], set_=filled, where=or_(*gaps, unknown_type))
+    )
+
+
+def on_failed(session: Session, key: UUID, _error: str) -> None:
+    session.execute(update(Page).where(Page.id == key).values(contact_scrape_status=ContactScrapeStatus.ERROR))
+
+
+@contextmanager
+def open_steps(settings: Settings) -> Iterator[Steps[UUID]]:
+    with polite_fetcher(settings, LIMITS) as fetcher:
+        yield Steps(load=load, work=lambda snapshot: work(fetcher, snapshot), save=save, on_failed=on_failed)
+
+
+PAGE_CURATION = queues.register(
+    Queue(
+        name="page_curation",
+        job_id="v2_page_curation_processor",
+        display_name="Page Curation Queue Processor",
+        settings="page_curation_scheduler",
+        model=Page,
+        words=Words(Status.QUEUED, Status.PROCESSING, Status.COMPLETE, Status.ERROR),
+        status_field_name="page_processing_status",
+        error_field_name="page_processing_error",
+        steps=open_steps,
+    )
+)

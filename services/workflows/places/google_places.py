@@ -1,0 +1,91 @@
+"""Google's newer Places API: the key and the wanted fields are headers, errors are HTTP statuses."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from services.errors import ConfigurationError
+from services.fetching import Fetched, Fetcher
+from services.jobs import PermanentFailure
+from services.workflows.places.provider import Business, KeyedApi
+from services.workflows.places.values import (
+    address_parts,
+    categories,
+    hours,
+    items,
+    mapping,
+    number,
+    offset,
+    price,
+    text,
+    whole,
+    without_nothing,
+)
+
+FIELDS = (
+    "displayName,formattedAddress,addressComponents,internationalPhoneNumber,nationalPhoneNumber,websiteUri,types,"
+    "primaryType,rating,userRatingCount,priceLevel,utcOffsetMinutes,timeZone,location,regularOpeningHours,"
+    "businessStatus,googleMapsUri"
+)
+PRICE_LEVELS = ("FREE", "INEXPENSIVE", "MODERATE", "EXPENSIVE", "VERY_EXPENSIVE")
+
+
+class GooglePlaces:
+    def __init__(self, fetcher: Fetcher, base_url: str, key: str | None) -> None:
+        self._api, self._base_url = KeyedApi(fetcher, key), base_url
+
+    def details(self, place_id: str) -> Business:
+        url = f"{self._base_url}/v1/places/{quote(place_id, safe='')}?languageCode=en"
+        fetched = self._api.ask(url, {"X-Goog-Api-Key": self._api.key, "X-Goog-FieldMask": FIELDS})
+        self._check(fetched)
+        return business_of(self._api.answer(fetched))
+
+    def _check(self, fetched: Fetched) -> None:
+        """A key that does not exist is answered with 400, as is a place that cannot be one."""
+        if fetched.status_code not in (400, 404):
+            return
+        error = _error(fetched.text)
+        said = self._api.said(error.get("message"))
+        if "API_KEY" in json.dumps(error.get("details")):
+            raise ConfigurationError(f"GOOGLE_MAPS_API_KEY does not work: {said}")
+        raise PermanentFailure(f"Google says {self._api.said(error.get('status'))}: {said}")
+
+
+def business_of(place: Mapping[str, Any]) -> Business:
+    """Pure."""
+    location = mapping(place.get("location"))
+    main, extra = categories(place.get("types"), place.get("primaryType"))
+    return Business(
+        business_name=text(mapping(place.get("displayName")).get("text")),
+        full_address=text(place.get("formattedAddress")),
+        phone=text(place.get("internationalPhoneNumber")) or text(place.get("nationalPhoneNumber")),
+        website_url=text(place.get("websiteUri")),
+        main_category=main,
+        extra_categories=extra,
+        rating=number(place.get("rating")),
+        reviews_count=whole(place.get("userRatingCount")),
+        price_text=price(_level(place.get("priceLevel"))),
+        timezone=text(mapping(place.get("timeZone")).get("id")) or offset(place.get("utcOffsetMinutes")),
+        latitude=number(location.get("latitude")),
+        longitude=number(location.get("longitude")),
+        additional_json=without_nothing(
+            business_status=text(place.get("businessStatus")),
+            maps_url=text(place.get("googleMapsUri")),
+            utc_offset_minutes=whole(place.get("utcOffsetMinutes")),
+        ),
+        **address_parts(items(place.get("addressComponents")), "longText", "shortText"),
+        **hours(mapping(place.get("regularOpeningHours")).get("weekdayDescriptions")),
+    )
+
+
+def _level(name: object) -> int | None:
+    bare = str(name).removeprefix("PRICE_LEVEL_")
+    return PRICE_LEVELS.index(bare) if bare in PRICE_LEVELS else None
+
+
+def _error(body: str) -> Mapping[str, Any]:
+    try:
+        return mapping(mapping(json.loads(body)).get("error"))
+    except (ValueError, RecursionError):
+        return {}

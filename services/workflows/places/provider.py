@@ -1,0 +1,92 @@
+"""The interface, and what all providers have in common: how they ask, and how they fail."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from services.errors import ConfigurationError
+from services.fetching import Fetched, Fetcher, Limits
+from services.jobs import JobFailed
+from services.jobs.texts import Mask
+from services.workflows.deadline import remaining_seconds
+
+# A redirect would carry the key along, so it is an answer like any other that was not expected.
+LIMITS = Limits(max_bytes=2 * 1024 * 1024, max_seconds=10.0, max_redirects=0)
+MAX_SAID = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Business:
+    """The columns of `local_businesses` that a provider can fill; None: it does not know."""
+
+    business_name: str | None = None
+    full_address: str | None = None
+    street_address: str | None = None
+    city: str | None = None
+    state: str | None = None
+    zip: str | None = None
+    country: str | None = None  # two letters
+    phone: str | None = None
+    website_url: str | None = None
+    main_category: str | None = None
+    extra_categories: list[str] | None = None
+    rating: float | None = None
+    reviews_count: int | None = None
+    price_text: str | None = None
+    timezone: str | None = None
+    latitude: float | None = None
+    longitude: float | None = None
+    monday_hours: str | None = None
+    tuesday_hours: str | None = None
+    wednesday_hours: str | None = None
+    thursday_hours: str | None = None
+    friday_hours: str | None = None
+    saturday_hours: str | None = None
+    sunday_hours: str | None = None
+    additional_json: Mapping[str, Any] = field(default_factory=dict)
+
+    def known(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value not in (None, [], {})}
+
+
+class PlacesProvider(Protocol):
+    def details(self, place_id: str) -> Business:
+        """Raises PermanentFailure, JobFailed (another attempt may help) or ConfigurationError (none will)."""
+
+
+class KeyedApi:
+    """Asks with a key, which is in no message, whatever the other side sends back."""
+
+    def __init__(self, fetcher: Fetcher, key: str | None) -> None:
+        self._fetcher, self._key = fetcher, key
+        self.mask = Mask()
+        if key:
+            self.mask.add(key)
+
+    @property
+    def key(self) -> str:
+        if not self._key:
+            raise ConfigurationError("GOOGLE_MAPS_API_KEY is not set: places cannot be looked up")
+        return self._key
+
+    def ask(self, url: str, headers: Mapping[str, str]) -> Fetched:
+        return self._fetcher.get(url, headers=headers, limits=LIMITS, remaining_seconds=remaining_seconds)
+
+    def answer(self, fetched: Fetched) -> Mapping[str, Any]:
+        """The JSON object of an answer with status 200; anything else is the service's trouble, not the place's."""
+        if fetched.status_code in (401, 403):
+            raise ConfigurationError(f"the places API refuses the key: {self.said(fetched.text)}")
+        if fetched.status_code != 200:
+            said = f"the places API answered {fetched.status_code}"
+            raise JobFailed(said, retry_after_seconds=fetched.retry_after_seconds)
+        try:
+            answer = json.loads(fetched.text)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise JobFailed("the places API did not answer with a JSON object")
+        return answer
+
+    def said(self, text: object) -> str:
+        return self.mask(str(text or "no reason given"))[:MAX_SAID]

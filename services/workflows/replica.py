@@ -1,0 +1,27 @@
+"""What a replica does for the workflows besides running their jobs: their schedules, their gauges, their retention."""
+
+from config import Settings
+from database.connection import DatabaseConnection
+from services.workflows.overview import QueueOverview
+from services.workflows.system_schedules import install_system_schedules
+
+WATCH_SECONDS = 15.0
+
+
+class ReplicaWorkflows:
+    """Without WORKFLOWS_ENABLED it does nothing: who only scans cookies has no queues to look at."""
+
+    def __init__(self, settings: Settings, db: DatabaseConnection) -> None:
+        self._settings, self._db = settings, db
+
+    def install(self) -> None:
+        if self._settings.workflows_enabled:
+            install_system_schedules(self._db, self._settings)
+
+    def watch(self) -> float | None:
+        if self._settings.workflows_enabled:
+            QueueOverview(self._db, self._settings).watch()
+        return None
+
+    def tidy(self) -> None:
+        QueueOverview(self._db, self._settings).cleanup(self._settings.history_retention_days)

@@ -1,0 +1,54 @@
+"""The way back for rows that failed: a person's decision, with a filter, a limit and a rate.
+
+A rate costs nobody any waiting: the rows are queued at once and become due one after the other.
+"""
+
+from typing import Any
+
+from sqlalchemy import Connection
+
+from database.connection import DatabaseConnection
+from services.errors import InvalidInput, Problem
+from services.workflows.dead_letters import DeadLetters, LetterFilter
+from services.workflows.queue import Queue, queues
+from services.workflows.queue_table import FailedFilter
+
+MAX_ROWS = 100_000
+
+
+class Requeue:
+    def __init__(self, db: DatabaseConnection, actor: str) -> None:
+        self._db, self._actor = db, actor
+
+    def count(self, queue: Queue[Any], which: FailedFilter) -> int:
+        _check(which.limit, 0)
+        with self._db.transaction() as connection:
+            return queue.table.count_failed(connection, queue.name, which)
+
+    def failed(self, queue: Queue[Any], which: FailedFilter, per_second: float = 0) -> int:
+        """Returns how many rows are queued again; `per_second` 0: all at once."""
+        _check(which.limit, per_second)
+        with self._db.transaction() as connection:
+            self._sign(connection)
+            return queue.table.requeue_failed(connection, queue.name, which, per_second)
+
+    def letters(self, where: LetterFilter, limit: int, per_second: float = 0) -> dict[str, int]:
+        """Oldest letters first; how many rows of each queue. A row that is not failed any more stays as it is."""
+        _check(limit, per_second)
+        keys: dict[str, list[str]] = {}
+        for letter in DeadLetters(self._db).oldest(where, limit):
+            keys.setdefault(letter.queue, []).append(letter.item_key)
+        return {
+            name: self.failed(queues.find(name), FailedFilter(keys=items, dead=True, limit=len(items)), per_second)
+            for name, items in keys.items()
+        }
+
+    def _sign(self, connection: Connection) -> None:
+        connection.exec_driver_sql("SELECT set_config('scheduler.actor', %s, true)", (self._actor,))
+
+
+def _check(limit: int, per_second: float) -> None:
+    if not 1 <= limit <= MAX_ROWS:
+        raise InvalidInput(Problem("limit", f"must be between 1 and {MAX_ROWS}, got {limit}"))
+    if not 0 <= per_second <= MAX_ROWS:
+        raise InvalidInput(Problem("rate", f"must be between 0 and {MAX_ROWS} rows a second, got {per_second:g}"))

@@ -1,0 +1,66 @@
+"""Rows of `sitemap_files`: what is new is added, what is known stays as it is."""
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from database.workflow_models import SitemapFile
+from database.workflow_statuses import DiscoveryMethod, SitemapFileStatus, SitemapImportStatus
+from services.workflows.sitemap_discovery import MAX_FILES, FoundSitemap
+
+CHUNK_ROWS = 500
+
+
+def save_found(session: Session, domain_id: UUID, found: Iterable[FoundSitemap], *, goes_on: bool) -> None:
+    """`goes_on`: new ones are queued for their import."""
+    rows = [
+        {
+            "domain_id": domain_id,
+            "url": each.url,
+            "sitemap_type": each.kind,
+            "discovery_method": each.method,
+            "status": SitemapFileStatus.COMPLETED if each.looked_into else SitemapFileStatus.PENDING,
+            "url_count": each.url_count,
+            "size_bytes": each.size_bytes,
+            "sitemap_import_status": SitemapImportStatus.QUEUED if goes_on else None,
+        }
+        for each in sorted(found, key=lambda each: each.url)
+    ]
+    for start in range(0, len(rows), CHUNK_ROWS):
+        statement = insert(SitemapFile).values(rows[start : start + CHUNK_ROWS])
+        looked_into = statement.excluded.status == SitemapFileStatus.COMPLETED
+        session.execute(
+            statement.on_conflict_do_update(
+                index_elements=["domain_id", "url"],
+                set_={name: statement.excluded[name] for name in ("sitemap_type", "status", "url_count", "size_bytes")},
+                where=looked_into,
+            )
+        )
+
+
+def queue_children(session: Session, domain_id: UUID, urls: Sequence[str]) -> int:
+    """What an index names, in the order of its import: unknown files are added, waiting ones queued. Returns how many
+    it names; beyond MAX_FILES of a domain nothing is added, so that an index cannot lead on for ever."""
+    known = session.scalar(select(func.count()).where(SitemapFile.domain_id == domain_id)) or 0
+    rows = [
+        {
+            "domain_id": domain_id,
+            "url": url,
+            "discovery_method": DiscoveryMethod.SITEMAP_INDEX,
+            "sitemap_import_status": SitemapImportStatus.QUEUED,
+        }
+        for url in sorted(urls)[: max(0, MAX_FILES - known)]
+    ]
+    for start in range(0, len(rows), CHUNK_ROWS):
+        statement = insert(SitemapFile).values(rows[start : start + CHUNK_ROWS])
+        session.execute(
+            statement.on_conflict_do_update(
+                index_elements=["domain_id", "url"],
+                set_={"sitemap_import_status": SitemapImportStatus.QUEUED},
+                where=SitemapFile.sitemap_import_status.is_(None),
+            )
+        )
+    return len(urls)

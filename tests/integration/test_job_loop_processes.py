@@ -1,0 +1,74 @@
+"""The job loop in several real processes: shared fairly, killed in the middle, in each other's way."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from config import PROJECT_ROOT
+from database.connection import DatabaseConnection
+from tests.places import add_places, places, query, run_places, working
+from tests.waiting import eventually
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(db: DatabaseConnection, database_url: str) -> Iterator[Start]:
+    """Starts a worker that is ready and waits for `go`."""
+    query(db, "CREATE TABLE worked (key int, pid int)")
+    started: list[subprocess.Popen[str]] = []
+
+    def start(seconds_per_item: float = 0.0) -> "subprocess.Popen[str]":
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "tests.workflow_worker", database_url, str(seconds_per_item)],
+            cwd=PROJECT_ROOT,
+            env={"ENV_FILE": "", "PATH": ""},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(worker)
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+        return worker
+
+    yield start
+    for worker in started:
+        worker.kill()
+        worker.communicate()
+
+
+def go(worker: "subprocess.Popen[str]") -> None:
+    assert worker.stdin is not None
+    worker.stdin.write("\n")
+    worker.stdin.flush()
+
+
+def test_two_processes_over_200_rows_work_on_each_row_once(db: DatabaseConnection, start: Start) -> None:
+    add_places(db, 200)
+    workers = [start(0.002), start(0.002)]
+    for worker in workers:
+        go(worker)
+    for worker in workers:
+        assert worker.wait(60) == 0
+    assert query(db, "SELECT count(*), count(DISTINCT key) FROM worked") == [(200, 200)]
+    assert set(places(db, "deep_scan_status, attempts")) == {("Completed", 1)}
+    assert query(db, "SELECT claimed, succeeded, lost FROM workflow_queues") == [(200, 200, 0)]
+
+
+def test_what_a_killed_process_had_in_work_is_finished_by_another(db: DatabaseConnection, start: Start) -> None:
+    add_places(db, 10)
+    victim = start(60)
+    go(victim)
+    eventually(lambda: query(db, "SELECT count(*) FROM worked")[0][0] == 4, 30)
+    victim.kill()
+    victim.wait(30)
+    assert places(db).count("Processing") == 4
+    early = run_places(db, working(str))
+    assert (early.stale, early.succeeded) == (0, 6)  # a claim that young may still have its worker
+    later = run_places(db, working(lambda key: "by another"), stale_seconds=0.0)
+    assert (later.stale, later.succeeded) == (4, 4)
+    assert set(places(db)) == {"Completed"}
+    assert places(db, "name").count("by another") == 4

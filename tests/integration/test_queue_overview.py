@@ -1,0 +1,74 @@
+"""What is shown about all queues: gauges, samples for charts, and how long they are kept."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from prometheus_client import REGISTRY
+
+from config import Settings
+from database.connection import DatabaseConnection
+from services.workflows.overview import QueueOverview
+from services.workflows.replica import ReplicaWorkflows
+from tests.places import query
+
+QUEUE = "domain_extraction"
+
+
+@pytest.fixture
+def overview(db: DatabaseConnection) -> QueueOverview:
+    query(
+        db,
+        """INSERT INTO local_businesses (place_id, domain_extraction_status, not_before)
+           SELECT n, CASE WHEN n > 2 THEN 'Error' ELSE 'Queued' END, now() - interval '1 hour'
+           FROM generate_series(1, 3) AS n""",
+    )
+    return QueueOverview(db, Settings())
+
+
+def gauge(name: str) -> float | None:
+    return REGISTRY.get_sample_value(name, {"queue": QUEUE})
+
+
+def test_the_gauges_show_the_table(overview: QueueOverview) -> None:
+    overview.watch()
+    assert (gauge("scheduler_queue_depth"), gauge("scheduler_queue_failed")) == (2, 1)
+    assert (gauge("scheduler_queue_oldest_seconds") or 0) >= 3600
+    for name in ("processing", "stale", "dead_letters", "leaked_threads"):
+        assert gauge(f"scheduler_queue_{name}") == 0
+
+
+def test_one_sample_a_minute_is_kept_however_many_replicas_look(
+    overview: QueueOverview, db: DatabaseConnection
+) -> None:
+    overview.watch()
+    query(db, "UPDATE workflow_samples SET sampled_at = sampled_at - interval '1 minute'")
+    for _ in range(3):
+        overview.watch()
+    samples = overview.samples(QUEUE, datetime.now(UTC) - timedelta(hours=1))
+    assert 2 <= len(samples) <= 3  # the minute may have changed meanwhile
+    assert samples[0].sampled_at < samples[1].sampled_at
+    assert (samples[0].depth, samples[0].failed, samples[0].succeeded) == (2, 1, 0)
+
+
+def test_old_samples_and_dead_letters_are_deleted(overview: QueueOverview, db: DatabaseConnection) -> None:
+    overview.watch()
+    for age in (10, 100):
+        query(
+            db,
+            f"""INSERT INTO dead_letters (queue, item_key, attempts, error, died_at)
+                VALUES ('{QUEUE}', '{age}', 3, 'no', now() - interval '{age} days')""",
+        )
+    query(db, "UPDATE workflow_samples SET sampled_at = now() - interval '15 days'")
+    overview.watch()
+    overview.cleanup(days=90)
+    assert query(db, "SELECT item_key FROM dead_letters") == [("10",)]
+    assert query(db, "SELECT min(sampled_at) > now() - interval '1 hour' FROM workflow_samples") == [(True,)]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_replica_looks_after_queues_only_where_there_are_workflows(db: DatabaseConnection, enabled: bool) -> None:
+    replica = ReplicaWorkflows(Settings(workflows_enabled=enabled), db)
+    replica.install()
+    replica.watch()
+    assert (query(db, "SELECT count(*) FROM schedules")[0][0] > 0) is enabled
+    assert (query(db, "SELECT count(*) FROM workflow_samples")[0][0] > 0) is enabled

@@ -1,0 +1,240 @@
+"""WF4: a domain is handed over as a job, and the job finds its sitemaps."""
+
+import gzip
+from typing import Any
+
+import pytest
+
+from database.connection import DatabaseConnection
+from services.workflows.outcomes import Summary
+from services.workflows.sitemap_discovery import MAX_FILES, MAX_LOOKED_INTO
+from services.workflows.sitemap_jobs import SITEMAP_JOBS
+from services.workflows.sitemap_submission import SITEMAP_SUBMISSION
+from tests.pipeline_stand_ins import PipelineWorld, xml
+from tests.places import query
+from tests.scan_site import Answer
+
+SITE = "http://bakery.example"
+Found = dict[str, tuple[str, str]]
+
+
+def add_domain(db: DatabaseConnection, domain: str = "bakery.example") -> None:
+    query(db, "INSERT INTO domains (domain, status, sitemap_analysis_status) VALUES (:d, 'completed', 'queued')", d=domain)
+
+
+def submit(world: PipelineWorld, db: DatabaseConnection) -> Summary:
+    return SITEMAP_SUBMISSION.run(settings=world.settings(), db=db)
+
+
+def search(world: PipelineWorld, db: DatabaseConnection, **settings: Any) -> Summary:
+    return SITEMAP_JOBS.run(settings=world.settings(**settings), db=db)
+
+
+def found(world: PipelineWorld, db: DatabaseConnection, **settings: Any) -> Found:
+    """What a whole search finds: kind and method of each file, by its address."""
+    add_domain(db)
+    submit(world, db)
+    assert search(world, db, **settings).succeeded == 1
+    return {row[0]: (row[1], row[2]) for row in query(db, "SELECT url, sitemap_type, discovery_method FROM sitemap_files")}
+
+
+def test_a_domain_is_handed_over_as_a_job(world: PipelineWorld, db: DatabaseConnection) -> None:
+    add_domain(db)
+    assert submit(world, db).succeeded == 1
+    assert query(db, "SELECT sitemap_analysis_status FROM domains") == [("submitted",)]
+    assert query(db, "SELECT job_type, status, domain_id = (SELECT id FROM domains) FROM jobs") == [
+        ("sitemap", "pending", True)
+    ]
+
+
+@pytest.mark.parametrize(("status", "jobs"), [("pending", 1), ("running", 1), ("complete", 2), ("failed", 2)])
+def test_a_domain_has_one_live_job(world: PipelineWorld, db: DatabaseConnection, status: str, jobs: int) -> None:
+    add_domain(db)
+    submit(world, db)
+    query(db, "UPDATE jobs SET status = :status", status=status)
+    query(db, "UPDATE domains SET sitemap_analysis_status = 'queued'")
+    assert submit(world, db).succeeded == 1
+    assert query(db, "SELECT count(*) FROM jobs") == [(jobs,)]
+
+
+def test_robots_txt_names_sitemaps(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.page(f"{SITE}/robots.txt", f"User-agent: *\nDisallow: /x\nSitemap: {SITE}/here.xml\nsitemap: /there.xml")
+    world.sitemap(f"{SITE}/here.xml", f"{SITE}/")
+    world.sitemap(f"{SITE}/there.xml", f"{SITE}/")
+    assert found(world, db) == {
+        f"{SITE}/here.xml": ("standard", "robots_txt"),
+        f"{SITE}/there.xml": ("standard", "robots_txt"),
+    }
+
+
+@pytest.mark.parametrize("path", ["/sitemap.xml", "/sitemap_index.xml", "/wp-sitemap.xml", "/post-sitemap.xml"])
+def test_the_usual_paths_are_tried(world: PipelineWorld, db: DatabaseConnection, path: str) -> None:
+    world.sitemap(f"{SITE}{path}", f"{SITE}/")
+    assert found(world, db) == {f"{SITE}{path}": ("standard", "common_path")}
+
+
+def test_the_home_page_links_to_its_sitemap(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.page(f"{SITE}/", '<link rel="sitemap" href="map.xml">')
+    world.sitemap(f"{SITE}/map.xml", f"{SITE}/")
+    assert found(world, db) == {f"{SITE}/map.xml": ("standard", "html_link")}
+
+
+def test_an_index_leads_to_its_children(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.sitemap_index(f"{SITE}/sitemap.xml", f"{SITE}/a.xml", "http://other.example/b.xml", f"{SITE}/gone.xml")
+    world.page(f"{SITE}/a.xml", xml(gzip.compress(b"<urlset><url><loc>http://bakery.example/</loc></url></urlset>")))
+    world.sitemap("http://other.example/b.xml", "http://other.example/")
+    assert found(world, db) == {
+        f"{SITE}/sitemap.xml": ("index", "common_path"),
+        f"{SITE}/a.xml": ("standard", "sitemap_index"),
+    }
+    assert world.asked("other.example") == []
+
+
+def test_an_index_in_an_index_is_followed_to_the_third(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.sitemap_index(f"{SITE}/sitemap.xml", f"{SITE}/1.xml")
+    for depth in range(1, 6):
+        world.sitemap_index(f"{SITE}/{depth}.xml", f"{SITE}/{depth + 1}.xml", f"{SITE}/sitemap.xml")
+    assert sorted(found(world, db)) == [*(f"{SITE}/{depth}.xml" for depth in (1, 2, 3)), f"{SITE}/sitemap.xml"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer("<!DOCTYPE html><html><body>Welcome!</body></html>"),
+        Answer("<html><p>Welcome<br>", content_type="application/xml"),
+        Answer("OK", content_type="text/plain"),
+        Answer("<rss><channel/></rss>", content_type="application/xml"),
+        Answer("", content_type="application/xml"),
+    ],
+)
+def test_a_site_that_answers_200_to_everything_has_no_sitemap(
+    world: PipelineWorld, db: DatabaseConnection, answer: Answer
+) -> None:
+    world.page(f"{SITE}/*", answer)
+    world.page("http://bakery.example*", answer)
+    world._sites["bakery.example"]["*"] = lambda _request: answer
+    assert found(world, db) == {}
+    assert query(db, "SELECT status, result_data->'sitemaps' FROM jobs") == [("complete", {})]
+    assert query(db, "SELECT sitemap_analysis_status, total_sitemaps FROM domains") == [("submitted", 0)]
+
+
+def test_two_ways_to_one_file_are_one_file(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.page(f"{SITE}/sitemap.xml", Answer(status=301, headers={"Location": "/wp-sitemap.xml"}))
+    world.sitemap(f"{SITE}/wp-sitemap.xml", f"{SITE}/")
+    assert found(world, db) == {f"{SITE}/wp-sitemap.xml": ("standard", "common_path")}
+
+
+def test_a_site_that_moved_to_somebody_else_has_no_sitemap_of_its_own(
+    world: PipelineWorld, db: DatabaseConnection
+) -> None:
+    world.page(f"{SITE}/", Answer(status=302, headers={"Location": "http://social.example/bakery"}))
+    world.page("http://social.example/bakery", "<p>Hi</p>")
+    world.sitemap("http://social.example/sitemap.xml", "http://social.example/")
+    assert found(world, db) == {}
+    assert query(db, "SELECT result_data->>'note' FROM jobs") == [("redirects to another site, social.example",)]
+
+
+def test_a_huge_index_is_recorded_as_far_as_it_is_reasonable(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.sitemap_index(f"{SITE}/sitemap.xml", *(f"{SITE}/{number}.xml" for number in range(3 * MAX_FILES)))
+    for number in range(3 * MAX_FILES):
+        world.sitemap(f"{SITE}/{number}.xml", f"{SITE}/")
+    assert len(found(world, db)) <= MAX_FILES
+    assert len(world.asked("bakery.example")) <= MAX_LOOKED_INTO + 1
+    assert query(db, "SELECT count(*) > 500, min(sitemap_import_status) FROM sitemap_files WHERE status = 'Pending'") == [
+        (True, "Queued")
+    ]
+
+
+def test_what_was_found_is_told(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.sitemap(f"{SITE}/sitemap.xml", f"{SITE}/", f"{SITE}/about")
+    found(world, db)
+    assert query(db, "SELECT status, progress, result_data->'sitemaps' FROM jobs") == [
+        ("complete", 1.0, {"common_path": 1})
+    ]
+    assert query(db, "SELECT total_sitemaps, sitemap_urls, last_scan IS NOT NULL FROM domains") == [
+        (1, [f"{SITE}/sitemap.xml"], True)
+    ]
+    assert query(db, "SELECT url_count, size_bytes > 100, status, sitemap_import_status FROM sitemap_files") == [
+        (2, True, "Completed", "Queued")
+    ]
+
+
+def test_with_curation_new_files_wait(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.sitemap(f"{SITE}/sitemap.xml", f"{SITE}/")
+    found(world, db, sitemap_auto_queue_import=False)
+    assert query(db, "SELECT sitemap_import_status FROM sitemap_files") == [(None,)]
+
+
+def test_a_file_that_is_known_keeps_what_became_of_it(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.sitemap(f"{SITE}/sitemap.xml", f"{SITE}/")
+    found(world, db)
+    query(db, "UPDATE sitemap_files SET sitemap_import_status = 'Complete', page_count = 7, discovery_method = 'manual'")
+    query(db, "UPDATE domains SET sitemap_analysis_status = 'queued'")
+    submit(world, db)
+    assert search(world, db).succeeded == 1
+    assert query(db, "SELECT sitemap_import_status, page_count, discovery_method FROM sitemap_files") == [
+        ("Complete", 7, "manual")
+    ]
+
+
+@pytest.mark.parametrize("broken", ["robots.txt", "sitemap.xml"])
+def test_trouble_is_no_proof_that_there_is_none(world: PipelineWorld, db: DatabaseConnection, broken: str) -> None:
+    world.page(f"{SITE}/{broken}", Answer(status=503, headers={"Retry-After": "60"}))
+    add_domain(db)
+    submit(world, db)
+    assert search(world, db).retried == 1
+    assert query(db, "SELECT status, error FROM jobs") == [("pending", f"{SITE}/{broken} answered 503")]
+
+
+def test_a_job_that_failed_for_good_marks_the_domain(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.page(f"{SITE}/robots.txt", Answer(status=503))
+    add_domain(db)
+    submit(world, db)
+    assert search(world, db, sitemap_job_scheduler_max_attempts=1).dead == 1
+    assert query(db, "SELECT status FROM jobs") == [("failed",)]
+    assert query(db, "SELECT sitemap_analysis_status, sitemap_analysis_error FROM domains") == [
+        ("failed", f"{SITE}/robots.txt answered 503")
+    ]
+
+
+def test_a_domain_that_was_handed_over_again_is_not_marked(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.page(f"{SITE}/robots.txt", Answer(status=503))
+    add_domain(db)
+    submit(world, db)
+    query(db, "UPDATE domains SET sitemap_analysis_status = 'queued'")
+    search(world, db, sitemap_job_scheduler_max_attempts=1)
+    assert query(db, "SELECT sitemap_analysis_status FROM domains") == [("queued",)]
+
+
+def test_a_repeated_job_that_works_clears_the_domain(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.page(f"{SITE}/robots.txt", Answer(status=503))
+    add_domain(db)
+    submit(world, db)
+    search(world, db, sitemap_job_scheduler_max_attempts=1)
+    world.page(f"{SITE}/robots.txt", Answer(status=404))
+    query(db, "UPDATE jobs SET status = 'pending'")
+    assert search(world, db).succeeded == 1
+    assert query(db, "SELECT sitemap_analysis_status, sitemap_analysis_error FROM domains") == [("submitted", None)]
+
+
+def test_the_job_s_own_timeout_is_enforced(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.hangs(f"{SITE}/robots.txt")
+    add_domain(db)
+    submit(world, db)
+    summary = search(world, db, sitemap_job_timeout_seconds=1, sitemap_job_scheduler_max_attempts=1)
+    assert summary.dead == 1
+    assert query(db, "SELECT error FROM jobs") == [("did not finish within 1 s",)]
+
+
+def test_what_was_found_in_time_counts(world: PipelineWorld, db: DatabaseConnection) -> None:
+    """With little time left nothing more is looked into; what an index names is recorded unseen."""
+    world.sitemap(f"{SITE}/sitemap.xml", f"{SITE}/")
+    assert found(world, db, sitemap_job_timeout_seconds=11) == {}
+    assert world.asked("bakery.example") == ["/", "/robots.txt"]
+
+
+def test_a_job_of_another_kind_fails_with_its_reason(world: PipelineWorld, db: DatabaseConnection) -> None:
+    add_domain(db)
+    query(db, "INSERT INTO jobs (job_type, domain_id) SELECT 'laundry', id FROM domains")
+    assert search(world, db).failed == 1
+    assert query(db, "SELECT error FROM jobs") == [("nobody here does jobs of type 'laundry'",)]
