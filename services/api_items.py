@@ -1,14 +1,32 @@
-"""One item of the external API as a schedule: `{"domain_config_id", "data": {"domain", …, "schedule": {…}}}`."""
+"""One item of the external API: checked, and translated into the fields of a schedule. No I/O.
 
+`{"domain_config_id", "data": {"domain", …, "schedule": {"frequency", "time"}}}`; what else it says is ignored. Types
+are checked here; what a time or a domain may be is decided where it is for every schedule (`schedule_spec`).
+"""
+
+import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
+from uuid import UUID
 
-from database.models import Source
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from services.errors import Problem
+from services.hostnames import bare_host
+from services.schedule_spec import RULES, config_id
 
 logger = logging.getLogger(__name__)
 
-# What the API says about the scan itself, in the one spelling in which it is kept.
+JOB_TYPE = "cookie_scan"
+SHOWN_CHARACTERS = 80
+LOGGED_ITEMS = 20
+TOO_DEEP = "is nested too deeply"
+# What the API says about the scan, and the one spelling in which it is kept.
 SCAN_FIELDS = {
     "description": "description",
     "allow_deep_scan": "allow_deep_scan",
@@ -18,32 +36,220 @@ SCAN_FIELDS = {
     "customPages": "custom_pages",
     "accept_selector": "accept_selector",
 }
+# Fields of a schedule as the API calls them, for whoever has to mend the item.
+THEIR_NAMES = {
+    "domain": "data.domain",
+    "frequency": "data.schedule.frequency",
+    "time_config": "data.schedule.time",
+    **{f"job_config.{ours}": f"data.{theirs}" for theirs, ours in SCAN_FIELDS.items()},
+    "job_config": "data",
+}
 
 
-def definitions(items: Iterable[Any], skipped: list[str]) -> Iterator[dict[str, Any]]:
-    """The items that have the documented form; the reasons of the others are added to `skipped`."""
-    for number, item in enumerate(items, 1):
+class _Timing(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    frequency: str
+    time: dict[str, Any]
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    domain: str
+    schedule: _Timing
+    description: str | None = None
+    allow_deep_scan: bool | None = None
+    max_pages: int | None = Field(None, alias="maxPages")
+    scan_depth: int | None = Field(None, alias="scanDepth")
+    max_retries: int | None = Field(None, alias="maxRetries")
+    custom_pages: list[str] | None = Field(None, alias="customPages")
+    accept_selector: str | None = None
+
+
+class _Item(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    domain_config_id: str | int
+    data: _Data
+
+
+@dataclass(frozen=True, slots=True)
+class ApiItem:
+    """An item of the documented form. `number` is its place in the answer, from 1."""
+
+    number: int
+    config_id: UUID
+    given_id: str
+    digest: str  # of everything below
+    domain: str
+    frequency: str
+    time_config: Mapping[str, Any]
+    job_config: Mapping[str, Any]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the API decides about a schedule."""
+        return {
+            "domain": self.domain,
+            "frequency": self.frequency,
+            "time_config": self.time_config,
+            "job_type": JOB_TYPE,
+            "job_config": self.job_config,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BadItem:
+    number: int
+    label: str
+    reasons: tuple[str, ...]
+
+
+_IN_ORDER = json.JSONEncoder(sort_keys=True)
+
+
+class Unreadable:
+    """Stands for an item that is JSON, but beyond what any program would take."""
+
+    def __repr__(self) -> str:
+        return "something nested too deeply"
+
+
+class ApiItems:
+    """Reads items one by one, and remembers which ids the answer has: a bad item has not vanished."""
+
+    def __init__(self) -> None:
+        self._seen: dict[bytes, int] = {}
+        self.unidentified = 0
+
+    def __contains__(self, config: UUID) -> bool:
+        return config.bytes in self._seen
+
+    def read(self, raw_items: Iterable[Any]) -> Iterator[ApiItem | BadItem]:
+        for number, raw in enumerate(raw_items, 1):
+            yield self._read_one(number, raw)
+
+    def _read_one(self, number: int, raw: Any) -> ApiItem | BadItem:
+        identity = _identity(raw)
+        if identity is None:
+            self.unidentified += 1
+            return BadItem(number, _label(raw), _reasons_of_shape(raw))
+        first = self._seen.setdefault(identity.bytes, number)
+        if first != number:
+            given = plain_line(raw["domain_config_id"])
+            return BadItem(number, _label(raw), (f"domain_config_id: {given!r} is in item {first} already",))
         try:
-            yield _definition(item)
-        except (TypeError, KeyError, AttributeError) as error:
-            skipped.append(str(error))
-            logger.warning(
-                "item %d of the API is skipped: %s", number, _why(error), extra={"event": "sync_item_skipped"}
-            )
+            return _translated(number, identity, _Item.model_validate(raw))
+        except ValidationError as error:
+            return BadItem(number, _label(raw), tuple(_reason(problem) for problem in error.errors(include_url=False)))
+        except RecursionError:
+            return BadItem(number, _label(raw), (TOO_DEEP,))
 
 
-def _definition(item: Mapping[str, Any]) -> dict[str, Any]:
-    data, schedule = item["data"], item["data"]["schedule"]
-    return {
-        "domain_config_id": item["domain_config_id"],
-        "domain": data["domain"],
-        "frequency": schedule["frequency"],
-        "time_config": schedule["time"],
-        "source": Source.API.value,
-        "job_type": "cookie_scan",
-        "job_config": {ours: data[theirs] for theirs, ours in SCAN_FIELDS.items() if data.get(theirs) is not None},
-    }
+def their_words(problem: Problem) -> str:
+    """A problem of a schedule, named by the API's own field."""
+    for ours, theirs in THEIR_NAMES.items():
+        if problem.field == ours or problem.field.startswith(f"{ours}."):
+            return f"{theirs}{problem.field.removeprefix(ours)}: {problem.reason}"
+    return str(problem)
 
 
-def _why(error: Exception) -> str:
-    return f"it has no {error}" if isinstance(error, KeyError) else "it is not of the documented form"
+def plain_line(value: object) -> str:
+    """Something of the API's on one line, short enough and without anything that a terminal or a table would obey."""
+    text = value if isinstance(value, str) else _as_text(value)
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+
+
+def log_skipped(items: Sequence[BadItem]) -> None:
+    """The first ones; a thousand lines every few minutes would hide everything else."""
+    for item in items[:LOGGED_ITEMS]:
+        facts = {"event": "sync_item_skipped", "item": item.number}
+        logger.warning("item %d (%s) is skipped: %s", item.number, item.label, "; ".join(item.reasons), extra=facts)
+    if len(items) > LOGGED_ITEMS:
+        more = len(items) - LOGGED_ITEMS
+        logger.warning("at least %d more items are skipped", more, extra={"event": "sync_items_skipped"})
+
+
+def _as_text(value: object) -> str:
+    try:
+        return repr(value)
+    except (ValueError, RecursionError):
+        return "something too large to be shown"
+
+
+def _identity(raw: Any) -> UUID | None:
+    given = raw.get("domain_config_id") if isinstance(raw, dict) else None
+    if isinstance(given, bool) or not isinstance(given, str | int):
+        return None
+    try:
+        return config_id(RULES["domain_config_id"](str(given)))
+    except ValueError:
+        return None
+
+
+def _translated(number: int, identity: UUID, item: _Item) -> ApiItem:
+    data = item.data
+    scan = {key: value for key in SCAN_FIELDS.values() if (value := getattr(data, key)) is not None}
+    said = (data.domain, data.schedule.frequency, data.schedule.time, scan)
+    return ApiItem(
+        number=number,
+        config_id=identity,
+        given_id=str(item.domain_config_id).strip(),
+        digest=blake2b(_IN_ORDER.encode(said).encode(), digest_size=16).hexdigest(),
+        domain=_in_one_spelling(data.domain),
+        frequency=data.schedule.frequency.strip(),
+        time_config=data.schedule.time,
+        job_config=scan,
+    )
+
+
+def _in_one_spelling(domain: str) -> str:
+    with suppress(ValueError):  # what is wrong with it is told with the rest of the schedule
+        return bare_host(domain)
+    return domain
+
+
+def _label(raw: Any) -> str:
+    """The best name that can be had for an item."""
+    if not isinstance(raw, dict):
+        return plain_line(raw)
+    data = raw.get("data")
+    domain = data.get("domain") if isinstance(data, dict) else None
+    return plain_line(domain if isinstance(domain, str) and domain else raw.get("domain_config_id", "without an id"))
+
+
+def _reasons_of_shape(raw: Any) -> tuple[str, ...]:
+    """Why an item cannot be identified."""
+    if isinstance(raw, Unreadable):
+        return (TOO_DEEP,)
+    if not isinstance(raw, dict):
+        return (f"must be an object, got {plain_line(_as_text(raw))}",)
+    if raw.get("domain_config_id") is None:
+        return ("domain_config_id: is required",)
+    try:
+        RULES["domain_config_id"](raw["domain_config_id"])
+    except ValueError as error:
+        return (f"domain_config_id: {error}",)
+    return ("domain_config_id: must be text",)
+
+
+# pydantic's kinds of error in the words of the rest of the project.
+_MUST_BE = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+}
+
+
+def _reason(problem: ErrorDetails) -> str:
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "missing":
+        return f"{where}: is required"
+    wanted = _MUST_BE.get(problem["type"])
+    said = f"must be {wanted}, got {plain_line(_as_text(problem['input']))}" if wanted else problem["msg"].lower()
+    return f"{where}: {said}"

@@ -1,0 +1,196 @@
+"""The body of the API's answer, `{"data": [item, …]}`, read item by item: memory does not grow with their number.
+
+The JSON must be whole: who wants to be sure before the first write reads it twice. What one item can get wrong without
+breaking the rest (NaN, a number of a million digits, a thousand brackets) is left to that item.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from services.api_items import Unreadable
+from services.errors import SchedulerError
+
+WINDOW_BYTES = 1024 * 1024
+MAX_DIGITS = 300
+SPACE = re.compile(r"[ \t\r\n]*")
+BRACKET_OR_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+CUT_OFF = "Unterminated string"  # json's word for a text that may only be longer than the window
+NEAR_THE_END = 16  # characters that a token other than a text can lack
+
+
+class UnusableAnswer(SchedulerError):
+    """The body is not what is documented; nothing of it was used."""
+
+
+def read_items(body: bytes) -> Iterator[Any]:
+    """The elements of the list under "data", as they are. Raises UnusableAnswer."""
+    window = _Window(body)
+    try:
+        yield from _items(window)
+    except json.JSONDecodeError as error:
+        raise UnusableAnswer(f"it is not JSON: {error.msg.lower()} near byte {window.offset}") from None
+    except UnicodeDecodeError:
+        raise UnusableAnswer("it is not UTF-8 text") from None
+
+
+def count_items(body: bytes) -> int:
+    """How many there are; after it the body is known to be readable to its end."""
+    return sum(1 for _ in read_items(body))
+
+
+def _items(window: "_Window") -> Iterator[Any]:
+    if window.next_sign() != "{":
+        raise UnusableAnswer(_not_documented(window.value()))
+    found = False
+    for name in _names(window):
+        if name == "data" and window.next_sign() == "[" and not found:
+            found = True
+            yield from _elements(window)
+        elif name == "data":
+            again = "is there twice" if found else f"is {_kind(window.value())}, not a list"
+            raise UnusableAnswer(f'"data" {again}')
+        else:
+            window.value()
+    if not found:
+        raise UnusableAnswer('it has no "data"')
+    if window.next_sign():
+        raise json.JSONDecodeError("Extra data", "", 0)
+
+
+def _names(window: "_Window") -> Iterator[str]:
+    """The keys of an object; whoever gets one reads its value before the next."""
+    window.take("{")
+    if window.next_sign() == "}":
+        window.take("}")
+        return
+    while True:
+        if window.next_sign() != '"':
+            raise json.JSONDecodeError("Expecting property name enclosed in double quotes", "", 0)
+        name = window.value()
+        window.take(":")
+        yield name
+        if window.take(",", "}") == "}":
+            return
+
+
+def _elements(window: "_Window") -> Iterator[Any]:
+    window.take("[")
+    if window.next_sign() == "]":
+        window.take("]")
+        return
+    while True:
+        yield window.value()
+        if window.take(",", "]") == "]":
+            return
+
+
+class _Window:
+    """The part of the text that is being looked at; it grows when a value does not fit."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body, self._at = memoryview(body.removeprefix(codecs.BOM_UTF8)), 0
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._text, self._position = "", 0
+
+    @property
+    def offset(self) -> int:
+        """About where in the body."""
+        return max(0, self._at - len(self._text) + self._position)
+
+    def next_sign(self) -> str:
+        """The next character that is no space; empty at the end."""
+        while True:
+            found = SPACE.match(self._text, self._position)
+            self._position = found.end() if found else self._position
+            if self._position < len(self._text):
+                return self._text[self._position]
+            if not self._grow():
+                return ""
+
+    def take(self, *signs: str) -> str:
+        sign = self.next_sign()
+        if sign not in signs:
+            raise json.JSONDecodeError(f"Expecting {' or '.join(map(repr, signs))}", "", 0)
+        self._position += 1
+        return sign
+
+    def value(self) -> Any:
+        self.next_sign()
+        while True:
+            try:
+                value, end = _decode(self._text, self._position)
+            except json.JSONDecodeError as error:
+                cut_off = error.msg.startswith(CUT_OFF) or error.pos >= len(self._text) - NEAR_THE_END
+                if not (cut_off and self._grow()):
+                    raise
+            except RecursionError:
+                self._skip()
+                return Unreadable()
+            else:
+                if end > len(self._text) - NEAR_THE_END and self._grow():
+                    continue  # a number may go on
+                self._position = end
+                return value
+
+    def _skip(self) -> None:
+        """Over a value that is nested too deeply to be built: by its brackets alone."""
+        while self._grow():
+            pass
+        depth = 0
+        for found in BRACKET_OR_TEXT.finditer(self._text, self._position):
+            depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+            if depth == 0:
+                self._position = found.end()
+                return
+        raise json.JSONDecodeError("Expecting a closing bracket", "", 0)
+
+    def _grow(self) -> bool:
+        """Twice as far each time, so that a value of any size is tried a few times only."""
+        if self._at >= len(self._body):
+            return False
+        rest = self._text[self._position :]
+        piece = self._body[self._at : self._at + max(WINDOW_BYTES, len(rest))]
+        self._at += len(piece)
+        self._text = rest + self._decode(piece, self._at >= len(self._body))
+        self._position = 0
+        return True
+
+
+def _whole_number(digits: str) -> int | float:
+    return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
+
+
+_DECODER, _PATIENT_DECODER = json.JSONDecoder(), json.JSONDecoder(parse_int=_whole_number)
+
+
+def _decode(text: str, position: int) -> tuple[Any, int]:
+    """Python refuses to read numbers of more than 4300 digits; as a float they are refused where they stand."""
+    try:
+        return _DECODER.raw_decode(text, position)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        return _PATIENT_DECODER.raw_decode(text, position)
+
+
+def _not_documented(value: Any) -> str:
+    return f'it is {_kind(value)}, not an object with a list under "data"'
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case list():
+            return "a list"
+        case _:
+            return "an object"

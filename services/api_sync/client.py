@@ -1,0 +1,127 @@
+"""Asking the API: conditionally when it is worth it, again when it may help, and never for longer than said."""
+
+import random
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+
+from pydantic import SecretStr
+
+from services.api_sync.state import Validators
+from services.errors import SchedulerError
+from services.fetching import Fetched, Fetcher, FetchFailed, may_work_later, shown_url, without_userinfo
+
+ATTEMPTS = 4
+FIRST_BACKOFF_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 30.0  # whoever asks for more of it is asked again by a later sync
+MAX_VALIDATOR_LENGTH = 1000
+NO_LIMIT_SECONDS = 3600.0
+
+
+class SyncInterrupted(SchedulerError):
+    def __init__(self) -> None:
+        super().__init__("the sync was interrupted: this process is stopping")
+
+
+class ApiClient:
+    """`before_wait` of its methods hears about every pause between two attempts."""
+
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        url: str,
+        token: SecretStr | None = None,
+        max_seconds: float = 10.0,
+        stopping: threading.Event | None = None,
+    ) -> None:
+        self._fetcher, self._token, self.max_seconds = fetcher, token, max_seconds
+        self.url = without_userinfo(url) if token else url  # requests would prefer a password in the URL
+        self._stopping = stopping or threading.Event()
+
+    @property
+    def where(self) -> str:
+        """The URL without secrets."""
+        return shown_url(self.url)
+
+    def fetch(self, before_wait: Callable[[float], None]) -> Fetched:
+        """The whole answer. Raises FetchFailed, SyncInterrupted."""
+        return self._persistently(Validators(), before_wait)
+
+    def fetch_if_changed(self, known: Validators, before_wait: Callable[[float], None]) -> Fetched | None:
+        """None: it is the answer that is known."""
+        fetched = self._persistently(known, before_wait)
+        return None if fetched.status_code == HTTPStatus.NOT_MODIFIED else fetched
+
+    def check(self) -> None:
+        """Raises SyncInterrupted when this process stops."""
+        self.pause(0)
+
+    def pause(self, seconds: float) -> None:
+        if self._stopping.wait(seconds):
+            raise SyncInterrupted
+
+    def _persistently(self, known: Validators, before_wait: Callable[[float], None]) -> Fetched:
+        attempt = 1
+        while True:
+            try:
+                return self._ask(known)
+            except FetchFailed as error:
+                seconds = _wait_after(error, attempt)
+                if seconds is None:
+                    raise
+            before_wait(seconds)
+            self.pause(seconds)
+            attempt += 1
+
+    def _ask(self, known: Validators) -> Fetched:
+        fetched = self._fetcher.get(self.url, headers=self._headers(known), remaining_seconds=self._remaining)
+        status = fetched.status_code
+        if status == HTTPStatus.OK or (status == HTTPStatus.NOT_MODIFIED and known):
+            return fetched
+        raise FetchFailed(
+            f"GET {self.where}: it answered {_named(status)}",
+            retryable=may_work_later(status),
+            retry_after_seconds=fetched.retry_after_seconds,
+        )
+
+    def _headers(self, known: Validators) -> dict[str, str]:
+        headers = {"Accept": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token.get_secret_value()}"
+        if known.etag:
+            headers["If-None-Match"] = known.etag
+        if known.last_modified:
+            headers["If-Modified-Since"] = known.last_modified
+        return headers
+
+    def _remaining(self) -> float:
+        self.check()
+        return NO_LIMIT_SECONDS
+
+
+def validators_of(fetched: Fetched) -> Validators:
+    return Validators(_sound(fetched.headers.get("ETag")), _sound(fetched.headers.get("Last-Modified")))
+
+
+def _sound(value: str | None) -> str | None:
+    """What can be stored and sent back."""
+    return value if value and value.isprintable() and len(value) <= MAX_VALIDATOR_LENGTH else None
+
+
+def _wait_after(error: FetchFailed, attempt: int) -> float | None:
+    """None: another attempt is not worth it, or not wanted so soon."""
+    if not error.retryable or attempt >= ATTEMPTS:
+        return None
+    asked = error.retry_after_seconds or 0.0
+    if asked > LONGEST_WAIT_SECONDS:
+        return None
+    backoff: float = FIRST_BACKOFF_SECONDS * 2 ** (attempt - 1)
+    jitter = random.uniform(0.5, 1.5)  # noqa: S311 - so that callers who failed together do not return together
+    return max(asked, min(backoff * jitter, LONGEST_WAIT_SECONDS))
+
+
+def _named(status_code: int) -> str:
+    try:
+        return f"{status_code} {HTTPStatus(status_code).phrase}"
+    except ValueError:
+        return str(status_code)

@@ -1,0 +1,90 @@
+"""Schedules that are no longer in the API: switched off, never deleted, and only if the answer is to be trusted.
+
+An item that is there but bad has not vanished. If an item cannot be identified, any of the missing ones may be meant,
+and nothing is switched off. Neither is it when too many are missing at once, or all of them: that is a mistake of the
+API far more often than a wish.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from services.api_items import ApiItems, plain_line
+
+API_SCHEDULES = text(
+    """
+    SELECT schedules.schedule_id, schedules.domain_config_id, schedules.domain, schedules.enabled,
+           item.vanished_at IS NOT NULL AS is_vanished
+    FROM schedules LEFT JOIN api_sync_items AS item ON item.schedule_id = schedules.schedule_id
+    WHERE schedules.source = 'api'
+    ORDER BY schedules.schedule_id
+    """
+)
+LOCK = text("SELECT FROM schedules WHERE schedule_id = ANY(CAST(:ids AS uuid[])) ORDER BY schedule_id FOR UPDATE")
+SWITCH_OFF = text(
+    """
+    WITH off AS (
+        UPDATE schedules SET enabled = false, next_run = NULL
+        WHERE schedule_id = ANY(CAST(:ids AS uuid[])) AND source = 'api' AND enabled
+        RETURNING schedule_id, revision
+    )
+    INSERT INTO api_sync_items AS item (schedule_id, revision, vanished_at, disabled_revision)
+    SELECT schedules.schedule_id, coalesce(off.revision, schedules.revision), clock_timestamp(), off.revision
+    FROM schedules LEFT JOIN off ON off.schedule_id = schedules.schedule_id
+    WHERE schedules.schedule_id = ANY(CAST(:ids AS uuid[])) AND schedules.source = 'api'
+    ON CONFLICT (schedule_id) DO UPDATE SET
+        revision = EXCLUDED.revision, vanished_at = coalesce(item.vanished_at, EXCLUDED.vanished_at),
+        disabled_revision = EXCLUDED.disabled_revision, kept = '{}'
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    schedule_id: UUID
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removals:
+    known: int  # schedules that were in the API until now
+    missing: tuple[Missing, ...]  # those of them that no longer are
+    switched_on: tuple[Missing, ...]  # vanished before, and enabled by somebody since
+
+
+def find_missing(connection: Connection, items: ApiItems) -> Removals:
+    known = 0
+    missing: list[Missing] = []
+    switched_on: list[Missing] = []
+    for row in connection.execution_options(yield_per=1000).execute(API_SCHEDULES):
+        is_there = row.domain_config_id in items
+        known += not row.is_vanished
+        if is_there or (row.is_vanished and not row.enabled):
+            continue
+        (switched_on if row.is_vanished else missing).append(Missing(row.schedule_id, plain_line(row.domain)))
+    return Removals(known, tuple(missing), tuple(switched_on))
+
+
+def refusal(removals: Removals, *, answered: int, unidentified: int, max_percent: int, allowed: bool) -> str | None:
+    """Why nothing may be switched off; None when it may, or when there is nothing to do. `allowed` by a person."""
+    missing = len(removals.missing)
+    if not missing:
+        return None
+    if unidentified:
+        return f"{unidentified} items cannot be identified: any of the {missing} missing schedules may be among them"
+    if allowed:
+        return None
+    if not answered:
+        return f"the answer is an empty list, but {removals.known} schedules were in it before"
+    if missing * 100 > max_percent * removals.known:
+        share = f"{missing} of {removals.known} schedules are missing"
+        return f"{share}, more than {max_percent} % (API_SYNC_MAX_REMOVALS_PERCENT)"
+    return None
+
+
+def switch_off(connection: Connection, schedule_ids: Sequence[UUID]) -> None:
+    ids = {"ids": [str(schedule_id) for schedule_id in schedule_ids]}
+    connection.execute(LOCK, ids)
+    connection.execute(SWITCH_OFF, ids)

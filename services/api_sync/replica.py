@@ -1,0 +1,94 @@
+"""What a replica does about the sync: look now and then whether it is due, and say what came of it.
+
+Any replica may find it due; the stored state lets one of them ask the API per interval, and tells all the others.
+"""
+
+import logging
+import random
+import threading
+from typing import Any
+
+from config import Settings
+from database.connection import DatabaseConnection
+from services import metrics
+from services.api_items import BadItem, log_skipped
+from services.api_sync.client import SyncInterrupted
+from services.api_sync.report import Kind, Outcome, SyncReport
+from services.api_sync.state import StoredState, SyncState
+from services.api_sync.sync import ApiSyncFailed, open_api_sync
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 30.0  # so that its age is known, and a dead replica's sync is taken over
+TICK_PATIENCE_SECONDS = 900.0  # a slow API and many items are progress, not a stall
+JITTER_SHARE, LONGEST_JITTER_SECONDS = 0.1, 10.0
+
+
+class ReplicaSync:
+    def __init__(
+        self, settings: Settings, db: DatabaseConnection, interval_seconds: float, stopping: threading.Event
+    ) -> None:
+        self._settings, self._db, self._interval, self._stopping = settings, db, interval_seconds, stopping
+        self._seen = StoredState()
+
+    def sync_now(self) -> SyncReport:
+        """Raises ApiSyncFailed."""
+        with open_api_sync(self._settings, self._db, stopping=self._stopping) as sync:
+            return _announced(sync.run())
+
+    def tick(self) -> float:
+        """Sync if it is due; returns the seconds until it is worth looking again."""
+        if self._settings.api_url is None:
+            logger.warning("API_URL is not set: there is nothing to sync from", extra={"event": "sync_without_url"})
+            return self._interval
+        try:
+            with open_api_sync(self._settings, self._db, stopping=self._stopping) as sync:
+                report = sync.run_if_due(self._interval)
+            if report is not None:
+                _announced(report)
+        except ApiSyncFailed as error:
+            metrics.synced(Outcome.FAILED, {})
+            logger.error("%s; the last good schedules stay", error, extra={"event": "sync_failed"})
+        except SyncInterrupted as error:
+            logger.info("%s", error, extra={"event": "sync_interrupted"})
+        return self._look()
+
+    def facts(self) -> dict[str, Any]:
+        """For probes and heartbeats, as the last look saw it."""
+        last, applied, age = self._seen.last, self._seen.applied, self._seen.synced_seconds_ago
+        return {
+            "outcome": last.outcome.value if last else None,
+            "age_seconds": None if age is None else round(age),
+            "removals_refused": applied.count(Kind.REFUSED) if applied else 0,
+            "local_edits_kept": applied.count(Kind.KEPT) if applied else 0,
+        }
+
+    def _look(self) -> float:
+        """Everybody sees the same result, whoever it was that asked the API."""
+        self._seen = SyncState(self._db).read()
+        facts = self.facts()
+        metrics.sync_seen(
+            outcome=facts["outcome"],
+            age_seconds=self._seen.synced_seconds_ago,
+            removals_refused=facts["removals_refused"],
+            local_edits_kept=facts["local_edits_kept"],
+        )
+        jitter = random.uniform(0, min(JITTER_SHARE * self._interval, LONGEST_JITTER_SECONDS))  # noqa: S311
+        due_in = self._interval - (self._seen.started_seconds_ago or 0.0)
+        return min(max(due_in, 0.0) + jitter, LOOK_SECONDS)
+
+
+def _announced(report: SyncReport) -> SyncReport:
+    counts = {kind.value: count for kind, count in report.counts.items() if count}
+    metrics.synced(report.outcome, counts)
+    if report.outcome is Outcome.NOT_MODIFIED:
+        logger.info("the API has nothing new", extra={"event": "sync_not_modified"})
+        return report
+    log_skipped([BadItem(entry.item or 0, entry.label, entry.reasons) for entry in report.of(Kind.SKIPPED)])
+    told = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no items"
+    logger.info("synced from the API: %s", told, extra={"event": "synced", "counts": counts})
+    if report.refused:
+        vanished = report.count(Kind.REFUSED)
+        facts = {"event": "sync_removals_refused", "schedules": vanished}
+        logger.warning("nothing was switched off: %s; see manage.py sync --dry-run", report.refused, extra=facts)
+    return report

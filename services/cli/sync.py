@@ -1,0 +1,107 @@
+"""`manage.py sync`: fetch the external API's schedules now, see what that would do, or what it did last."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from config import get_settings
+from database.connection import get_db_connection
+from services.api_edits import LocalEdits
+from services.api_sync import ApiSync, SyncReport, SyncState, open_api_sync
+from services.api_upsert import API_ACTOR
+from services.cli.output import FAILED, INTERRUPTED, AsJson, actor, error_console, print_json
+from services.cli.sync_view import print_diff, print_result, print_status, status_as_json
+from services.errors import InvalidInput, Problem
+from services.jobs import default_registry
+
+
+def sync(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change; write nothing.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show what came of the last sync; ask nobody.")] = False,
+    allow_removals: Annotated[
+        bool,
+        typer.Option("--allow-removals", help="Switch off what vanished this time, however much it is."),
+    ] = False,
+    local_edits: Annotated[
+        LocalEdits | None,
+        typer.Option(help="This time: keep or overwrite what was changed here; API_SYNC_LOCAL_EDITS when absent."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create, update and switch off schedules as the external API (API_URL) says.
+
+    A bad item is skipped with its reason. What vanished from the API is switched off, never deleted, and only if the
+    answer is complete and not too much is missing. Running replicas do the same every API_SYNC_INTERVAL seconds.
+
+    Exit code 0 when the whole answer was applied (skipped items are told), 1 when there was no usable answer or when
+    removals were refused; with --status the same about the last sync.
+
+    Examples:
+
+      manage.py sync --dry-run
+
+      manage.py sync
+
+      manage.py sync --status --json
+
+      manage.py sync --allow-removals
+    """
+    if status:
+        _status(dry_run, allow_removals, as_json)
+        return
+    with _opened(allow_removals, local_edits) as api, _progress() as on_progress:
+        report = _interruptible(lambda: api.preview(on_progress) if dry_run else api.run(on_progress))
+    if as_json:
+        print_json({"dry_run": dry_run, **report.as_json()})
+    elif dry_run:
+        print_diff(report)
+    else:
+        print_result(report)
+    if not report.outcome.is_good:
+        raise typer.Exit(FAILED)
+
+
+def _status(dry_run: bool, allow_removals: bool, as_json: bool) -> None:
+    if dry_run or allow_removals:
+        raise InvalidInput(Problem("--status", "asks nobody and changes nothing; give it alone"))
+    state = SyncState(get_db_connection()).read()
+    if as_json:
+        print_json(status_as_json(state))
+    else:
+        print_status(state)
+    if state.last is None or not state.last.outcome.is_good:
+        raise typer.Exit(FAILED)
+
+
+@contextmanager
+def _opened(allow_removals: bool, local_edits: LocalEdits | None) -> Iterator[ApiSync]:
+    settings = get_settings()
+    if settings.api_url is None:
+        raise InvalidInput(Problem("API_URL", "is not set: there is nothing to sync from"))
+    default_registry.load_modules(settings.job_modules)
+    name = f"{API_ACTOR} ({actor()})"
+    with open_api_sync(
+        settings, get_db_connection(), local_edits=local_edits, allow_removals=allow_removals, actor=name
+    ) as api:
+        yield api
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, only in a terminal: first while the API takes its time, then item by item."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    out = error_console()
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
+        task = bar.add_task("asking the API", total=None)
+        yield lambda done, total: bar.update(task, description="comparing", completed=done, total=total)
+
+
+def _interruptible(work: Callable[[], SyncReport]) -> SyncReport:
+    try:
+        return work()
+    except KeyboardInterrupt:
+        error_console().print("interrupted; what was written stays, and the next sync goes on")
+        raise typer.Exit(INTERRUPTED) from None

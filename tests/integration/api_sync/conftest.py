@@ -1,0 +1,44 @@
+"""A local API, a table of this test's own, and a sync between the two."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from config import Settings
+from database.connection import DatabaseConnection
+from services.api_sync import SyncReport, open_api_sync
+from tests.api_stand_in import ApiStandIn, many_items
+from tests.integration.api_sync.looking import Run
+
+
+@pytest.fixture
+def api() -> Iterator[ApiStandIn]:
+    """Has ten items."""
+    with ApiStandIn(many_items(10)) as api:
+        yield api
+
+
+@pytest.fixture
+def settings(api: ApiStandIn, database_url: str, no_pauses: None) -> Settings:
+    return Settings(
+        database_url=database_url,
+        api_url=api.url,
+        fetch_allowed_networks="127.0.0.0/8",
+        instance_id="tester",
+        request_timeout=20,
+    )
+
+
+@pytest.fixture
+def run(settings: Settings, db: DatabaseConnection, only_built_in_jobs: None) -> Run:
+    def run(preview: bool = False, **options: Any) -> SyncReport:
+        with open_api_sync(settings, db, **options) as sync:
+            return sync.preview() if preview else sync.run()
+
+    return run
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.api_sync.client.FIRST_BACKOFF_SECONDS", 0.0)
