@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from urllib.parse import urljoin
 
 from services.fetching import may_work_later
 from services.scanning.config import CookieScanConfig
@@ -15,7 +14,7 @@ from services.scanning.urls import Site, normal_url, origin_of
 from services.scanning.watch import Watch
 
 BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 60.0
-GIVE_UP_AFTER_FAILURES = 10  # in a row: the site went away in the middle of the scan
+GIVE_UP_AFTER_FAILURES = 10  # in a row, of those that may pass: the site went away in the middle of the scan
 FORBIDDEN = "robots.txt forbids it"
 
 Hints = Callable[[], list[str]]
@@ -66,7 +65,7 @@ class Crawl:
 
     def _ask_for_pages(self) -> None:
         for address in self._config.custom_pages:
-            url = normal_url(urljoin(self._start_url, address))
+            url = normal_url(address, self._start_url)
             if url is not None and self.site.has(url):
                 self._frontier.ask(url)
             else:
@@ -158,7 +157,7 @@ class Crawl:
 
     def _failed(self, target: Target, attempt: int, failure: PageFailed, begun_at: float) -> Page:
         self.failures.append(failure)
-        self._failures_in_a_row += 1
+        self._failures_in_a_row += failure.retryable
         return Page(
             url=target.url,
             final_url=None,

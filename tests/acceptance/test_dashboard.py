@@ -61,7 +61,7 @@ def web(cluster: Cluster) -> Iterator[str]:
             [sys.executable, "manage.py", "web"],
             cwd=PROJECT_ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
         )  # fmt: skip
-    yield eventually(lambda: re.search(r"serving on (\S+)", log.read_text()), 120)[1]
+    yield eventually(lambda: re.findall(r"serving on (\S+)", log.read_text()), 120)[0]
     process.terminate()
     process.wait(30)
 

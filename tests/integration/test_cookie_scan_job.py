@@ -1,13 +1,14 @@
 """The job type cookie_scan: a schedule's domain is scanned, the findings are stored, the execution tells the rest."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Row, text
 
 from config import get_settings
 from database.connection import DatabaseConnection
@@ -248,11 +249,17 @@ def test_cancelling_ends_a_scan_between_two_pages(
     assert ScanStore(db).list_scans().items == []
 
 
-def test_what_was_seen_is_kept_when_the_time_is_over(
+def test_what_was_seen_is_kept_when_the_time_is_nearly_over(
     db: DatabaseConnection, repository: ScheduleRepository, site: ScanSite
 ) -> None:
-    claim = running(db, repository, {"base_url": site.url, "delay_seconds": 60})
-    result = handled(context_of(claim, timeout_seconds=3.0))
+    context = context_of(running(db, repository, {"base_url": site.url}), timeout_seconds=120.0)
+
+    def takes_two_minutes(_request: Request) -> Answer:
+        context._live.begun_at = time.monotonic() - 110  # ten seconds are left, twelve are needed for saving
+        return Answer()
+
+    site.answer("/style.css", takes_two_minutes)
+    result = handled(context)
     assert result.status is SUCCESS
     scan = stored(db, result)
     assert (len(scan.pages), scan.summary["complete"]) == (1, False)
@@ -287,6 +294,32 @@ def test_a_replica_with_a_broken_table_of_rules_does_not_start(tmp_path: Path, m
     get_settings.cache_clear()
     with pytest.raises(ConfigurationError, match=r"rule 1\.category"):
         EnhancedScheduler().start()
+
+
+def test_a_fire_ends_with_a_scan_in_the_history(
+    db: DatabaseConnection, repository: ScheduleRepository, site: ScanSite
+) -> None:
+    scheduler = EnhancedScheduler(max_workers=2)
+    scheduler.start()
+    try:
+        repository.create_schedule(
+            domain="shop.example",
+            frequency="interval",
+            time_config={"seconds": 1},
+            job_config={"base_url": site.url, "scan_depth": 0},
+        )
+        [row, *_] = eventually(lambda: _executions_with_scans(db), 60)
+    finally:
+        scheduler.stop()
+    scan = ScanStore(db).get(row.scan_id)
+    assert scan is not None
+    assert (row.status, scan.execution_id, scan.schedule_id) == ("success", row.execution_id, row.schedule_id)
+
+
+def _executions_with_scans(db: DatabaseConnection) -> list[Row[Any]]:
+    with db.transaction() as connection:
+        found = connection.execute(text("SELECT * FROM job_executions WHERE scan_id IS NOT NULL ORDER BY created_at"))
+        return list(found)
 
 
 def test_a_replica_tidies_old_scans_away(db: DatabaseConnection, run: Callable[..., JobResult]) -> None:

@@ -335,6 +335,14 @@ def test_a_scan_gives_up_when_the_site_goes_away_in_the_middle(site: ScanSite) -
     assert "stopped: 10 pages in a row could not be seen" in outcome.notes
 
 
+def test_pages_that_can_never_be_seen_do_not_end_the_scan(site: ScanSite) -> None:
+    site.answer("/", Answer("".join(f'<a href="/page-{letter}">' for letter in "abcdefghijkl") + '<a href="/about">'))
+    site.answer("/page-*", lambda request: Answer(status=302, headers={"Location": request.path}))
+    outcome = scan(site.url)
+    assert outcome.is_complete
+    assert page(outcome, "/about").error is None
+
+
 def test_what_was_seen_is_kept_when_the_time_is_nearly_over(site: ScanSite) -> None:
     left = iter([60.0] * 200)
     outcome = scan(site.url, Watch(remaining_seconds=lambda: 0.0 if site.requests("/about") else next(left)))

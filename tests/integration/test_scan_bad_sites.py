@@ -68,7 +68,7 @@ def test_a_page_that_drips_ends_with_its_time(site: WebServer) -> None:
             yield b"x"
 
     site.answer("/bad", lambda _: Answer(drip()))
-    outcome = scan(site.url, page_timeout_seconds=1)
+    outcome = scan(site.url, page_timeout_seconds=3)
     ended.set()
     assert page(outcome, "/bad").error == "no answer in time"
     assert "found" in names(outcome)
@@ -210,7 +210,7 @@ def test_embedded_things_that_never_answer_end_with_the_page(site: WebServer) ->
 
     site.answer("/bad", Answer('<img src="/never/1"><img src="/never/2"><img src="/never/3">'))
     site.answer("/never/*", never)
-    outcome = scan(site.url, page_timeout_seconds=1)
+    outcome = scan(site.url, page_timeout_seconds=3)
     ended.set()
     assert page(outcome, "/bad").error is None
     assert "found" in names(outcome)
