@@ -3,14 +3,15 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WORKERS ?= 4  # of the tests: most of them wait for replicas, so more than there are cores
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format migrate bench clean
+.PHONY: help run browser test check format migrate bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): requirements.txt requirements-dev.txt
+$(READY): requirements.txt requirements-browser.txt requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Python 3.11 or newer is needed; found $$($(PYTHON) --version 2>&1). Set PYTHON=/path/to/python3.11."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
@@ -23,8 +24,12 @@ $(READY): requirements.txt requirements-dev.txt
 run: $(READY) ## start everything locally and show it
 	@$(BIN)/python manage.py dev
 
-test: $(READY) ## run all tests against real servers
-	@$(BIN)/pytest $(ARGS)
+browser: ## install Debian's Chromium, for scans with engine: browser
+	@sh tests/install_browser.sh
+
+test: $(READY) ## run all tests against real servers; ARGS="tests/unit -k cron" runs a part, one by one
+	@sh tests/install_browser.sh || echo "The tests of the browser engine will fail."
+	@$(BIN)/pytest $(if $(ARGS),$(ARGS),-n $(strip $(WORKERS)) --dist loadgroup)
 
 check: $(READY) ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check .

@@ -23,7 +23,8 @@ def audit(
 ) -> None:
     """Recompute every fire that was due from the schedules' own history, and compare it with the executions.
 
-    Exit code 0 when everything is accounted for, 1 when something is unexplained, extra, duplicated or unfinished.
+    Exit code 0 when everything is accounted for, else 1: something is unexplained, unwatched (no replica has looked at
+    that time yet: nobody runs; the next one to start runs or records it), extra, duplicated or unfinished.
 
     Examples:
 
@@ -64,6 +65,9 @@ def _print(report: AuditReport) -> None:
     out.print(f"expected {report.expected} {sign} accounted {report.accounted}", style="bold")
     out.print(f"duplicates {report.duplicates}")
     _print_findings("unexplained", report.unexplained)
+    _print_findings("unwatched", report.unwatched)
+    if report.unwatched:
+        out.print(f"  {_way_out(report)}")
     _print_findings("extra", report.extra)
     _print_findings("unfinished", report.unfinished)
     out.print(f"on the edge {report.on_the_edge} (too young or too near to a change to be judged)")
@@ -78,6 +82,15 @@ def _print_findings(kind: str, findings: Findings) -> None:
         console().print(f"  {_line(finding)}", style="red")
     if findings.count > len(findings.first):
         console().print(f"  … and {findings.count - len(findings.first)} more")
+
+
+def _way_out(report: AuditReport) -> str:
+    if report.watched_until is None:
+        return "no replica has looked at this database yet: start one, it runs or records what is missing"
+    return (
+        f"replicas have accounted for {moment(report.watched_since)} to {moment(report.watched_until)}; "
+        "what is later is run or recorded by the next one that starts, what is earlier by nobody"
+    )
 
 
 def _line(finding: Finding) -> str:

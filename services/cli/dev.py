@@ -20,6 +20,7 @@ from config import PROJECT_ROOT, get_settings
 from database.connection import DedicatedConnection, get_db_connection
 from run_migrations import upgrade
 from services.cli.dev_demo import prepare_demo
+from services.cli.dev_pipeline import is_demo, pipeline_environment, prepare_pipeline
 from services.cli.dev_replicas import Replicas
 from services.cli.dev_snapshot import take_snapshot
 from services.cli.dev_view import live_view, progress_line, rows_that_fit
@@ -46,7 +47,7 @@ def dev(
     out, directory = console(), PROJECT_ROOT / get_settings().embedded_dir / "logs"
     with _alone(directory), _signals_like_ctrl_c(), DemoSite() as site:
         _prepare(out, site)
-        team = Replicas(replicas, directory, {"FETCH_ALLOWED_NETWORKS": _allowed_networks()})
+        team = Replicas(replicas, directory, _environment(site))
         until = time.monotonic() + seconds if seconds else None
         connection = get_db_connection().dedicated()
         try:
@@ -76,14 +77,20 @@ def _prepare(out: Console, site: DemoSite) -> None:
     with out.status("starting Postgres and Redis …"):
         applied = upgrade(get_db_connection())
         get_redis_client().version()
-    for line in [*applied, *prepare_demo(get_schedule_repository(), site.url)]:
+    repository = get_schedule_repository()
+    for line in [*applied, *prepare_demo(repository, site.url)]:
         out.print(line)
+    if is_demo(repository):
+        for line in prepare_pipeline(get_db_connection(), repository, get_settings()):
+            out.print(line)
     out.print(f"Postgres and Redis are up, the schema is current ({time.monotonic() - started:.1f} s)")
 
 
-def _allowed_networks() -> str:
+def _environment(site: DemoSite) -> dict[str, str]:
     """Only here may jobs call this machine: the demo site lives on it, and so does the other company of its shop."""
-    return ",".join(filter(None, [get_settings().fetch_allowed_networks, "127.0.0.1", "::1"]))
+    allowed = ",".join(filter(None, [get_settings().fetch_allowed_networks, "127.0.0.1", "::1"]))
+    pipeline = pipeline_environment(site.url) if is_demo(get_schedule_repository()) else {}
+    return {"FETCH_ALLOWED_NETWORKS": allowed, **pipeline}
 
 
 def _watch(scene: _Scene, until: float | None) -> None:

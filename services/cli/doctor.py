@@ -12,9 +12,12 @@ from sqlalchemy.exc import DBAPIError
 from config import get_settings, unknown_variables
 from database.connection import get_db_connection
 from run_migrations import schema_state
-from services.cli.output import FAILED, AsJson, console, print_json, refusal
-from services.errors import SchedulerError, Unavailable
+from services.cli.output import FAILED, AsJson, console, print_json
+from services.errors import ConfigurationError, SchedulerError, Unavailable
 from services.redis_client import get_redis_client
+from services.refusals import refusal
+from services.scanning.browser.process import find_browser
+from services.scanning.categories import CategoryRules
 from services.triggers import tzdata_version
 
 OLDEST_POSTGRES, OLDEST_REDIS = 13, (6, 2)
@@ -121,7 +124,21 @@ def _time_zones() -> Iterator[Finding]:
     yield Finding("time zones", Verdict.OK, f"tzdata {tzdata_version()} (must be the same on every replica)")
 
 
-CHECKS = (_settings, _postgres, _schema, _redis, _clocks, _time_zones)
+def _cookie_rules() -> Iterator[Finding]:
+    rules = CategoryRules.load(get_settings().scan_cookie_rules_file).rules
+    yield Finding("cookie rules", Verdict.OK, f"{len(rules)} rules say what cookies are for")
+
+
+def _browser() -> Iterator[Finding]:
+    named = get_settings().scan_browser
+    try:
+        yield Finding("browser", Verdict.OK, f"{find_browser(named)}, for scans with engine: browser")
+    except ConfigurationError as error:
+        verdict = Verdict.WARNING if named else Verdict.OK  # most scans need none
+        yield Finding("browser", verdict, "none; only scans with engine: browser need it", str(error))
+
+
+CHECKS = (_settings, _postgres, _schema, _redis, _clocks, _time_zones, _cookie_rules, _browser)
 
 
 def _postgres_clock() -> float:

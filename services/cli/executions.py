@@ -1,4 +1,4 @@
-"""`manage.py executions`, `execution`, `cancel` and `stats`: what ran, what runs, how it went."""
+"""`manage.py executions`, `execution`, `cancel`, `retry` and `stats`: what ran, what runs, how it went."""
 
 import json
 import time
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from database.models import Cause, ExecutionStatus
 from services.cli.durations import EXAMPLES, ago
-from services.cli.output import FAILED, AsJson, console, moment, plain, print_json
+from services.cli.output import FAILED, AsJson, actor, console, moment, plain, print_json
 from services.errors import ScheduleNotFound
 from services.execution_listing import MAX_PAGE, ExecutionFilter, ExecutionPage, ExecutionRecord
 from services.job_history import ID_PREFIX, JobHistory, get_job_history
@@ -51,7 +51,7 @@ def executions(
       manage.py executions --follow
     """
     where = ExecutionFilter(
-        schedule_id=None if schedule is None else _schedule_id(schedule),
+        schedule_id=None if schedule is None else schedule_id_of(schedule),
         domain=domain,
         status=status,
         cause=cause,
@@ -108,6 +108,28 @@ def cancel(execution: Execution, as_json: AsJson = False) -> None:
     else:
         console().print(f"asked {after.instance_id or 'its program'} to stop {after.execution_id} ({after.status})")
     if not requested:
+        raise typer.Exit(FAILED)
+
+
+def retry(execution: Execution, as_json: AsJson = False) -> None:
+    """Try the fire of a failed execution once more; any replica may take it.
+
+    Exit code 0 when it waits for its turn, 1 when there is nothing to retry.
+
+    Example:
+
+      manage.py retry 3f2a90c1
+    """
+    history = get_job_history()
+    found = history.find_execution(execution)
+    answer = history.request_retry(found.execution_id, actor())
+    if as_json:
+        print_json(answer)
+    elif answer.execution_id is not None:
+        console().print(str(answer.execution_id))
+    else:
+        console().print(f"{found.execution_id} cannot be retried: {answer.outcome.value.replace('_', ' ')}")
+    if answer.execution_id is None:
         raise typer.Exit(FAILED)
 
 
@@ -176,7 +198,7 @@ def _shown(value: Any) -> str:
     return json.dumps(value, default=plain, ensure_ascii=False) if isinstance(value, dict) else str(value)
 
 
-def _schedule_id(reference: str) -> UUID:
+def schedule_id_of(reference: str) -> UUID:
     """Of a schedule that exists, or the id of a deleted one, whose history is still there."""
     try:
         return get_schedule_repository().find_schedule(reference).schedule_id

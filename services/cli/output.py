@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from typer.core import TyperGroup
 
 from services.errors import InvalidInput, SchedulerError
+from services.refusals import refusal
 from services.schedule_repository import user_name
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -59,27 +60,6 @@ class ClearErrors(TyperGroup):
                 raise
             error_console().print(Text(reason, style="red"))
             raise typer.Exit(FAILED) from None
-
-
-OLD_SCHEMA = "the database has no (or an old) schema; run: python run_migrations.py"
-REFUSALS = {
-    "42P01": OLD_SCHEMA,  # no such table
-    "42703": OLD_SCHEMA,  # no such column
-    "42501": "this login may not do that: {}; grant it, or use another login in DATABASE_URL",
-    "25006": "this database is read-only: {}",
-    "57014": "Postgres took too long: {}; see DATABASE_STATEMENT_TIMEOUT_SECONDS, or who holds the lock",
-    "55P03": "somebody else holds the lock: {}",
-    "40P01": "somebody else changed the same rows at the same time: {}; do it again",
-    "53100": "Postgres is out of disk space: {}",
-    "53200": "Postgres is out of memory: {}",
-}
-
-
-def refusal(error: DBAPIError) -> str | None:
-    """What Postgres says about its own state or the caller's rights, in one line; None for what must be our mistake."""
-    said = str(error.orig).strip().partition("\n")[0]
-    text = REFUSALS.get(str(getattr(error.orig, "pgcode", None)))
-    return text and text.format(said)
 
 
 def print_json(value: Any) -> None:

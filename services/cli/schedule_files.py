@@ -1,8 +1,6 @@
 """Schedules as YAML: one document each, so that files of any size are read and written piece by piece."""
 
 import json
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,15 +12,16 @@ import yaml
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from yaml.constructor import ConstructorError
 
+from services.cli.file_writing import replacing
 from services.cli.output import INTERRUPTED, INVALID_INPUT, AsJson, actor, console, error_console, plain, print_json
 from services.errors import InvalidInput, Problem
 from services.schedule_batch import Action, Saved, ScheduleRecord
+from services.schedule_defaults import DEFAULTS, whole_definition
 from services.schedule_listing import ScheduleFilter
 from services.schedule_repository import BulkSummary, get_schedule_repository
-from services.schedule_spec import DEFINITION_FIELDS, ScheduleSpec
+from services.schedule_spec import DEFINITION_FIELDS
 
 SHOWN = 20  # lines of a diff; the rest is counted
-DEFAULTS = ScheduleSpec(domain="", frequency="", time_config={})
 
 
 def export_file(
@@ -48,7 +47,7 @@ def export_file(
         write(records, sys.stdout)
         return
     total = get_schedule_repository().count_schedules(where)
-    with _replacing(file) as stream, _progress("exporting", total) as advance:
+    with replacing(file) as stream, _progress("exporting", total) as advance:
         written = write((advance(record) for record in records), stream)
     console().print(f"{written} schedules written to {file}")
 
@@ -101,30 +100,6 @@ def _documents(file: Path) -> Callable[[], Iterator[dict[str, Any]]]:
     else:
         kept = [*read_documents(_open(file), str(file))]
     return lambda: iter(kept)
-
-
-@contextmanager
-def _replacing(file: Path) -> Iterator[IO[str]]:
-    """A file that takes its name only when it is complete; pipes and devices are written to as they are."""
-    try:
-        target = file.resolve()  # a link stays a link
-        if target.exists() and not target.is_file():
-            with target.open("w", encoding="utf-8") as stream:
-                yield stream
-            return
-        partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-        try:
-            with partial.open("x", encoding="utf-8") as stream:
-                yield stream
-            if target.exists():
-                shutil.copymode(target, partial)
-            partial.replace(target)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
-    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead in a circle
-        reason = (getattr(error, "strerror", None) or str(error)).lower()
-        raise InvalidInput(Problem(str(file), f"cannot be written: {reason}")) from None
 
 
 def as_document(record: ScheduleRecord) -> dict[str, Any]:
@@ -210,20 +185,10 @@ def _open(file: Path) -> IO[str]:
         raise InvalidInput(Problem(str(file), f"cannot be read: {(error.strerror or str(error)).lower()}")) from None
 
 
-def _whole(item: dict[str, Any]) -> dict[str, Any]:
-    """A file says everything about a schedule: what it does not mention goes back to its default."""
-    rest = {
-        name: getattr(DEFAULTS, name)
-        for name in DEFINITION_FIELDS
-        if name not in ("domain", "frequency", "time_config")
-    }
-    return {**rest, **item}
-
-
 def _save(items: Iterator[dict[str, Any]], *, dry_run: bool, on_saved: Callable[[Saved], None]) -> BulkSummary:
     with _progress("checking" if dry_run else "writing", None) as advance:
         return get_schedule_repository().save_schedules(
-            (_whole(advance(item)) for item in items), actor=actor(), dry_run=dry_run, on_saved=on_saved
+            (whole_definition(advance(item)) for item in items), actor=actor(), dry_run=dry_run, on_saved=on_saved
         )
 
 

@@ -75,6 +75,8 @@ def _print_definition(record: ScheduleRecord, problem: str | None) -> None:
         "last run": f"{moment(record.last_run, 'UTC')} {record.last_status or ''}",
         "revision": f"{record.revision}, changed {moment(record.updated_at)}",
     }
+    if record.profile_id is not None:
+        rows["profile"] = f"{record.profile_id} (manage.py scan-profile show {str(record.profile_id)[:8]})"
     rows |= {name: getattr(record, name) for name in POLICIES if getattr(record, name) is not None}
     table = Table.grid(padding=(0, 2))
     for label, value in rows.items():

@@ -15,7 +15,6 @@ from services.cli.schedule_explain import explain_fire
 from services.cli.schedule_files import export_file, import_file
 from services.cli.schedule_page import show_page
 from services.cli.schedule_run import run_now
-from services.triggers.when import EXAMPLES, parse_when
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.jobs import BUILT_IN_JOB_TYPES, default_registry
 from services.scanning.profiles import get_scan_profiles
@@ -23,6 +22,7 @@ from services.schedule_batch import ScheduleRecord
 from services.schedule_listing import SORT_KEYS, ScheduleFilter
 from services.schedule_repository import ID_PREFIX, get_schedule_repository
 from services.schedule_spec import RULES, ScheduleSpec, parse_spec, unknown_fields
+from services.triggers.when import EXAMPLES, parse_when
 
 app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Create, change and look at schedules.")
 

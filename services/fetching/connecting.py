@@ -6,8 +6,6 @@ else a moment later (DNS rebinding) and a redirect to the inside are refused in 
 
 import socket
 import sys
-import threading
-from concurrent.futures import Future
 from typing import Any
 
 from requests.adapters import HTTPAdapter
@@ -21,30 +19,32 @@ from services.errors import BlockedAddress
 from services.fetching.addresses import Guard, parse_address
 from services.fetching.answers import Answer
 from services.fetching.deadline import Deadline
+from services.fetching.detours import Detours
+from services.fetching.resolving import resolving
 
 
 class GuardedAdapter(HTTPAdapter):
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
+    def __init__(self, guard: Guard, detours: Detours) -> None:
+        self._guard, self._detours = guard, detours
         super().__init__(max_retries=0)
 
     def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **options: Any) -> None:
         self.poolmanager = PoolManager(num_pools=connections, maxsize=maxsize, block=block, **options)
-        self.poolmanager.pool_classes_by_scheme = _pool_classes(self._guard)
+        self.poolmanager.pool_classes_by_scheme = _pool_classes(self._guard, self._detours)
 
 
-def _pool_classes(guard: Guard) -> dict[str, type[HTTPConnectionPool]]:
+def _pool_classes(guard: Guard, detours: Detours) -> dict[str, type[HTTPConnectionPool]]:
     class Http(HTTPConnection):
         response_class = Answer
 
         def _new_conn(self) -> socket.socket:
-            return _connected(guard, self)
+            return _connected(guard, detours, self)
 
     class Https(HTTPSConnection):
         response_class = Answer
 
         def _new_conn(self) -> socket.socket:
-            return _connected(guard, self)
+            return _connected(guard, detours, self)
 
     class HttpPool(HTTPConnectionPool):
         ConnectionCls = Http
@@ -55,10 +55,10 @@ def _pool_classes(guard: Guard) -> dict[str, type[HTTPConnectionPool]]:
     return {"http": HttpPool, "https": HttpsPool}
 
 
-def _connected(guard: Guard, connection: HTTPConnection) -> socket.socket:
+def _connected(guard: Guard, detours: Detours, connection: HTTPConnection) -> socket.socket:
     """As urllib3's own, which cannot be told to connect to a checked address."""
     try:
-        connected = _connect(guard, connection)
+        connected = _connect(guard, detours, connection)
     except socket.gaierror as error:
         raise NameResolutionError(connection.host, connection, error) from error
     except TimeoutError as error:
@@ -69,11 +69,12 @@ def _connected(guard: Guard, connection: HTTPConnection) -> socket.socket:
     return connected
 
 
-def _connect(guard: Guard, connection: HTTPConnection) -> socket.socket:
+def _connect(guard: Guard, detours: Detours, connection: HTTPConnection) -> socket.socket:
     """Resolve, check, and connect to exactly what was checked; the addresses share the connection's time."""
     deadline = Deadline(connection.timeout)
-    host, port = connection._dns_host.strip("[]"), connection.port or 0
-    addresses = _resolve(host, port, deadline.left())
+    host = connection._dns_host.strip("[]")
+    target, port = detours.of(host, connection.port or 0)
+    addresses = resolving(target, port).result(deadline.left())
     allowed = [address for address in addresses if guard.allows(host, parse_address(address))]
     if not allowed:
         raise BlockedAddress(host, addresses[0])
@@ -90,17 +91,3 @@ def _connect(guard: Guard, connection: HTTPConnection) -> socket.socket:
             connected.settimeout(deadline.left())  # for the TLS handshake
             return connected
     raise AssertionError("unreachable: the last address returns or raises")
-
-
-def _resolve(host: str, port: int, timeout_seconds: float) -> list[str]:
-    """In a thread, because getaddrinfo knows no timeout and a name server may be as slow as it likes."""
-    answer: Future[list[Any]] = Future()
-
-    def ask() -> None:
-        try:
-            answer.set_result(socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM))
-        except (OSError, ValueError, OverflowError) as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=ask, name="resolve", daemon=True).start()
-    return list(dict.fromkeys(str(entry[4][0]) for entry in answer.result(timeout_seconds)))

@@ -131,7 +131,9 @@ class Fetcher:
 
 
 def fetcher_from(settings: Settings, limits: Limits = Limits(), *, delay_seconds: float = 0.0) -> Fetcher:
-    session = guarded_session(settings.fetch_allow_private_addresses, settings.fetch_allowed_networks)
+    session = guarded_session(
+        settings.fetch_allow_private_addresses, settings.fetch_allowed_networks, settings.fetch_connect_to
+    )
     return Fetcher(session, limits, delay_seconds=delay_seconds)
 
 

@@ -13,6 +13,7 @@ from urllib3.util import Timeout
 
 from services.fetching.addresses import Guard
 from services.fetching.connecting import GuardedAdapter
+from services.fetching.detours import Detours
 
 MAX_REDIRECTS = 10
 USER_AGENT = "enhanced-scheduler"
@@ -40,14 +41,14 @@ class Private:
 class GuardedSession(requests.Session):
     """Like requests' session, but guarded, without proxies or netrc from the environment, and without retries."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, detours: Detours = Detours()) -> None:
         super().__init__()
         self.trust_env = False
         self.headers.update({"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"})  # what bodies.py reads
         self.cookies = _Jar()
         self.adapters.clear()
-        self.mount("http://", GuardedAdapter(guard))
-        self.mount("https://", GuardedAdapter(guard))
+        self.mount("http://", GuardedAdapter(guard, detours))
+        self.mount("https://", GuardedAdapter(guard, detours))
 
     def open(
         self,
@@ -126,8 +127,8 @@ class GuardedSession(requests.Session):
         return following
 
 
-def guarded_session(allow_private: bool, allowed_networks: str) -> GuardedSession:
-    return GuardedSession(Guard.parse(allow_private, allowed_networks))
+def guarded_session(allow_private: bool, allowed_networks: str, connect_to: str = "") -> GuardedSession:
+    return GuardedSession(Guard.parse(allow_private, allowed_networks), Detours.parse(connect_to))
 
 
 class _Jar(RequestsCookieJar):

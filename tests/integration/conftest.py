@@ -1,5 +1,6 @@
 """What several tests with a database of their own share."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -8,8 +9,11 @@ import pytest
 from database.connection import DatabaseConnection
 from services.execution_store import ExecutionStore
 from services.jobs import JobRegistry
+from services.scanning.browser_engine import BrowserEngine
 from services.schedule_repository import ScheduleRepository
+from tests.browsers import new_engine
 from tests.executions import Make, age, store_of, this_is_now
+from tests.scan_site import WebServer
 
 
 @pytest.fixture
@@ -30,3 +34,31 @@ def make(db: DatabaseConnection) -> Make:
         return schedule_id
 
     return make
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with WebServer() as server:
+        yield server
+
+
+@pytest.fixture
+def browser() -> Iterator[Callable[..., BrowserEngine]]:
+    """Makes browser engines of the test's own."""
+    made: list[BrowserEngine] = []
+
+    def make(*arguments: Any, **options: Any) -> BrowserEngine:
+        made.append(new_engine(*arguments, **options))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+@pytest.fixture(scope="module")
+def any_browser() -> Iterator[BrowserEngine]:
+    """One for tests that do not mind what other pages have left in it."""
+    engine = new_engine()
+    yield engine
+    engine.close()

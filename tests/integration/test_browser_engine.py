@@ -12,6 +12,7 @@ from tests.scan_site import Answer, ScanSite, WebServer
 
 ACCEPT = "button[data-role='accept']"
 Make = Callable[..., BrowserEngine]
+pytestmark = pytest.mark.xdist_group("browser engine")  # they share a browser
 
 
 @pytest.fixture

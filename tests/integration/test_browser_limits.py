@@ -16,6 +16,7 @@ from tests.ledger import Ledger
 from tests.scan_site import Answer, WebServer
 
 Make = Callable[..., BrowserEngine]
+pytestmark = pytest.mark.xdist_group("browser limits")  # they share a browser
 
 
 def test_dialogs_popups_and_leave_taking_do_not_hold_it_up(web: WebServer, any_browser: BrowserEngine) -> None:

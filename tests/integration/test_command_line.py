@@ -509,8 +509,30 @@ def test_the_doctor_finds_everything_in_order(cli: Cli) -> None:
         "redis",
         "clocks",
         "time zones",
+        "cookie rules",
+        "browser",
     }
     assert {finding["verdict"] for finding in findings} == {"ok"}
+
+
+def test_the_doctor_names_a_broken_table_of_cookie_rules(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rules.yaml").write_text("rules: [{name: _ga}]")
+    monkeypatch.setenv("SCAN_COOKIE_RULES_FILE", str(tmp_path / "rules.yaml"))
+    get_settings.cache_clear()
+    result = cli("doctor")
+    assert result.exit_code == 1
+    assert "rule 1.category: field required" in " ".join(result.stdout.split())
+
+
+def test_a_machine_without_a_browser_is_in_order_and_told_how_to_get_one(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    result = cli("doctor")
+    assert result.exit_code == 0
+    assert "install one with `apt-get install chromium`" in " ".join(result.stdout.split())
 
 
 def test_the_doctor_says_how_to_mend_an_old_schema(cli: Cli, db: Any) -> None:
@@ -623,20 +645,28 @@ def test_settings_are_shown_without_secrets(cli: Cli, monkeypatch: pytest.Monkey
     assert "hunter2" not in cli("settings").stdout
 
 
+def called(repository: ScheduleRepository) -> set[str]:
+    """The addresses of the sites that the schedules call or scan."""
+    configs = [record.job_config for record in repository.iter_schedules()]
+    return {(config.get("url") or config["base_url"]).split("/")[2] for config in configs}
+
+
 def test_dev_fills_an_empty_database_once(
     cli: Cli, repository: ScheduleRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EMBEDDED_DIR", str(tmp_path))
+    monkeypatch.setenv("SCAN_BROWSER", "none")
+    get_settings.cache_clear()
     first = cli("dev", "--seconds", "1", "--replicas", "1")
     assert first.exit_code == 0, first.output
-    assert "added 5 demo schedules to the empty database" in first.stdout
+    assert "added 6 demo schedules to the empty database" in first.stdout
     assert "note on nightly report: 02:30 does not exist on" in first.stdout
-    addresses = {record.job_config["url"].split("/")[2] for record in repository.iter_schedules()}
+    addresses = called(repository)
     assert len(addresses) == 1
     second = cli("dev", "--seconds", "1", "--replicas", "1")
-    assert "5 demo schedules call the demo site at its new address http://127.0.0.1:" in second.stdout
-    assert addresses.isdisjoint(record.job_config["url"].split("/")[2] for record in repository.iter_schedules())
-    assert repository.count_schedules() == 5
+    assert "6 demo schedules call the demo site at its new address http://127.0.0.1:" in second.stdout
+    assert addresses.isdisjoint(called(repository))
+    assert repository.count_schedules() == 6
 
 
 @pytest.mark.parametrize(
