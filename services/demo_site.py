@@ -4,6 +4,7 @@
 /report   takes one to two seconds, or as many as ?seconds= says
 /flaky    fails every third time
 /         a shop with cookies, for the scans (demo_shop.py)
+The hosts below `example`, and a directory of them, are for the workflows (demo_directory.py).
 """
 
 import random
@@ -13,8 +14,9 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Self, cast
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
+from services.demo_directory import directory_answer
 from services.demo_shop import ShopAnswer, shop_answer
 
 PATHS = ("/health", "/report", "/flaky")
@@ -86,14 +88,15 @@ class _Handler(BaseHTTPRequestHandler):
             case "/flaky":
                 self._send(503, "every third request fails here\n")
             case _:
-                self._answer(self._shop(target.path) or ShopAnswer(404, b"there is nothing here", "text/plain"))
+                self._answer(self._page(target) or ShopAnswer(404, b"there is nothing here", "text/plain"))
 
     do_POST = do_HEAD = do_GET
 
-    def _shop(self, path: str) -> ShopAnswer | None:
+    def _page(self, target: SplitResult) -> ShopAnswer | None:
         server = cast(_Server, self.server)
-        host = self.headers.get("Host", "").partition(":")[0]
-        return shop_answer(path, host, server.server_address[1], time.monotonic() - server.opened_at)
+        host, port = self.headers.get("Host", "").partition(":")[0], server.server_address[1]
+        of_town = directory_answer(host, target.path, target.query)
+        return of_town or shop_answer(target.path, host, port, time.monotonic() - server.opened_at)
 
     def _send(self, status: int, text: str) -> None:
         self._answer(ShopAnswer(status, text.encode(), "text/plain; charset=utf-8"))

@@ -24,6 +24,7 @@ from services.cli.dev_pipeline import is_demo, pipeline_environment, prepare_pip
 from services.cli.dev_replicas import Replicas
 from services.cli.dev_snapshot import take_snapshot
 from services.cli.dev_view import live_view, progress_line, rows_that_fit
+from services.cli.dev_web import WebProcess
 from services.cli.output import FAILED, console
 from services.demo_site import DemoSite
 from services.embedded.files import try_lock
@@ -47,17 +48,20 @@ def dev(
     out, directory = console(), PROJECT_ROOT / get_settings().embedded_dir / "logs"
     with _alone(directory), _signals_like_ctrl_c(), DemoSite() as site:
         _prepare(out, site)
-        team = Replicas(replicas, directory, _environment(site))
+        environment = _environment(site)
+        team, web = Replicas(replicas, directory, environment), WebProcess(directory / "web.log", environment)
         until = time.monotonic() + seconds if seconds else None
         connection = get_db_connection().dedicated()
         try:
             team.start()
+            web.start()
             out.print(f"{replicas} replicas start, their logs are in {directory}; Ctrl-C ends")
-            _watch(_Scene(out, team, site, connection), until)
+            _watch(_Scene(out, team, web, site, connection), until)
         except KeyboardInterrupt:
             pass
         finally:
             all_ran = len(team.alive) == replicas
+            web.stop()
             _drain(out, team)
             connection.close()
     if until is not None and not all_ran:
@@ -68,6 +72,7 @@ def dev(
 class _Scene:
     out: Console
     team: Replicas
+    web: WebProcess
     site: DemoSite
     connection: DedicatedConnection
 
@@ -121,6 +126,8 @@ def _seconds(until: float | None) -> Iterator[int]:
 def _say_what_happened(scene: _Scene) -> None:
     for line in scene.team.tend():
         scene.out.print(Text(line, "red"))
+    for line in scene.web.news():
+        scene.out.print(Text(line, "bold"))
 
 
 def _view(scene: _Scene) -> RenderableType:

@@ -93,7 +93,7 @@ class Replicas:
         return [member.name for member in killed]
 
     def _free_port(self) -> int:
-        return _free_port(FIRST_METRICS_PORT, [member.metrics_port for member in self.members])
+        return free_port(FIRST_METRICS_PORT, [member.metrics_port for member in self.members])
 
     def _launch(self, member: ReplicaProcess) -> None:
         if not _can_bind(member.metrics_port):  # somebody took it meanwhile
@@ -102,7 +102,7 @@ class Replicas:
         own = {"INSTANCE_ID": member.name, "METRICS_HOST": "127.0.0.1", "METRICS_PORT": port}
         with member.log.open("ab") as log:
             member.process = subprocess.Popen(  # noqa: S603 - our own program
-                [*_ending_with_us(), sys.executable, "services/enhanced_scheduler.py"],
+                [*ending_with_us(), sys.executable, "services/enhanced_scheduler.py"],
                 cwd=PROJECT_ROOT,
                 env=child_environment(**self.environment, **own),
                 stdin=subprocess.DEVNULL,
@@ -120,7 +120,7 @@ class Replicas:
 
 
 @cache
-def _ending_with_us() -> list[str]:
+def ending_with_us() -> list[str]:
     """A prefix that lets the kernel ask a replica to drain when we were killed; empty where there is none."""
     setpriv = shutil.which("setpriv")
     if setpriv is None:
@@ -130,7 +130,7 @@ def _ending_with_us() -> list[str]:
     return prefix if tried.returncode == 0 else []
 
 
-def _free_port(first: int, taken: list[int]) -> int:
+def free_port(first: int, taken: list[int]) -> int:
     """A readable one if possible: 9108, 9109, …"""
     for port in range(first, first + 20):
         if port not in taken and _can_bind(port):

@@ -1,6 +1,7 @@
 """`manage.py dev` as somebody who tries the project meets it: everything starts, works, and ends."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,10 +12,13 @@ from typing import Any
 
 import psycopg2
 import pytest
+import requests
 
 from config import PROJECT_ROOT
 from services.embedded import EmbeddedServers, stop_servers
 from tests.waiting import eventually
+
+pytestmark = pytest.mark.xdist_group("dev")  # several at once would reach for the same readable ports
 
 
 @pytest.fixture
@@ -27,7 +31,7 @@ def start(directory: Path, *options: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "manage.py", "dev", *options],
         cwd=PROJECT_ROOT,
-        env={"PATH": os.defpath, "ENV_FILE": "", "EMBEDDED_DIR": str(directory)},
+        env={"PATH": os.defpath, "ENV_FILE": "", "EMBEDDED_DIR": str(directory), "SCAN_BROWSER": "none"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -59,7 +63,7 @@ def query(directory: Path, sql: str) -> list[tuple[Any, ...]]:
 
 def test_dev_runs_the_demo_schedules_and_leaves_nothing_behind(directory: Path) -> None:
     process = start(directory, "--seconds", "15", "--replicas", "2")
-    output, _ = process.communicate(timeout=90)
+    output, _ = process.communicate(timeout=180)
     assert process.returncode == 0, output
     assert "2 of 2 replicas up" in output
     assert "all replicas have ended" in output
@@ -70,6 +74,35 @@ def test_dev_runs_the_demo_schedules_and_leaves_nothing_behind(directory: Path) 
     assert query(directory, "SELECT count(*) FROM scheduler_instances") == [(0,)]
 
 
+def test_dev_shows_scans_with_findings_and_what_changed_between_two_of_them(directory: Path) -> None:
+    process = start(directory, "--replicas", "1")
+    with_changes = "SELECT count(*) FROM scans WHERE changes <> '[]' AND previous_scan_id IS NOT NULL"
+    eventually(lambda: (directory / "logs" / "replica-1.log").exists(), 60)
+    eventually(lambda: query(directory, with_changes) != [(0,)], 120)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, output
+    assert "scans do without a browser: there is no browser" in output
+    ((summary,),) = query(directory, "SELECT summary FROM scans ORDER BY finished_at LIMIT 1")
+    assert (summary["parties"]["first"] > 2, summary["parties"]["third"]) == (True, 1)
+    assert "scan of shop.example: " in output
+
+
+def test_dev_says_where_the_dashboard_is_and_how_to_log_in(directory: Path) -> None:
+    process = start(directory, "--replicas", "1")
+    web_log = directory / "logs" / "web.log"
+    eventually(lambda: web_log.exists() and "serving on" in web_log.read_text(), 120)
+    eventually(lambda: replicas(directory), 60)
+    address, token = re.findall(r"serving on (\S+)|^(once_\S+)", web_log.read_text(), re.MULTILINE)
+    me = requests.get(f"{address[0]}/api/v3/schedules", headers={"Authorization": f"Bearer {token[1]}"}, timeout=30)
+    assert me.status_code == 200
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=180)
+    assert f"dashboard: {address[0]}\nlog in with {token[1]}" in output
+    with pytest.raises(requests.ConnectionError):
+        requests.get(address[0], timeout=5)
+
+
 def test_a_replica_that_dies_is_started_again_and_a_kill_drains(directory: Path) -> None:
     process = start(directory, "--replicas", "1")
     (first,) = eventually(lambda: replicas(directory), 60)
@@ -77,10 +110,10 @@ def test_a_replica_that_dies_is_started_again_and_a_kill_drains(directory: Path)
     eventually(lambda: replicas(directory) - {first}, 15)
     eventually(lambda: "event=started" in (directory / "logs" / "replica-1.log").read_text(), 30)
     refused = start(directory)
-    assert "`manage.py dev` runs already" in refused.communicate(timeout=30)[0]
+    assert "`manage.py dev` runs already" in refused.communicate(timeout=180)[0]
     assert refused.returncode == 1
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=180)
     assert process.returncode == 0, output
     assert "replica-1 was ended by SIGKILL, it is started again in 2 s" in output
     assert not replicas(directory)
@@ -91,5 +124,5 @@ def test_replicas_end_with_a_dev_that_was_killed(directory: Path) -> None:
     eventually(lambda: replicas(directory), 60)
     eventually(lambda: "event=started" in (directory / "logs" / "replica-1.log").read_text(), 30)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=180)
     eventually(lambda: not replicas(directory), 30)

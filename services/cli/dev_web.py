@@ -1,0 +1,64 @@
+"""The web process of `manage.py dev`: started, announced when it serves, stopped. The replicas do not need it."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from config import PROJECT_ROOT, child_environment
+from services.cli.dev_replicas import ending_with_us, free_port
+from services.embedded.files import tail
+
+FIRST_PORT = 8000
+STOP_SECONDS = 15.0
+
+
+@dataclass(slots=True)
+class WebProcess:
+    """All calls come from the main thread."""
+
+    log: Path
+    environment: Mapping[str, str]
+    process: "subprocess.Popen[bytes] | None" = None
+    announced: bool = False
+
+    def start(self) -> None:
+        own = {"WEB_HOST": "127.0.0.1", "WEB_PORT": str(free_port(FIRST_PORT, []))}
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(  # noqa: S603 - our own program
+                [*ending_with_us(), sys.executable, "manage.py", "web"],
+                cwd=PROJECT_ROOT,
+                env=child_environment(**self.environment, **own),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def news(self) -> list[str]:
+        """Said once: where the dashboard is, or that it will not come."""
+        if self.announced or self.process is None:
+            return []
+        text = self.log.read_text(errors="replace")
+        if address := re.search(r"serving on (\S+)", text):
+            self.announced = True
+            token = re.search(r"^once_\S+", text, re.MULTILINE)
+            way_in = f"log in with {token[0]}" if token else "log in with a token (manage.py token create)"
+            return [f"dashboard: {address[1]}", way_in]
+        if self.process.poll() is not None:
+            self.announced = True
+            return [f"there is no dashboard; the last words of `manage.py web`: {tail(self.log, 1)}"]
+        return []
+
+    def stop(self) -> None:
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
