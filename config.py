@@ -1,7 +1,8 @@
 """Every knob of the project: name, unit, default, reason, and the rules between knobs.
 
 The only module that reads the environment. `get_settings()` builds one frozen object per process; everything else
-receives numbers from it. `manage.py settings` prints the effective values.
+receives numbers from it. `manage.py settings` prints the effective values. Those of the workflows are declared in
+workflow_settings.py, because there are many of one kind.
 """
 
 import difflib
@@ -13,24 +14,19 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
-from uuid import UUID
 
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
+from knob import knob as _knob
 from services.errors import ConfigurationError
+from workflow_settings import GROUP as WORKFLOWS
+from workflow_settings import WorkflowSettings
 
 PROJECT_ROOT = Path(__file__).resolve().parent
 SECONDS_PER_DAY = 86_400
-
-
-def _knob(default: Any, group: str, text: str, *, shown: str | None = None, **limits: Any) -> Any:
-    """A field with the facts that the README table and .env.example are made from."""
-    return Field(default, description=text, json_schema_extra={"group": group, "shown": shown}, **limits)
-
-
 NAME_LENGTH = 63  # what Postgres keeps of an application_name
 
 
@@ -43,7 +39,7 @@ def _own_name() -> str:
     return host + process
 
 
-class Settings(BaseSettings):
+class Settings(WorkflowSettings):
     """All settings; attribute names are the environment variables in lower case."""
 
     model_config = SettingsConfigDict(
@@ -122,12 +118,20 @@ class Settings(BaseSettings):
     catchup_window_seconds: int = _knob(3600, "Safety", "missed fires older than this are recorded, never run", ge=0)
     catchup_max_fires: int = _knob(10, "Safety", "most missed fires of one schedule that are run", ge=0)
     fence_horizon_seconds: int = _knob(86_400, "Safety", "a claim for a fire older than this is refused", ge=60)
-    history_retention_days: int = _knob(90, "Safety", "executions and changes older than this are deleted", ge=1)
+    history_retention_days: int = _knob(90, "Safety", "executions, changes and scans older than this are deleted", ge=1)
 
     # Schedules from another system's API.
     api_url: str | None = _knob(None, "API sync", "where schedules are fetched from (http or https)")
+    api_token: SecretStr | None = _knob(None, "API sync", "bearer token for API_URL; never sent to another site")
     enable_api_sync: bool | None = _knob(None, "API sync", "sync periodically", shown="true when API_URL is set")
     api_sync_interval: int = _knob(300, "API sync", "seconds between two syncs", ge=1)
+    api_sync_max_removals_percent: int = _knob(
+        20, "API sync", "more vanished schedules than this are a mistake of the API: none is switched off", ge=0, le=100
+    )
+    api_sync_local_edits: Literal["keep", "overwrite"] = _knob(
+        "keep", "API sync", "what happens to changes that somebody made here to what the API says"
+    )
+    api_sync_max_bytes: int = _knob(64 * 1024**2, "API sync", "a larger answer is refused", ge=1024)
     request_timeout: int = _knob(10, "API sync", "seconds that one outgoing request may take", ge=1)
 
     # Outgoing requests of jobs.
@@ -135,36 +139,38 @@ class Settings(BaseSettings):
     fetch_allowed_networks: str = _knob(
         "", "Fetching", "private CIDRs and hosts that jobs may call all the same, comma-separated"
     )
+    fetch_connect_to: str = _knob(
+        "", "Fetching", "hosts that workflows reach elsewhere, for tests: `*.example=127.0.0.1:8080`, comma-separated"
+    )
 
-    # The status-queue workflows.
-    environment: str = _knob("production", "Workflows", "`development` or `dev` opens the development tools")
-    scheduler_system_user_id: UUID | None = _knob(None, "Workflows", "user id that workflows act as")
-    default_tenant_id: UUID = _knob(
-        UUID("550e8400-e29b-41d4-a716-446655440000"), "Workflows", "tenant of rows that name none"
+    # Cookie scans.
+    scan_browser: str | None = _knob(
+        None, "Cookie scans", "Chromium or Chrome for `engine: browser`; unset: the first one on the PATH"
     )
-    domain_scheduler_interval_minutes: int = _knob(1, "Workflows", "run every n minutes: domain metadata", ge=1)
-    domain_scheduler_batch_size: int = _knob(50, "Workflows", "rows per claim: domain metadata", ge=1)
-    domain_scheduler_max_instances: int = _knob(3, "Workflows", "runs at once: domain metadata", ge=1)
-    deep_scan_scheduler_interval_minutes: int = _knob(5, "Workflows", "run every n minutes: deep scan", ge=1)
-    deep_scan_scheduler_batch_size: int = _knob(10, "Workflows", "rows per claim: deep scan", ge=1)
-    deep_scan_scheduler_max_instances: int = _knob(1, "Workflows", "runs at once: deep scan", ge=1)
-    domain_extraction_scheduler_interval_minutes: int = _knob(
-        2, "Workflows", "run every n minutes: domain extraction", ge=1
+    scan_cookie_rules_file: Path | None = _knob(
+        None, "Cookie scans", "your own YAML table of what cookies are for; its rules come before the built-in ones"
     )
-    domain_extraction_scheduler_batch_size: int = _knob(20, "Workflows", "rows per claim: domain extraction", ge=1)
-    domain_extraction_scheduler_max_instances: int = _knob(1, "Workflows", "runs at once: domain extraction", ge=1)
-    domain_sitemap_scheduler_interval_minutes: int = _knob(
-        1, "Workflows", "run every n minutes: sitemap submission", ge=1
+
+    # The HTTP API.
+    web_host: str = _knob("127.0.0.1", "Web", "address of `manage.py web`; another one than loopback needs tokens")
+    web_port: int = _knob(8000, "Web", "port of `manage.py web`; 0: any free one", ge=0, le=65535)
+    web_trusted_proxies: str = _knob("", "Web", "addresses whose X-Forwarded-For and -Proto are believed, comma-separated")
+    web_cors_origins: str = _knob("", "Web", "origins whose pages may call the API with a token, comma-separated")
+    web_rate_limit_per_minute: int = _knob(600, "Web", "requests of one caller to one process; 0: no limit", ge=0)
+    web_max_body_bytes: int = _knob(1024 * 1024, "Web", "a larger request is refused", ge=1024)
+    web_session_hours: int = _knob(12, "Web", "how long a browser stays logged in", ge=1, le=24 * 30)
+    web_session_secret_key: SecretStr | None = _knob(
+        None, "Web", "signs browser sessions; unset: made from JWT_SECRET_KEY, else new at each start", min_length=32
     )
-    domain_sitemap_scheduler_batch_size: int = _knob(10, "Workflows", "rows per claim: sitemap submission", ge=1)
-    domain_sitemap_scheduler_max_instances: int = _knob(1, "Workflows", "runs at once: sitemap submission", ge=1)
-    sitemap_import_scheduler_interval_minutes: int = _knob(1, "Workflows", "run every n minutes: sitemap import", ge=1)
-    sitemap_import_scheduler_batch_size: int = _knob(20, "Workflows", "rows per claim: sitemap import", ge=1)
-    sitemap_import_scheduler_max_instances: int = _knob(1, "Workflows", "runs at once: sitemap import", ge=1)
-    page_curation_scheduler_interval_minutes: int = _knob(1, "Workflows", "run every n minutes: page curation", ge=1)
-    page_curation_scheduler_batch_size: int = _knob(10, "Workflows", "rows per claim: page curation", ge=1)
-    page_curation_scheduler_max_instances: int = _knob(1, "Workflows", "runs at once: page curation", ge=1)
-    sitemap_job_timeout_seconds: int = _knob(55, "Workflows", "a sitemap analysis job that takes longer fails", ge=1)
+    jwt_secret_key: SecretStr | None = _knob(
+        None, "Web", "checks bearer JWTs (HS256), at least 32 characters; unset: no JWT is accepted", min_length=32
+    )
+    jwt_audience: str = _knob("authenticated", "Web", "the `aud` that a JWT must have", min_length=1)
+    jwt_issuer: str | None = _knob(None, "Web", "the `iss` that a JWT must have; unset: any")
+    jwt_role_claim: str = _knob("role", "Web", "where a JWT says viewer, operator or admin, e.g. `app_metadata.role`")
+    jwt_default_role: Literal["none", "viewer", "operator", "admin"] = _knob(
+        "viewer", "Web", "what a valid JWT may do that says none of the three; `none`: nothing"
+    )
 
     @field_validator("instance_id")
     @classmethod
@@ -193,6 +199,13 @@ class Settings(BaseSettings):
         if url and not re.match(r"https?://[^/]", url):
             raise ValueError("must start with http:// or https://")
         return url
+
+    @field_validator("api_token")
+    @classmethod
+    def _one_word(cls, token: SecretStr | None) -> SecretStr | None:
+        if token and not re.fullmatch(r"[!-~]+", token.get_secret_value()):
+            raise ValueError("must be one word of plain characters")
+        return token
 
     @model_validator(mode="after")
     def _rules_between_knobs(self) -> Self:
@@ -236,6 +249,11 @@ class Settings(BaseSettings):
                 bool(self.enable_api_sync) and not self.api_url,
                 "ENABLE_API_SYNC is true but API_URL is not set; set it, or turn the sync off",
             ),
+            (
+                self.workflow_circuit_failures > self.workflow_circuit_window,
+                f"WORKFLOW_CIRCUIT_FAILURES={self.workflow_circuit_failures} must not be more than "
+                f"WORKFLOW_CIRCUIT_WINDOW={self.workflow_circuit_window}: the circuit could never open",
+            ),
         ]
 
     @property
@@ -244,8 +262,9 @@ class Settings(BaseSettings):
 
 
 def knobs() -> dict[str, FieldInfo]:
-    """Environment variable -> field, in the order of this file."""
-    return {name.upper(): field for name, field in Settings.model_fields.items()}
+    """Environment variable -> field, in the order of this file; the workflows' own come last."""
+    fields = sorted(Settings.model_fields.items(), key=lambda item: knob_group(item[1]) == WORKFLOWS)
+    return {name.upper(): field for name, field in fields}
 
 
 def knob_group(field: FieldInfo) -> str:

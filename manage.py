@@ -2,7 +2,23 @@
 
 import typer
 
-from services.cli import audit, cleanup, dev, doctor, executions, schedules, settings_table
+from services.cli import (
+    audit,
+    cleanup,
+    dead_letters,
+    dev,
+    doctor,
+    executions,
+    queues,
+    scan,
+    scan_profiles,
+    scans,
+    schedules,
+    settings_table,
+    sync,
+    token,
+    web,
+)
 from services.cli.output import ClearErrors
 
 app = typer.Typer(
@@ -17,9 +33,19 @@ app.add_typer(schedules.app, name="schedule")
 app.command("executions")(executions.executions)
 app.command("execution")(executions.execution)
 app.command("cancel")(executions.cancel)
+app.command("retry")(executions.retry)
 app.command("stats")(executions.stats)
+app.command("scan")(scan.scan)
+app.add_typer(scans.app, name="scans")
+app.add_typer(scan_profiles.app, name="scan-profile")
+app.command("sync")(sync.sync)
+app.command("queues")(queues.queues)
+app.add_typer(queues.app, name="queue")
+app.add_typer(dead_letters.app, name="dead-letters")
 app.command("audit")(audit.audit)
 app.command("cleanup")(cleanup.cleanup)
+app.command("web")(web.web)
+app.add_typer(token.app, name="token")
 app.command("settings")(settings_table.settings)
 app.command("doctor")(doctor.doctor)
 

@@ -3,15 +3,19 @@
 import argparse
 from collections.abc import Callable
 
-from benchmarks import engine, repository, triggers
+from benchmarks import engine, job_loop, pipeline, repository, sync, triggers
 
 SCENARIOS: dict[str, Callable[[], None]] = {
     "triggers": triggers.run,
     "repository": repository.run,
+    "sync": sync.run,
     "burst": engine.burst,
     "changes": engine.changes,
     "failover": engine.failover,
     "load": engine.load,
+    "job-loop": job_loop.throughput,
+    "contention": job_loop.contention,
+    "pipeline": pipeline.run,
 }
 
 

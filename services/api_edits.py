@@ -37,11 +37,22 @@ class Merged:
     edits: tuple[Edit, ...]  # kept or overwritten, as the policy says
 
 
+def api_fields(schedule: ScheduleSpec) -> dict[str, Any]:
+    """What the API decides about a schedule."""
+    return {
+        "domain": schedule.domain,
+        "frequency": schedule.frequency,
+        "time_config": schedule.time_config,
+        "job_type": schedule.job_type,
+        "job_config": schedule.job_config,
+    }
+
+
 def merge(
     schedule: ScheduleSpec, synced: Mapping[str, Any] | None, wanted: Mapping[str, Any], policy: LocalEdits
 ) -> Merged:
     """`synced` None: nobody knows what was agreed on, so the API is right."""
-    ours, theirs = _parts(_fields_of(schedule)), _parts(wanted)
+    ours, theirs = _parts(api_fields(schedule)), _parts(wanted)
     before = theirs if synced is None else _parts(synced)
     edits = []
     if synced is not None:
@@ -53,16 +64,6 @@ def merge(
     kept = {edit.field for edit in edits} if policy is LocalEdits.KEEP else set()
     chosen = {name: ours[name] if name in kept else theirs[name] for name in theirs}
     return Merged(_whole(chosen, schedule, keep_job=JOB_TYPE in kept), tuple(edits))
-
-
-def _fields_of(schedule: ScheduleSpec) -> dict[str, Any]:
-    return {
-        "domain": schedule.domain,
-        "frequency": schedule.frequency,
-        "time_config": schedule.time_config,
-        "job_type": schedule.job_type,
-        "job_config": schedule.job_config,
-    }
 
 
 def _parts(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ are checked here; what a time or a domain may be is decided where it is for ever
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -17,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from services.errors import Problem
-from services.hostnames import bare_host
 from services.schedule_spec import RULES, config_id
 
 logger = logging.getLogger(__name__)
@@ -123,8 +121,8 @@ class ApiItems:
         self._seen: dict[bytes, int] = {}
         self.unidentified = 0
 
-    def __contains__(self, config: UUID) -> bool:
-        return config.bytes in self._seen
+    def __contains__(self, config_bytes: bytes) -> bool:
+        return config_bytes in self._seen
 
     def read(self, raw_items: Iterable[Any]) -> Iterator[ApiItem | BadItem]:
         for number, raw in enumerate(raw_items, 1):
@@ -198,17 +196,11 @@ def _translated(number: int, identity: UUID, item: _Item) -> ApiItem:
         config_id=identity,
         given_id=str(item.domain_config_id).strip(),
         digest=blake2b(_IN_ORDER.encode(said).encode(), digest_size=16).hexdigest(),
-        domain=_in_one_spelling(data.domain),
-        frequency=data.schedule.frequency.strip(),
+        domain=data.domain,
+        frequency=data.schedule.frequency,
         time_config=data.schedule.time,
         job_config=scan,
     )
-
-
-def _in_one_spelling(domain: str) -> str:
-    with suppress(ValueError):  # what is wrong with it is told with the rest of the schedule
-        return bare_host(domain)
-    return domain
 
 
 def _label(raw: Any) -> str:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, text
 
 from database.connection import DatabaseConnection
 from database.models import Source
-from services.api_edits import Edit, LocalEdits, merge
+from services.api_edits import Edit, LocalEdits, api_fields, merge
 from services.api_items import ApiItem, BadItem, plain_line, their_words
 from services.audited_writes import ROWS_PER_COMMIT, write_as
 from services.jobs import JobRegistry
@@ -29,7 +29,7 @@ API_ACTOR = "api-sync"
 # choose to read everything for each portion.
 UNTOUCHED = text(
     """
-    SELECT schedules.domain_config_id, item.digest
+    SELECT uuid_send(schedules.domain_config_id), item.digest
     FROM schedules JOIN api_sync_items AS item ON item.schedule_id = schedules.schedule_id
     WHERE schedules.source = 'api' AND item.revision = schedules.revision
       AND item.digest IS NOT NULL AND item.vanished_at IS NULL AND item.kept = '{}'
@@ -47,11 +47,14 @@ KNOWN = text(
     WHERE schedules.source = 'api' AND schedules.domain_config_id = ANY(CAST(:configs AS uuid[]))
     """
 )
-# The revision is the one that the trigger has just given to the schedule.
+# The revision is the one that the trigger has just given to the schedule. A new schedule is what the API wants.
 REMEMBER = text(
     """
     INSERT INTO api_sync_items (schedule_id, revision, digest, synced, kept)
-    SELECT given.schedule_id, schedules.revision, given.digest, given.synced, given.kept
+    SELECT given.schedule_id, schedules.revision, given.digest, coalesce(given.synced, jsonb_build_object(
+               'domain', domain, 'frequency', frequency, 'time_config', time_config,
+               'job_type', job_type, 'job_config', job_config)),
+           given.kept
     FROM json_populate_recordset(NULL::api_sync_items, CAST(:rows AS json)) AS given
     JOIN schedules ON schedules.schedule_id = given.schedule_id
     ON CONFLICT (schedule_id) DO UPDATE SET
@@ -127,7 +130,7 @@ class ApiUpsert:
     def _untouched(self) -> dict[bytes, str]:
         with self._db.transaction() as connection:
             rows = connection.execution_options(yield_per=ROWS_PER_COMMIT).execute(UNTOUCHED)
-            return {config.bytes: digest for config, digest in rows}
+            return {bytes(config): digest for config, digest in rows}
 
     def _save(self, connection: Connection, changed: Sequence[ApiItem]) -> list[ApiSaved]:
         self._before_write(connection)
@@ -149,7 +152,7 @@ class ApiUpsert:
             {
                 "schedule_id": ids[item.number - 1],
                 "digest": item.digest,
-                "synced": item.fields,
+                "synced": merging.wanted.get(item.number - 1),
                 "kept": [edit.field for edit in merging.kept(item.number - 1)],
             }
             for item in items
@@ -164,14 +167,15 @@ class _Merging:
 
     def __init__(self, known: Mapping[UUID, Row[Any]], policy: LocalEdits, jobs: JobRegistry) -> None:
         self._known, self._policy, self._jobs = known, policy, jobs
+        self.wanted: dict[int, dict[str, Any]] = {}
         self.edits: dict[int, tuple[Edit, ...]] = {}
 
     def adjust(self, index: int, given: Mapping[str, Any], existing: ScheduleRecord) -> Mapping[str, Any]:
+        """An item must be good by itself: a local edit that hides what is bad makes it none the better."""
+        wanted = self.wanted[index] = api_fields(parse_spec(given, self._jobs))
         known = self._known.get(existing.schedule_id)
-        merged = merge(existing, known and known.synced, given, self._policy)
+        merged = merge(existing, known and known.synced, wanted, self._policy)
         self.edits[index] = merged.edits
-        if self.kept(index):
-            parse_spec(given, self._jobs)  # a bad item is none the better for a local edit that hides it
         comes_back = known is not None and known.is_off_by_us
         return {**given, **merged.fields, **({"enabled": True} if comes_back else {})}
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Row
 
 from database.connection import DatabaseConnection
-from services.audit_sql import DUPLICATES, ROWS, SEGMENTS, UNFINISHED
+from services.audit_sql import DUPLICATES, ROWS, SEGMENTS, UNFINISHED, WATCHED
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.triggers import parse_trigger, spread_offset
 
@@ -71,13 +71,21 @@ class AuditReport:
     duplicates: int = 0
     on_the_edge: int = 0  # too young, or too near to a change, to be judged
     in_progress: int = 0
-    unexplained: Findings = field(default_factory=Findings)  # due, and without a row
+    watched_since: datetime | None = None  # between these a gap scan has vouched for every fire
+    watched_until: datetime | None = None
+    unexplained: Findings = field(default_factory=Findings)  # watched, due, and without a row
+    unwatched: Findings = field(default_factory=Findings)  # without a row, and no replica has looked yet
     extra: Findings = field(default_factory=Findings)  # a row for a fire that never was due
     unfinished: Findings = field(default_factory=Findings)  # should have ended by now
 
     @property
     def is_clean(self) -> bool:
-        return not (self.duplicates or self.unexplained or self.extra or self.unfinished)
+        return not (self.duplicates or self.unexplained or self.unwatched or self.extra or self.unfinished)
+
+    def is_watched(self, due_at: datetime) -> bool:
+        """Did a gap scan look at that moment? While nobody runs none does; the next one to start catches up on it."""
+        since, until = self.watched_since, self.watched_until
+        return since is not None and until is not None and since < due_at <= until
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +94,8 @@ class _Window:
     until: datetime
     settled_at: datetime  # what was due later still has its ordinary chance
 
-    def fires(self, segment: Row[Any]) -> Iterator[tuple[datetime, bool]]:
-        """The fires of one stretch of timing, each with whether it must have a row by now."""
+    def fires(self, segment: Row[Any]) -> Iterator[tuple[datetime, datetime, bool]]:
+        """The fires of one stretch of timing, each with when it was due and whether it must have a row by now."""
         if not segment.enabled:
             return
         try:
@@ -100,7 +108,7 @@ class _Window:
         until = min(self.until, segment.ended_at or self.until)
         certain_until = min(self.settled_at, segment.ended_at - CHANGE_EDGE if segment.ended_at else self.settled_at)
         for at in trigger.between(max(self.since, segment.effective_from), until):
-            yield at, at + wait <= certain_until
+            yield at, at + wait, at + wait <= certain_until
 
 
 def audit(
@@ -122,6 +130,8 @@ def audit(
         window = _window(connection, since, until, timedelta(seconds=settle_seconds))
         report = AuditReport(window.since, window.until)
         values = {"since": window.since, "until": window.until}
+        for row in connection.exec_driver_sql(WATCHED):
+            report.watched_since, report.watched_until = row.since, row.until
         report.duplicates = connection.exec_driver_sql(DUPLICATES, values).scalar_one()
         limits = {"grace": misfire_grace_seconds, "timeout": timeout_seconds, "patience": PATIENCE_SECONDS}
         for row in connection.exec_driver_sql(UNFINISHED, limits):
@@ -140,7 +150,7 @@ def _judge(window: _Window, segments: list[Row[Any]], rows: Iterator[Row[Any]], 
     covered_until = BEGINNING
     row = next(rows, None)
     for segment in segments:
-        for at, is_certain in window.fires(segment):
+        for at, due_at, is_certain in window.fires(segment):
             while row is not None and row.scheduled_for < at:
                 covered_until = max(covered_until, row.covers_until or BEGINNING)
                 _note_extra(window, row, report)
@@ -149,20 +159,21 @@ def _judge(window: _Window, segments: list[Row[Any]], rows: Iterator[Row[Any]], 
             while row is not None and row.scheduled_for == at:
                 covered_until = max(covered_until, row.covers_until or BEGINNING)
                 has_row, row = True, next(rows, None)
-            _note_fire(segment, at, is_certain, has_row or covered_until >= at, report)
+            if not is_certain:
+                report.on_the_edge += 1
+            else:
+                _note_fire(segment, at, due_at, has_row or covered_until >= at, report)
     for rest in (row, *rows) if row is not None else ():
         _note_extra(window, rest, report)
 
 
-def _note_fire(segment: Row[Any], at: datetime, is_certain: bool, is_accounted: bool, report: AuditReport) -> None:
-    if not is_certain:
-        report.on_the_edge += 1
-        return
+def _note_fire(segment: Row[Any], at: datetime, due_at: datetime, is_accounted: bool, report: AuditReport) -> None:
     report.expected += 1
     if is_accounted:
         report.accounted += 1
     else:
-        report.unexplained.add(Finding(segment.schedule_id, segment.name or segment.domain, at))
+        kind = report.unexplained if report.is_watched(due_at) else report.unwatched
+        kind.add(Finding(segment.schedule_id, segment.name or segment.domain, at))
 
 
 def _note_extra(window: _Window, row: Row[Any], report: AuditReport) -> None:

@@ -1,5 +1,7 @@
 """The statements of audit.py. Each comment says what a statement relies on."""
 
+WATCHED = "SELECT since, until FROM fires_watched"
+
 _DEFINITION = ", ".join(
     f"s.{name}"
     for name in (

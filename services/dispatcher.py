@@ -361,6 +361,7 @@ class Dispatcher:
             error_details=result.error_details,
             scan_id=result.scan_id,
             retry_in_seconds=retry_in,
+            reason=result.reason,
         )
 
 

@@ -26,13 +26,12 @@ from redis import RedisError
 from redis.commands.core import Script
 
 from config import get_settings
+from services.circuit_breaker import CircuitBreaker
 from services.errors import Unavailable
 from services.redis_client import RedisClient, get_redis_client
 
 logger = logging.getLogger(__name__)
 
-FAILURES_UNTIL_OPEN = 3
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 5.0
 MOST_MARKS_PER_CALL = 2_000  # 10 to 20 ms of Redis: all replicas call at once, and the last one waits 250 ms at most
 POLL_SECONDS = 0.05
 
@@ -140,7 +139,7 @@ class Coordinator:
         self._lease_seconds, self._lease_ms = lease_seconds, _milliseconds(lease_seconds)
         self._mark_ms = _milliseconds(mark_seconds)
         self._now = now
-        self._breaker = _Breaker(now)
+        self._breaker = CircuitBreaker(now)
         self._mutex = threading.Lock()  # never held during a call
         self._held: dict[UUID, int] = {}
         self._renewed_at = now()
@@ -258,45 +257,6 @@ class Coordinator:
     def _count(self, **more: int) -> None:
         with self._mutex:
             self._counts.update(more)
-
-
-class _Breaker:
-    """After some failures in a row it opens: nothing passes but one probe per pause, until a call succeeds."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._mutex = threading.Lock()
-        self._failures = 0
-        self._pause_seconds = FIRST_PAUSE_SECONDS
-        self._probe_at = 0.0
-        self.is_open = False
-
-    def lets_through(self) -> bool:
-        with self._mutex:
-            if not self.is_open:
-                return True
-            if self._now() < self._probe_at:
-                return False
-            # Set before the probe's outcome is known: one that never reports cannot keep the next from being tried.
-            self._pause_seconds = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS)
-            self._probe_at = self._now() + self._pause_seconds
-            return True
-
-    def failed(self) -> bool:
-        """True if that opened it."""
-        with self._mutex:
-            self._failures += 1
-            if self.is_open or self._failures < FAILURES_UNTIL_OPEN:
-                return False
-            self.is_open, self._pause_seconds = True, FIRST_PAUSE_SECONDS
-            self._probe_at = self._now() + FIRST_PAUSE_SECONDS
-            return True
-
-    def succeeded(self) -> bool:
-        """True if that closed it."""
-        with self._mutex:
-            was_open, self.is_open, self._failures = self.is_open, False, 0
-            return was_open
 
 
 class DistributedLock:

@@ -12,9 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
-from datetime import timedelta
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, cast
 from uuid import uuid4
@@ -27,16 +28,17 @@ from sqlalchemy import QueuePool
 from config import Settings, get_settings
 from database.connection import DatabaseConnection
 from services import metrics
-from services.api_sync import ApiSync, ApiSyncFailed
+from services.api_sync import ReplicaSync
+from services.api_sync.replica import LOOK_SECONDS, TICK_PATIENCE_SECONDS
 from services.clock import DatabaseClock
 from services.dispatcher import Dispatcher
 from services.distributed_lock import Coordinator
 from services.errors import ConfigurationError, SchedulerError, Unavailable
 from services.execution_store import ExecutionStore
-from services.fetching import guarded_session
 from services.finisher import Finisher
 from services.fires import Claim, Owner, Policy
-from services.gap_scan import CatchupLimits, GapScanner
+from services.gap_scan import GapScanner
+from services.gap_scan_plan import CatchupLimits
 from services.health import HealthServer
 from services.job_history import JobHistory
 from services.jobs import ExecutionContext, WorkerPool, default_registry
@@ -45,20 +47,24 @@ from services.loops import Loop
 from services.peers import Peers
 from services.recovery import Heart, Rescuer
 from services.redis_client import RedisClient
-from services.schedule_repository import ScheduleRepository
+from services.scanning.categories import CategoryRules
+from services.scanning.retention import ScanRetention
 from services.schedule_watcher import ScheduleWatcher
 from services.timer import Timer
 from services.triggers import tzdata_version
+from services.workflows.replica import WATCH_SECONDS, ReplicaWorkflows
 
 logger = logging.getLogger(__name__)
 
 VERSION = "0.1.0"
 MARK_SECONDS = 600.0  # a fire's mark in Redis outlives every replica that is late by clock or load
-SETTLE_SECONDS = 2.0
 TIDY_SECONDS = 3600.0
+CENSUS_SECONDS = 60.0
+HISTORY_SIZE = """SELECT greatest(reltuples, 0)::bigint, pg_total_relation_size(oid) FROM pg_class
+                  WHERE oid = 'job_executions'::regclass"""
 UNCONFIRMED_SECONDS = 0.5
+SIGNAL_SECONDS = 1.0
 LEAST_CONNECTIONS = 7
-FIRST_SCAN_SECONDS = 900.0  # a day of many dense schedules takes its time; that is progress, not a stall
 
 
 class EnhancedScheduler:
@@ -79,10 +85,13 @@ class EnhancedScheduler:
         self.api_sync_interval = api_sync_interval or self.settings.api_sync_interval
         self.owner = Owner(self.settings.instance_id, uuid4())
         self._stopping = threading.Event()
+        self._orders: SimpleQueue[None] = SimpleQueue()
         self._started = False
         self._not_run: list[Claim] = []
         self._loops: list[Loop] = []
         self.db = DatabaseConnection.from_settings(self.settings)
+        self.api_sync = ReplicaSync(self.settings, self.db, self.api_sync_interval, self._stopping)
+        self.workflows = ReplicaWorkflows(self.settings, self.db)
 
     # --- life ---
 
@@ -95,13 +104,14 @@ class EnhancedScheduler:
                 f"DATABASE_POOL_SIZE={self.settings.database_pool_size}: a replica needs at least {LEAST_CONNECTIONS}, "
                 "five of them for parts that must not wait for each other"
             )
-        default_registry.load_modules(self.settings.job_modules)
+        default_registry.load_modules(f"services.workflows,{self.settings.job_modules}")
+        CategoryRules.load(self.settings.scan_cookie_rules_file)  # a broken table ends us here, not the first scan
         self._build()
-        self.health.start()  # first: a port in use must end us before anybody has heard of us
-        self.heart.beat()  # before anything is claimed: the others must know us, and we the clock
-        for loop in self._loops:
-            loop.start()
-        self.timer.start()
+        try:
+            self._start_parts()
+        except BaseException:
+            self._close_parts()
+            raise
         self._started = True
         logger.info(
             "replica %s runs with %d workers", self.owner.instance_id, self.max_workers, extra={"event": "started"}
@@ -112,12 +122,22 @@ class EnhancedScheduler:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self.start()
-        self._stopping.wait()
+        self._wait_for_the_end()
         self.stop()
+
+    def _wait_for_the_end(self) -> None:
+        """An Event would not do: its set() in a signal handler can wait for the wait() that it interrupts.
+
+        With a timeout, because a signal that comes just before a thread begins to wait does not wake it.
+        """
+        while True:
+            with suppress(Empty):
+                return self._orders.get(timeout=SIGNAL_SECONDS)
 
     def stop(self) -> None:
         """Stop the timer, stop claiming, wait for what runs, hand back the rest, unregister."""
         self._stopping.set()
+        self._orders.put(None)
         if not self._started:
             return
         self._started = False
@@ -128,26 +148,38 @@ class EnhancedScheduler:
         unfinished = self.pool.shutdown(self.settings.shutdown_grace_seconds)
         _tolerating_outage(lambda: self._give_back_unstarted(unfinished))
         self._write_what_is_left()
-        self._stop_loops("finisher", "leases", "heart", "gauges", "tidy")
-        _tolerating_outage(self.heart.stop)  # what is unfinished is rescued at once: its owner is gone
-        self.health.stop()
-        for part in (self.store, self.finish_store, self.rescuer, self.watcher, self.redis, self.db):
-            part.close()
+        self._stop_loops("finisher", "leases", "heart", "gauges", "tidy", "census", "queues")
+        self._close_parts()
         logger.info("stopped with %d unfinished", len(unfinished), extra={"event": "stopped"})
 
     def sync_schedules_from_api(self) -> dict[str, int]:
         """Fetch the external API's schedules now; returns `{'created': …, 'updated': …, 'skipped': …}`."""
-        url = self.settings.api_url
-        if url is None:
+        if self.settings.api_url is None:
             logger.warning("API_URL is not set: there is nothing to sync from", extra={"event": "sync_without_url"})
             return {"created": 0, "updated": 0, "skipped": 0}
-        session = guarded_session(self.settings.fetch_allow_private_addresses, self.settings.fetch_allowed_networks)
-        with session:
-            repository = ScheduleRepository(self.db)
-            return ApiSync(self.db, repository, session, url, self.settings.request_timeout).run()
+        return self.api_sync.sync_now().documented_counts
+
+    def _start_parts(self) -> None:
+        self.health.start()  # first: a port in use must end us before anybody has heard of us
+        self.heart.beat()  # before anything is claimed: the others must know us, and we the clock
+        self.workflows.install()
+        for loop in self._loops:
+            loop.start()
+        self.timer.start()
+
+    def _close_parts(self) -> None:
+        """Leave no thread, no port and no connection behind; also after a start that went only half the way."""
+        self.timer.stop()
+        for loop in self._loops:
+            loop.stop()
+        self.pool.shutdown(0)
+        _tolerating_outage(self.heart.stop)  # what is unfinished is rescued at once: its owner is gone
+        self.health.stop()
+        for part in (self.store, self.finish_store, self.rescuer, self.watcher, self.redis, self.db):
+            part.close()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._stopping.set()
+        self._orders.put(None)
 
     def _give_back_unstarted(self, unfinished: list[ExecutionContext]) -> None:
         """What was started ahead of a worker and never reached its handler may run elsewhere."""
@@ -263,13 +295,8 @@ class EnhancedScheduler:
             self.db,
             self.clock,
             self.policy,
-            CatchupLimits(
-                horizon=timedelta(seconds=settings.fence_horizon_seconds),
-                window=timedelta(seconds=settings.catchup_window_seconds),
-                max_fires=settings.catchup_max_fires,
-                settle=timedelta(seconds=settings.verify_after_seconds + SETTLE_SECONDS),
-            ),
-            loaded=lambda: self.watcher.loaded,
+            CatchupLimits.from_settings(settings),
+            loaded=self.watcher.known,
             hand_over=self.dispatcher.hand_over,
             look_for_pending=self.dispatcher.look_for_pending,
             may_scan=lambda: self.may_claim and self.watcher.is_loaded,
@@ -278,8 +305,8 @@ class EnhancedScheduler:
     def _build_loops(self) -> None:
         settings = self.settings
 
-        def loop(name: str, tick: Callable[[], float | None], interval_seconds: float, patience: float = 30.0) -> Loop:
-            made = Loop(name, tick, interval_seconds, patience)
+        def loop(name: str, tick: Callable[[], float | None], interval_seconds: float) -> Loop:
+            made = Loop(name, tick, interval_seconds)
             self._loops.append(made)
             return made
 
@@ -289,33 +316,35 @@ class EnhancedScheduler:
         loop("watcher", self.watcher.tick, 1.0)
         loop("heart", self.heart.beat, settings.heartbeat_interval_seconds)
         loop("rescuer", self.rescuer.tick, settings.rescue_interval_seconds)
-        loop("gap-scan", self.gap_scanner.tick, settings.gap_scan_seconds, patience=FIRST_SCAN_SECONDS)
+        loop("gap-scan", self.gap_scanner.tick, settings.gap_scan_seconds)
         loop("leases", self._renew_leases, settings.lock_timeout / 3)
         loop("gauges", self._set_gauges, 1.0)
         loop("tidy", self._tidy, TIDY_SECONDS)
+        loop("census", self._count_history, CENSUS_SECONDS)
+        loop("queues", self.workflows.watch, WATCH_SECONDS)
         if self.syncs:
-            loop("api-sync", self._sync, self.api_sync_interval)
-
-    def _sync(self) -> float | None:
-        try:
-            self.sync_schedules_from_api()
-        except ApiSyncFailed as error:
-            metrics.sync_failed()
-            logger.error("%s; the last good schedules stay", error, extra={"event": "sync_failed"})
-        return None
+            self._loops.append(Loop("api-sync", self.api_sync.tick, LOOK_SECONDS, TICK_PATIENCE_SECONDS))
 
     def _tidy(self) -> float | None:
         """History does not grow for ever."""
         history = JobHistory(self.db, fence_horizon_seconds=self.settings.fence_horizon_seconds)
         executions = history.cleanup_old_executions(self.settings.history_retention_days)
         changes = history.cleanup_old_changes(self.settings.history_retention_days)
+        scans = ScanRetention(self.db).delete_old(self.settings.history_retention_days)
+        self.workflows.tidy()
         with self.db.transaction() as connection:  # of replicas that crashed long ago
             connection.exec_driver_sql(
                 "DELETE FROM scheduler_instances WHERE heartbeat_at < clock_timestamp() - interval '1 day'"
             )
-        if executions or changes:
-            facts = {"event": "tidied", "executions": executions, "changes": changes}
+        if executions or changes or scans:
+            facts = {"event": "tidied", "executions": executions, "changes": changes, "scans": scans}
             logger.info("deleted old history", extra=facts)
+        return None
+
+    def _count_history(self) -> float | None:
+        with self.db.transaction() as connection:
+            rows, size_bytes = connection.exec_driver_sql(HISTORY_SIZE).one()
+        metrics.observe_history(rows=rows, size_bytes=size_bytes)
         return None
 
     def _renew_leases(self) -> float | None:
@@ -332,6 +361,7 @@ class EnhancedScheduler:
         metrics.QUEUED.set(self.dispatcher.queued)
         metrics.UNWRITTEN.set(self.finisher.unwritten)
         metrics.DEGRADED.set(int(self.coordinator.degraded))
+        metrics.CLAIMING.set(int(self.may_claim))
         metrics.observe_coordinator(asdict(self.coordinator.stats()))
         if self.coordinator.degraded:
             self.coordinator.check()  # so that a replica that pauses notices the return at once
@@ -365,6 +395,7 @@ class EnhancedScheduler:
             "max_workers": self.max_workers,
             "redis_degraded": self.coordinator.degraded,
             "leaked_threads": self.pool.leaked,
+            **({"api_sync": self.api_sync.facts()} if self.syncs else {}),
         }
 
 

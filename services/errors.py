@@ -8,12 +8,13 @@ SchedulerError
 ├── UnknownJobType              a job_type that no handler is registered for
 ├── BlockedAddress              a job must not call this address; the message says what would allow it
 ├── RevisionConflict            somebody else changed the schedule first
+├── ProfileInUse                a scan profile cannot be deleted while schedules name it
 └── Unavailable                 Postgres or Redis does not answer right now
 
 Each class builds its message from the facts, so that a log line or a terminal needs nothing else.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -78,6 +79,14 @@ class RevisionConflict(SchedulerError):
             f"schedule {schedule_id} is at revision {actual}, not {expected}: "
             "somebody changed it meanwhile; load it again and repeat the change"
         )
+
+
+class ProfileInUse(SchedulerError):
+    def __init__(self, profile: str, schedules: Sequence[str]) -> None:
+        self.profile, self.schedules = profile, schedules
+        some, more = ", ".join(schedules[:5]), len(schedules) - 5
+        named = f"{some} and {more} more" if more > 0 else some
+        super().__init__(f"profile {profile} is used by {named}; let them use another one first")
 
 
 class Unavailable(SchedulerError):

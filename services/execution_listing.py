@@ -19,7 +19,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from database.models import Cause, ExecutionStatus, JobExecution
 from services.errors import InvalidInput, Problem
-from services.schedule_spec import parse_uuid
+from services.schedule_spec import parse_uuid, plain_text
 
 MAX_PAGE = 1000
 
@@ -120,8 +120,8 @@ class ExecutionOrder:
             name, at, last = json.loads(base64.urlsafe_b64decode(cursor.encode()))
             if name != self.name:
                 raise ValueError(f"an order {name}")
-            return [datetime.fromisoformat(at), UUID(last) if self is BY_CREATION else int(last)]
-        except (ValueError, TypeError, binascii.Error, AttributeError):
+            return [_aware("cursor", datetime.fromisoformat(at)), UUID(last) if self is BY_CREATION else _attempt(last)]
+        except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
             raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None
 
 
@@ -137,6 +137,7 @@ def select_records() -> Select[Any]:
 
 def same_domain(domain: str) -> ColumnElement[bool]:
     """Domains are stored in lower case, the readable names of other jobs as somebody wrote them."""
+    plain_text("domain", domain)
     return JobExecution.domain.in_({domain.strip(), domain.strip().lower()})
 
 
@@ -147,6 +148,12 @@ def to_execution(row: Row[Any]) -> ExecutionRecord:
 def _known(field: str, value: str, words: type[StrEnum]) -> str:
     if value not in list(words):
         raise InvalidInput(Problem(field, f"must be one of {', '.join(words)}, got {value!r}"))
+    return value
+
+
+def _attempt(value: Any) -> int:
+    if type(value) is not int or not 0 < value < 2**31:
+        raise ValueError("no attempt")
     return value
 
 

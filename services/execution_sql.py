@@ -172,11 +172,12 @@ WITH ended AS (
     UPDATE job_executions AS e SET
         status = c.status, completed_at = clock_timestamp(), duration_seconds = c.duration,
         metadata = coalesce(e.metadata, '{}') || coalesce(c.details::jsonb, '{}'), error_message = c.message,
-        error_details = c.error::jsonb, scan_id = c.scan_id
+        error_details = c.error::jsonb, scan_id = c.scan_id, reason = coalesce(c.reason, e.reason)
     FROM unnest(
         %(execution_ids)s::uuid[], %(tokens)s::bigint[], %(statuses)s::text[], %(durations)s::float8[],
-        %(details)s::text[], %(messages)s::text[], %(errors)s::text[], %(scans)s::uuid[], %(delays)s::float8[]
-    ) AS c (execution_id, token, status, duration, details, message, error, scan_id, delay)
+        %(details)s::text[], %(messages)s::text[], %(errors)s::text[], %(scans)s::uuid[], %(delays)s::float8[],
+        %(reasons)s::text[]
+    ) AS c (execution_id, token, status, duration, details, message, error, scan_id, delay, reason)
     WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND e.status = 'running'
     RETURNING e.*, c.delay
 ), kept AS (

@@ -260,6 +260,7 @@ class ExecutionStore:
             "errors": [_json(ending.error_details) for ending in endings],
             "scans": [ending.scan_id for ending in endings],
             "delays": [ending.retry_in_seconds for ending in endings],
+            "reasons": [ending.reason for ending in endings],
         }
 
     def hand_back(self, claims: Iterable[Claim]) -> None:

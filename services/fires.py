@@ -113,3 +113,4 @@ class Ending:
     error_details: Mapping[str, Any] | None = None
     scan_id: UUID | None = None
     retry_in_seconds: float | None = None  # None: this was the last attempt
+    reason: str | None = None  # why it was skipped

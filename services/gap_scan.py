@@ -1,20 +1,21 @@
 """Compares the fires that should have been with the rows that are, and closes every hole.
 
-The first scan of a process looks back as far as history can fence and applies the catch-up rule to what nobody ran
-meanwhile. Later ones hand late fires to the dispatcher, whose claim decides: run, or `missed`.
+The first scan of a process goes on where the last one of any replica ended, and applies the catch-up rule to what
+nobody ran meanwhile. Later ones hand late fires to the dispatcher, whose claim decides: run, or `missed`. A scan is
+many short steps, one per tick: each has a transaction of its own, and between them the loop can stop and is seen to
+live. Start reading at `GapScanner.tick`.
 """
 
 import json
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection
+from sqlalchemy import Row
 
 from database.connection import DatabaseConnection
 from database.models import Catchup
@@ -22,34 +23,43 @@ from services import metrics
 from services.clock import DatabaseClock
 from services.errors import InvalidSchedule
 from services.fires import Fire, Policy
-from services.gap_scan_sql import FORMER, INSERT, INSERT_FORMER, MISSING, POLICIES, SUMMARY
-from services.schedule_watcher import Loaded
+from services.gap_scan_plan import CatchupLimits, Gap, Planned, catch_up, record, try_again
+from services.gap_scan_sql import FORMER, INSERT, MISSING, POLICIES, WATCHED, WATCHED_UNTIL
+from services.gap_scan_walk import Block, Part, Piece, Watched, Window, expected_fires, parts_of
+from services.schedule_watcher import LONGEST_COMMIT, Loaded
 from services.triggers import Trigger, parse_trigger, spread_offset
 
 logger = logging.getLogger(__name__)
 
-LOCK_KEY = 0x67617073  # "gaps": one scan at a time
-FIRES_PER_QUERY = 5000
-FIRES_PER_SCHEDULE = 100_000  # a day of one per second; older ones of that kind are beyond any catch-up
+ROWS_PER_INSERT = 5000
+FORMERS_PER_BLOCK = 1000
 SECOND = timedelta(seconds=1)
 NOT_YET_SECONDS = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class CatchupLimits:
-    horizon: timedelta
-    window: timedelta
-    max_fires: int
-    settle: timedelta  # a fire that is younger still has its ordinary chance
+AT_ONCE_SECONDS = 0.0
+EVERY_LOAD_IS_OLD = sys.maxsize
 
 
 @dataclass(slots=True)
-class _Gap:
-    """The fires of one schedule that have no row, oldest first."""
+class _Scan:
+    """One look at everything, as far as it has come."""
 
-    schedule_id: UUID
-    revision: int
-    missing: list[datetime]
+    window: Window
+    is_first: bool
+    loads: int  # that it has seen
+    blocks: Iterator[Block]
+    block: Block | None = None
+    formers: dict[UUID, Row[Any]] = field(default_factory=dict)  # of the block, if it is one of ended definitions
+    last_change: int = 0
+    gaps: dict[UUID, Gap] = field(default_factory=dict)  # of the block
+    behind: dict[UUID, datetime] = field(default_factory=dict)  # what the next scan has to look at again
+    handed_over: int = 0
+    caught_up: int = 0
+    missed: int = 0
+
+    def note_behind(self, schedule_ids: Iterable[UUID]) -> None:
+        for schedule_id in schedule_ids:
+            first = self.gaps[schedule_id].first
+            self.behind[schedule_id] = min(first - SECOND, self.behind.get(schedule_id, first))
 
 
 class GapScanner:
@@ -60,7 +70,7 @@ class GapScanner:
         policy: Policy,
         limits: CatchupLimits,
         *,
-        loaded: Callable[[], dict[UUID, Loaded]],
+        loaded: Callable[[], tuple[int, dict[UUID, Loaded]]],
         hand_over: Callable[[Sequence[Fire]], None],
         look_for_pending: Callable[[], None],
         may_scan: Callable[[], bool],
@@ -68,163 +78,179 @@ class GapScanner:
         self._db, self._clock, self._policy, self._limits = db, clock, policy, limits
         self._loaded, self._hand_over, self._look_for_pending = loaded, hand_over, look_for_pending
         self._may_scan = may_scan
-        self._scanned_until: datetime | None = None
+        self._scan: _Scan | None = None
+        self._done: _Scan | None = None
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Has a first scan accounted for what came due before this process?"""
+        return self._done is not None
 
     def tick(self) -> float | None:
+        """One step; if it fails, the same one again."""
         if not self._may_scan():
             return NOT_YET_SECONDS
-        until = self._clock.now() - self._limits.settle
-        since = self._scanned_until or until - self._limits.horizon
-        with self._db.transaction() as connection:
-            if not connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({LOCK_KEY})").scalar_one():
-                return self._limits.settle.total_seconds()
-            gaps = list(self._gaps(connection, since, until))
-            if self._scanned_until is None:
-                self._catch_up(connection, gaps, until)
-                self._record_former(connection, since, until)
-        if self._scanned_until is not None:
-            self._retry(gaps)
-        self._scanned_until = self._settled_until(gaps, until)
-        self._look_for_pending()
-        return None
+        scan = self._scan = self._scan or self._begin()
+        block = scan.block = scan.block or next(scan.blocks, None) or self._former_block(scan)
+        if block is None:
+            self._complete(scan)
+            return None
+        if piece := block.piece():
+            self._compare(scan, block, piece)
+        else:
+            self._close(scan)
+        return AT_ONCE_SECONDS
 
-    def _settled_until(self, gaps: list[_Gap], until: datetime) -> datetime:
-        """Where the next scan begins: before the oldest fire that still has no row, and with a margin for late ones."""
-        oldest = min((gap.missing[0] for gap in gaps), default=until)
-        if self._scanned_until is None:
-            oldest = until  # the first scan has written a row for every gap
-        return min(oldest - SECOND, until - self._limits.settle)
+    # --- what is looked at ---
+
+    def _begin(self) -> _Scan:
+        until = self._clock.now() - self._limits.settle
+        oldest = until - self._limits.history
+        if self._done is None:
+            window = Window(max(self._go_on_from(until), oldest), until, oldest, EVERY_LOAD_IS_OLD)
+        else:
+            since = max(self._settled(self._done), oldest)
+            window = Window(since, until, oldest, self._done.loads, self._done.behind)
+        loads, loaded = self._loaded()
+        return _Scan(window, self._done is None, loads, expected_fires(loaded, window))
+
+    def _go_on_from(self, until: datetime) -> datetime:
+        """Where the last scan of anybody ended, less what may have been committed late; else as far as we may run."""
+        with self._db.transaction() as connection:
+            watched_until: datetime | None = connection.exec_driver_sql(WATCHED_UNTIL).scalar_one_or_none()
+        if watched_until is None:
+            return until - self._limits.horizon
+        return min(watched_until, until) - LONGEST_COMMIT
+
+    def _settled(self, scan: _Scan) -> datetime:
+        """Where the next scan begins, with a margin for late ones."""
+        return scan.window.until - self._limits.settle
+
+    def _former_block(self, scan: _Scan) -> Block | None:
+        """Definitions that have ended since: what they owed up to then."""
+        since = min([scan.window.since, *scan.window.behind.values()])
+        values = {"since": since, "after": scan.last_change, "limit": FORMERS_PER_BLOCK}
+        with self._db.transaction() as connection:
+            rows = connection.exec_driver_sql(FORMER, values).all()
+        if not rows:
+            return None
+        scan.last_change = rows[-1].change_id
+        scan.formers = {row.schedule_id: row for row in rows}
+        return Block(list(_former_parts(rows, scan.window)))
 
     # --- what is missing ---
 
-    def _gaps(self, connection: Connection, since: datetime, until: datetime) -> Iterator[_Gap]:
-        expected: dict[UUID, list[datetime]] = {}
-        revisions: dict[UUID, int] = {}
-        shared: dict[int, list[datetime]] = {}  # most schedules have the same few triggers, and no fire in this window
-        count = 0
-        for schedule_id, loaded in list(self._loaded().items()):
-            if loaded.trigger is None:
-                continue
-            if loaded.spread or loaded.effective_from > since:
-                # A fire counts from when it is due, not from its nominal time.
-                first = max(since - loaded.spread, loaded.effective_from)
-                kept = _fires(loaded.trigger, first, until - loaded.spread)
-            elif id(loaded.trigger) in shared:
-                kept = shared[id(loaded.trigger)]
+    def _compare(self, scan: _Scan, block: Block, piece: Piece) -> None:
+        with self._db.transaction() as connection:
+            rows = connection.exec_driver_sql(MISSING, piece.as_values()).all()
+        watched = block.watched() if rows else {}
+        for schedule_id, at in rows:
+            if gap := scan.gaps.get(schedule_id):
+                gap.add(at)
             else:
-                kept = shared[id(loaded.trigger)] = _fires(loaded.trigger, since, until)
-            if kept:
-                expected[schedule_id], revisions[schedule_id] = kept, loaded.revision
-                count += len(kept)
-            if count >= FIRES_PER_QUERY:
-                yield from self._missing(connection, expected, revisions)
-                expected, count = {}, 0
-        yield from self._missing(connection, expected, revisions)
-
-    def _missing(
-        self, connection: Connection, expected: dict[UUID, list[datetime]], revisions: dict[UUID, int]
-    ) -> Iterator[_Gap]:
-        if not expected:
-            return
-        pairs = [(schedule_id, at) for schedule_id, fires in expected.items() for at in fires]
-        values = {"ids": [pair[0] for pair in pairs], "at": [pair[1] for pair in pairs]}
-        missing: dict[UUID, list[datetime]] = {}
-        for row in connection.exec_driver_sql(MISSING, values):
-            missing.setdefault(row.schedule_id, []).append(row.scheduled_for)
-        for schedule_id, fires in missing.items():
-            yield _Gap(schedule_id, revisions.get(schedule_id, 0), sorted(fires))
+                scan.gaps[schedule_id] = Gap(watched[schedule_id], at, self._limits.held)
+        block.advance(piece)
 
     # --- what becomes of it ---
 
-    def _retry(self, gaps: list[_Gap]) -> None:
-        loaded = self._loaded()
-        fires = [
-            Fire(gap.schedule_id, at, at + known.spread, known.priority)
-            for gap in gaps
-            if (known := loaded.get(gap.schedule_id)) is not None
-            for at in islice(gap.missing, self._limits.max_fires * 10)
+    def _close(self, scan: _Scan) -> None:
+        if scan.gaps and scan.formers:
+            self._write(scan, {key: (scan.formers[key], record(gap, self._limits)) for key, gap in scan.gaps.items()})
+        elif scan.gaps and scan.is_first:
+            self._catch_up(scan)
+        elif scan.gaps:
+            self._try_again(scan)
+        scan.block, scan.gaps, scan.formers = None, {}, {}
+
+    def _catch_up(self, scan: _Scan) -> None:
+        planned = {}
+        for gap, row in self._unchanged(scan.gaps):
+            grace = timedelta(seconds=row.misfire_grace_seconds or self._policy.misfire_grace_seconds)
+            rule = Catchup(row.catchup or self._policy.catchup)
+            planned[row.schedule_id] = row, catch_up(gap, rule, grace, self._limits, scan.window.until)
+        self._write(scan, planned)
+        self._look_for_pending()
+
+    def _try_again(self, scan: _Scan) -> None:
+        planned, late = {}, []
+        for gap, row in self._unchanged(scan.gaps):
+            fires, rows = try_again(gap, self._limits, scan.window.until)
+            planned[row.schedule_id] = row, rows
+            late += fires
+        self._write(scan, planned)
+        self._hand_over(late)
+        scan.handed_over += len(late)
+        scan.note_behind(fire.schedule_id for fire in late)  # they have no row yet
+
+    def _unchanged(self, gaps: Mapping[UUID, Gap]) -> list[tuple[Gap, Row[Any]]]:
+        """Those whose schedule is as it was when the scan began; of the others the former definition owes the fires."""
+        with self._db.transaction() as connection:
+            rows = connection.exec_driver_sql(POLICIES, {"ids": list(gaps)}).all()
+        found = [(gaps[row.schedule_id], row) for row in rows]
+        return [(gap, row) for gap, row in found if gap.watched.revision == row.revision]
+
+    def _write(self, scan: _Scan, planned: Mapping[UUID, tuple[Row[Any], list[Planned]]]) -> None:
+        """What could not be written stays a gap."""
+        rows = [
+            {**_identity(row, scan.gaps[schedule_id]), **asdict(item)}
+            for schedule_id, (row, items) in sorted(planned.items())
+            for item in items
         ]
-        metrics.gaps_found(handed_over=len(fires), caught_up=0, missed=0)
-        if fires:
-            logger.warning("%d fires have no row yet; they are tried again", len(fires), extra={"event": "gap"})
-            self._hand_over(fires)
+        written = self._insert(rows)
+        for schedule_id, (_, items) in planned.items():
+            done = [item for item in items if (schedule_id, item.scheduled_for) in written]
+            scan.caught_up += sum(item.fires for item in done if item.status == "pending")
+            scan.missed += sum(item.fires for item in done if item.status == "missed")
+            if len(done) < len(items):
+                scan.note_behind([schedule_id])
+        scan.note_behind(scan.gaps.keys() - planned.keys())
 
-    def _catch_up(self, connection: Connection, gaps: list[_Gap], until: datetime) -> None:
-        rows: list[dict[str, Any]] = []
-        own = {
-            row.schedule_id: row for row in connection.exec_driver_sql(POLICIES, {"ids": [g.schedule_id for g in gaps]})
-        }
-        for gap in gaps:
-            if gap.schedule_id in own and own[gap.schedule_id].revision == gap.revision:
-                rows += self._plan(gap, own[gap.schedule_id], until)
-        for start in range(0, len(rows), FIRES_PER_QUERY):
-            part = json.dumps(rows[start : start + FIRES_PER_QUERY], default=str)
-            connection.exec_driver_sql(INSERT, {"rows": part})
-        run = sum(row["status"] == "pending" for row in rows)
-        metrics.gaps_found(handed_over=0, caught_up=run, missed=len(rows) - run)
-        if rows:
+    def _insert(self, rows: Sequence[dict[str, Any]]) -> set[tuple[UUID, datetime]]:
+        written: set[tuple[UUID, datetime]] = set()
+        for start in range(0, len(rows), ROWS_PER_INSERT):
+            values = {"rows": json.dumps(rows[start : start + ROWS_PER_INSERT], default=str)}
+            with self._db.transaction() as connection:
+                inserted = connection.exec_driver_sql(INSERT, values).all()
+            written |= {(row.schedule_id, row.scheduled_for) for row in inserted}
+        return written
+
+    def _complete(self, scan: _Scan) -> None:
+        accounted_until = min([self._settled(scan), *scan.behind.values()])
+        with self._db.transaction() as connection:
+            connection.exec_driver_sql(WATCHED, {"since": scan.window.since, "until": accounted_until})
+        self._scan, self._done = None, scan
+        metrics.gaps_found(handed_over=scan.handed_over, caught_up=scan.caught_up, missed=scan.missed)
+        if scan.handed_over or scan.caught_up or scan.missed:
             logger.warning(
-                "after downtime: %d fires run late, %d recorded as missed",
-                run,
-                len(rows) - run,
-                extra={"event": "catchup"},
+                "fires without a row: %d tried again, %d run late, %d recorded as missed",
+                scan.handed_over,
+                scan.caught_up,
+                scan.missed,
+                extra={"event": "catchup" if scan.is_first else "gap"},
             )
-
-    def _record_former(self, connection: Connection, since: datetime, until: datetime) -> None:
-        """Fires that nobody ran under a timing that has ended since: they are not caught up, but they have a row."""
-        rows: list[dict[str, Any]] = []
-        for former in connection.exec_driver_sql(FORMER, {"since": since}).all():
-            missing = [
-                at for gap in self._missing(connection, _expected(former, since, until), {}) for at in gap.missing
-            ]
-            facts = {"schedule_id": former.schedule_id, "job_id": former.name or str(former.schedule_id)}
-            facts |= {"domain": former.domain, "domain_config_id": former.domain_config_id}
-            if len(missing) > self._limits.max_fires:
-                details = {"first": missing[0], "last": missing[-1], "count": len(missing)}
-                rows.append({**facts, "scheduled_for": missing[0], "reason": SUMMARY, "details": details})
-            else:
-                rows += [{**facts, "scheduled_for": at, "reason": "changed", "details": None} for at in missing]
-        if rows:
-            connection.exec_driver_sql(INSERT_FORMER, {"rows": json.dumps(rows, default=str)})
-            metrics.gaps_found(handed_over=0, caught_up=0, missed=len(rows))
-
-    def _plan(self, gap: _Gap, own: Any, until: datetime) -> list[dict[str, Any]]:
-        """The rows for one schedule's gap: which fires run now, which are recorded, and one line for the rest."""
-        grace = timedelta(seconds=own.misfire_grace_seconds or self._policy.misfire_grace_seconds)
-        policy = Catchup(own.catchup or self._policy.catchup)
-        recent = [at for at in gap.missing if until - at <= max(self._limits.window, grace)]
-        most = {Catchup.NONE: 0, Catchup.ONE: 1, Catchup.ALL: self._limits.max_fires}[policy]
-        in_grace = sum(until - at <= grace for at in recent)
-        run = recent[-max(most, min(in_grace, 1)) :] if max(most, in_grace) else []
-        missed = [at for at in gap.missing if at not in set(run)]
-        rows = [self._row(gap, at, "pending", None) for at in run]
-        if len(missed) > self._limits.max_fires:
-            details = {"first": missed[0], "last": missed[-1], "count": len(missed)}
-            return [*rows, self._row(gap, missed[0], "missed", SUMMARY, details)]
-        return [*rows, *(self._row(gap, at, "missed", "downtime") for at in missed)]
-
-    @staticmethod
-    def _row(gap: _Gap, at: datetime, status: str, reason: str | None, details: Any = None) -> dict[str, Any]:
-        return {
-            "schedule_id": gap.schedule_id,
-            "revision": gap.revision,
-            "scheduled_for": at,
-            "status": status,
-            "reason": reason,
-            "details": details,
-        }
+        self._look_for_pending()
 
 
-def _fires(trigger: Trigger, after: datetime, until: datetime) -> list[datetime]:
-    return list(deque(trigger.between(after, until), maxlen=FIRES_PER_SCHEDULE))
+def _identity(row: Row[Any], gap: Gap) -> dict[str, Any]:
+    facts = {"job_id": row.job_id, "domain": row.domain, "domain_config_id": row.domain_config_id}
+    return {"schedule_id": row.schedule_id, "revision": gap.watched.revision, **facts}
 
 
-def _expected(former: Any, since: datetime, until: datetime) -> dict[UUID, list[datetime]]:
-    """The fires that came due under a former timing, before it ended."""
-    try:
-        trigger = parse_trigger(former.frequency, former.time_config, former.timezone, former.start_at, former.end_at)
-    except InvalidSchedule:
-        return {}  # it was parked and never fired
-    spread = spread_offset(former.schedule_id, former.spread_seconds)
-    fires = _fires(trigger, max(since - spread, former.effective_from), min(until, former.ended_at) - spread)
-    return {former.schedule_id: fires} if fires else {}
+def _former_parts(rows: Sequence[Row[Any]], window: Window) -> Iterator[Part]:
+    groups: dict[int, tuple[Trigger, list[Watched]]] = {}
+    for row in rows:
+        try:
+            trigger = parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
+        except InvalidSchedule:
+            continue  # it was parked and never fired
+        groups.setdefault(id(trigger), (trigger, []))[1].append(_former(row, window))
+    for trigger, watched in groups.values():
+        yield from parts_of(trigger, watched)
+
+
+def _former(row: Row[Any], window: Window) -> Watched:
+    """The stretch of an ended definition; what was still waiting for its spread when it ended never came due."""
+    spread = spread_offset(row.schedule_id, row.spread_seconds)
+    after = min(window.since - spread, window.behind.get(row.schedule_id, window.until))
+    until = min(window.until, row.ended_at) - spread
+    return Watched(row.schedule_id, max(after, row.effective_from), until, spread)

@@ -9,6 +9,8 @@ import idna
 MAX_LENGTH = 253
 # Most names are plain: lower-case ASCII labels, not yet encoded, ending in letters. They need no closer look.
 PLAIN = re.compile(r"(?=.{4,253}\Z)(?:(?!..--)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
+# A name that ends in one is an address to whoever opens it: 127.1, 0x7f.1, and digits of other scripts.
+NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
 
 
 def bare_host(name: str) -> str:
@@ -27,6 +29,8 @@ def bare_host(name: str) -> str:
         raise ValueError(f"has {len(ascii_host)} characters, a domain name has at most {MAX_LENGTH}")
     if "." not in ascii_host:
         raise ValueError(f"{host!r} has no dot; a public domain name such as example.com is needed")
+    if NUMBER.fullmatch(ascii_host.rpartition(".")[2]):
+        raise ValueError(f"{host} would be read as an IP address; a domain name is needed")
     return ascii_host
 
 

@@ -8,12 +8,14 @@ import json
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Select
+from sqlalchemy import ColumnElement, Connection, Select
 
 from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
@@ -41,7 +43,31 @@ ID_PREFIX = 8  # characters of an id that people see and may give
 MAX_WORD = 255
 POLL_SECONDS = 0.25
 
-__all__ = ["ExecutionFilter", "ExecutionPage", "ExecutionRecord", "JobHistory", "get_job_history"]
+__all__ = [
+    "ExecutionFilter",
+    "ExecutionPage",
+    "ExecutionRecord",
+    "JobHistory",
+    "Retry",
+    "RetryOutcome",
+    "get_job_history",
+]
+
+
+class RetryOutcome(StrEnum):
+    REQUESTED = "requested"
+    UNKNOWN = "unknown"  # there is no such execution, or it belongs to no schedule
+    NO_SCHEDULE = "no_schedule"  # deleted meanwhile
+    NOT_ENDED = "not_ended"  # this attempt, or a later one, waits or runs
+    SUCCEEDED = "succeeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What became of a person's wish to try again."""
+
+    outcome: RetryOutcome
+    execution_id: UUID | None = None  # of the attempt that waits now
 
 
 class JobHistory:
@@ -136,6 +162,26 @@ class JobHistory:
         with self._durable() as connection:
             return connection.exec_driver_sql(sql.REQUEST_CANCEL, values).rowcount > 0
 
+    def request_retry(self, execution_id: UUID | str, actor: str) -> Retry:
+        """Let any replica run the fire of this execution once more, unless that went well or is still going on."""
+        values = {"execution_id": parse_uuid(execution_id, "execution_id"), "actor": storable(actor, MAX_WORD)}
+        with self._durable() as connection:
+            row = connection.exec_driver_sql(sql.REQUEST_RETRY, values).first()
+            if row is None:
+                return Retry(RetryOutcome.UNKNOWN)
+            if row.execution_id is not None:
+                connection.exec_driver_sql(sql.NOTIFY_PENDING)
+                return Retry(RetryOutcome.REQUESTED, row.execution_id)
+        if not row.has_schedule:
+            return Retry(RetryOutcome.NO_SCHEDULE)
+        return Retry(RetryOutcome.SUCCEEDED if row.status == ExecutionStatus.SUCCESS else RetryOutcome.NOT_ENDED)
+
+    def get_attempts(self, record: ExecutionRecord) -> list[ExecutionRecord]:
+        """All attempts at the fire of this execution, first to last."""
+        if record.schedule_id is None:
+            return [record]
+        return self._read(select_records().where(*_same_fire(record)).order_by(JobExecution.attempt))
+
     def wait_for(self, execution_id: UUID | str, timeout_seconds: float) -> ExecutionRecord | None:
         """The execution, or the last of its retries, as soon as it has ended; as it is when the time is over."""
         deadline = time.monotonic() + timeout_seconds
@@ -151,11 +197,7 @@ class JobHistory:
         record = self.get_execution(execution_id)
         if record is None or record.schedule_id is None or not record.is_terminal:
             return record
-        same_fire = (
-            JobExecution.schedule_id == record.schedule_id,
-            JobExecution.scheduled_for == record.scheduled_for,
-        )
-        query = select_records().where(*same_fire).order_by(JobExecution.attempt.desc()).limit(1)
+        query = select_records().where(*_same_fire(record)).order_by(JobExecution.attempt.desc()).limit(1)
         return next(iter(self._read(query)), record)
 
     # --- programs that record work of their own ---
@@ -242,6 +284,10 @@ class JobHistory:
         with self._db.transaction() as connection:
             connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
             yield connection
+
+
+def _same_fire(record: ExecutionRecord) -> tuple[ColumnElement[bool], ...]:
+    return JobExecution.schedule_id == record.schedule_id, JobExecution.scheduled_for == record.scheduled_for
 
 
 def _json(field: str, value: Mapping[str, Any] | None) -> str | None:

@@ -101,6 +101,29 @@ WHERE status IN {LIVE} AND execution_id IN (
 )
 """
 
+# The next attempt of the same fire, for a person: the last one must have ended, and not well. Its schedule may be
+# switched off, so it is a manual run. Of two requests at once the unique key lets one through.
+REQUEST_RETRY = """
+WITH asked AS (
+    SELECT schedule_id, scheduled_for FROM job_executions WHERE execution_id = %(execution_id)s
+), last AS MATERIALIZED (
+    SELECT e.*, s.schedule_id IS NOT NULL AS has_schedule
+    FROM asked JOIN job_executions AS e USING (schedule_id, scheduled_for) LEFT JOIN schedules AS s USING (schedule_id)
+    ORDER BY e.attempt DESC LIMIT 1
+), inserted AS (
+    INSERT INTO job_executions
+        (schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt, cause, status, due_at, metadata)
+    SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt + 1, 'manual', 'pending',
+           clock_timestamp(), jsonb_build_object('requested_by', %(actor)s::text, 'retry_of', execution_id)
+    FROM last
+    WHERE has_schedule AND status IN ('failed', 'timed_out', 'abandoned', 'cancelled', 'skipped', 'missed')
+    ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
+    RETURNING execution_id
+)
+SELECT last.status, last.has_schedule, inserted.execution_id
+FROM asked LEFT JOIN last ON true LEFT JOIN inserted ON true
+"""
+
 # --- retention ---
 
 LIMIT = "SELECT clock_timestamp() - make_interval(days => %(days)s)"

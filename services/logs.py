@@ -4,11 +4,18 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
+
+# What holds for everything that is said on the way, such as the id of the request that is being answered.
+context: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default=MappingProxyType({}))
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _SECRET = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
+_TOKEN = re.compile(r"\b(es_[0-9a-f]{12}_|once_|eyJ)[\w.-]{16,}")  # an API token, a one-time token, a JWT
 
 
 def configure_logging(level: str, log_format: str) -> None:
@@ -16,14 +23,16 @@ def configure_logging(level: str, log_format: str) -> None:
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it is only the timer; its own words confuse
+    logging.getLogger("urllib3").setLevel(logging.INFO)  # below that it repeats URLs, and with them keys
 
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    return {**context.get(), **own}
 
 
 def _masked(text: str) -> str:
-    return _SECRET.sub(r"\1:***@", text)
+    return _TOKEN.sub(r"\1***", _SECRET.sub(r"\1:***@", text))
 
 
 class TextLines(logging.Formatter):

@@ -3,17 +3,19 @@
 Label values come from enums and job types only, so that the number of series stays bounded.
 """
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import REGISTRY, Counter, Enum, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from database.workflow_statuses import CircuitStatus
 from services.fires import Claim, Ending, Outcome
 
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
-MAX_JOB_TYPES = 50
+MAX_JOB_TYPES = MAX_QUEUES = 50
 disable_created_metrics()  # type: ignore[no-untyped-call]  # else each counter is two series
 
 EXECUTIONS = Counter("scheduler_executions_total", "Executions that ended", ["job_type", "status"])
@@ -36,6 +38,27 @@ WATCHER_SECONDS = Histogram(
 )
 SYNCS = Counter("scheduler_api_syncs_total", "Syncs from the external API", ["result"])
 SYNCED = Counter("scheduler_api_sync_schedules_total", "What syncs did with the API's schedules", ["as"])
+SYNC_AGE = Gauge("scheduler_api_sync_age_seconds", "Since the last good sync, whichever replica it was")
+SYNC_AGE.set(float("nan"))
+SYNC_OUTCOMES = ("none", "done", "not_modified", "removals_refused", "failed")
+SYNC_OUTCOME = Enum("scheduler_api_sync_outcome", "Of the last sync, whichever replica it was", states=SYNC_OUTCOMES)
+SYNC_REFUSED = Gauge("scheduler_api_sync_removals_refused", "Vanished schedules that stay: the answer was not trusted")
+SYNC_KEPT = Gauge("scheduler_api_sync_local_edits_kept", "Schedules that differ from the API because somebody wants it")
+QUEUE_ITEMS = Counter(
+    "scheduler_queue_items_total", "What became of a workflow's items; stale: their worker vanished", ["queue", "as"]
+)
+QUEUE_SKIPPED = Counter("scheduler_queue_runs_skipped_total", "Runs of a queue that did nothing", ["queue", "reason"])
+QUEUE_ITEM_SECONDS = Histogram("scheduler_queue_item_seconds", "How long items took", ["queue"], buckets=_SECONDS)
+QUEUE_DEPTH = Gauge("scheduler_queue_depth", "Items that wait, those in their backoff included", ["queue"])
+QUEUE_PROCESSING = Gauge("scheduler_queue_processing", "Items that somebody has claimed", ["queue"])
+QUEUE_STALE = Gauge("scheduler_queue_stale", "Claimed items whose worker has vanished", ["queue"])
+QUEUE_FAILED = Gauge("scheduler_queue_failed", "Items that ended as failed and wait for a person", ["queue"])
+QUEUE_DEAD = Gauge("scheduler_queue_dead_letters", "Open dead letters", ["queue"])
+QUEUE_OLDEST = Gauge("scheduler_queue_oldest_seconds", "For how long the oldest item has been due", ["queue"])
+QUEUE_BATCH = Gauge("scheduler_queue_batch_size", "Rows that a run takes at once right now", ["queue"])
+QUEUE_CIRCUIT = Gauge("scheduler_queue_circuit", "0 closed, 1 half open (one item is tried), 2 open", ["queue"])
+QUEUE_PAUSED = Gauge("scheduler_queue_paused", "1 while a workflow is paused", ["queue"])
+QUEUE_LEAKED = Gauge("scheduler_queue_leaked_threads", "Items' threads that ignored their timeout and live", ["queue"])
 RUNNING = Gauge("scheduler_running", "Executions that run right now")
 WORKERS = Gauge("scheduler_workers", "Executions that can run at once")
 CONNECTIONS = Gauge("scheduler_database_connections_used", "Connections that are out of the Postgres pool")
@@ -139,20 +162,71 @@ def clock_skew(seconds: float) -> None:
     SKEW.set(seconds)
 
 
-def synced(*, created: int, updated: int, skipped: int) -> None:
-    SYNCS.labels("done").inc()
-    for result, count in (("created", created), ("updated", updated), ("skipped", skipped)):
-        SYNCED.labels(result).inc(count)
+def synced(outcome: str, counts: Mapping[str, int]) -> None:
+    SYNCS.labels(outcome).inc()
+    for kind, count in counts.items():
+        SYNCED.labels(kind).inc(count)
 
 
-def sync_failed() -> None:
-    SYNCS.labels("failed").inc()
+def sync_seen(*, outcome: str | None, age_seconds: float | None, removals_refused: int, local_edits_kept: int) -> None:
+    SYNC_OUTCOME.state(outcome or "none")
+    SYNC_REFUSED.set(removals_refused)
+    SYNC_KEPT.set(local_edits_kept)
+    if age_seconds is not None:
+        synced_at = time.monotonic() - age_seconds
+        SYNC_AGE.set_function(lambda: time.monotonic() - synced_at)
 
 
 def request_served(*, method: str, route: str, status: int, seconds: float) -> None:
     """`route` is the pattern of a path, never a path."""
     REQUESTS.labels(method, route, str(status)).inc()
     REQUEST_SECONDS.labels(route).observe(seconds)
+
+
+# --- workflows ---
+
+_CIRCUIT_LEVELS = {CircuitStatus.CLOSED: 0, CircuitStatus.HALF_OPEN: 1, CircuitStatus.OPEN: 2}
+_queue_names: set[str] = set()
+
+
+def _queue(name: str) -> str:
+    """The workflows are few, but a program may run the loop under any name."""
+    if name not in _queue_names and len(_queue_names) >= MAX_QUEUES:
+        return "other"
+    _queue_names.add(name)
+    return name
+
+
+def queue_items(queue: str, what: str, number: int) -> None:
+    QUEUE_ITEMS.labels(_queue(queue), what).inc(number)
+
+
+def queue_items_took(queue: str, seconds: Sequence[float]) -> None:
+    histogram = QUEUE_ITEM_SECONDS.labels(_queue(queue))
+    for each in seconds:
+        histogram.observe(each)
+
+
+def queue_skipped(queue: str, reason: str) -> None:
+    QUEUE_SKIPPED.labels(_queue(queue), reason).inc()
+
+
+def queue_state(queue: str, circuit: CircuitStatus, *, paused: bool, batch_size: int | None) -> None:
+    name = _queue(queue)
+    QUEUE_CIRCUIT.labels(name).set(_CIRCUIT_LEVELS[circuit])
+    QUEUE_PAUSED.labels(name).set(int(paused))
+    if batch_size is not None:
+        QUEUE_BATCH.labels(name).set(batch_size)
+
+
+def queue_seen(
+    queue: str, *, depth: int, processing: int, stale: int, failed: int, dead: int, oldest_seconds: float, leaked: int
+) -> None:
+    """As it is in the table, every few seconds; every replica tells the same."""
+    name = _queue(queue)
+    gauges = (QUEUE_DEPTH, QUEUE_PROCESSING, QUEUE_STALE, QUEUE_FAILED, QUEUE_DEAD, QUEUE_OLDEST, QUEUE_LEAKED)
+    for gauge, value in zip(gauges, (depth, processing, stale, failed, dead, oldest_seconds, leaked), strict=True):
+        gauge.labels(name).set(value)
 
 
 def observe_coordinator(totals: Mapping[str, int]) -> None:

@@ -91,7 +91,7 @@ class Overview:
 
     def timeline(self, minutes: int = 60, limit: int = 2000) -> list[Bar]:
         """What ran lately, newest first."""
-        return [Bar(*row) for row in self._rows(sql.TIMELINE, minutes=minutes, limit=limit)]
+        return [Bar(**row._mapping) for row in self._rows(sql.TIMELINE, minutes=minutes, limit=limit)]
 
     def calendar(self, schedule_id: UUID, timezone: str, days: int = 365) -> dict[date, dict[str, int]]:
         """How many fires of each local day ended how."""

@@ -92,8 +92,10 @@ class Heart:
 
     def stop(self) -> None:
         """Unregister: the others need not wait for our silence."""
-        self._run(GONE)
-        self._connection.close()
+        try:
+            self._run(GONE)
+        finally:
+            self._connection.close()
 
     def _write(self) -> float:
         facts = self._facts()

@@ -4,7 +4,7 @@ Existing rows are locked in id order before anything is decided, as every writer
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
@@ -56,6 +56,9 @@ class ScheduleRecord(ScheduleSpec):
     def definition(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in DEFINITION_FIELDS}
 
+
+# What an item means for the row that it found: (its index, its fields, the row under its lock) -> fields to write.
+Adjust = Callable[[int, Mapping[str, Any], ScheduleRecord], Mapping[str, Any]]
 
 # The plain table: the ORM's own bulk operations cost several times as much.
 TABLE = cast(Table, Schedule.__table__)
@@ -164,8 +167,9 @@ class ScheduleBatch:
         jobs: JobRegistry,
         match: Match = "identity",
         before: Taken | None = None,
+        adjust: Adjust = lambda _index, given, _existing: given,
     ) -> None:
-        self._connection, self._jobs, self._match = connection, jobs, match
+        self._connection, self._jobs, self._match, self._adjust = connection, jobs, match, adjust
         self._before = before or {}
         self.taken: Taken = {}
         self._plans: list[_Plan] = []
@@ -211,7 +215,7 @@ class ScheduleBatch:
     def _plan_one(self, item: _Item, existing: ScheduleRecord | None) -> _Plan:
         schedule_id = existing.schedule_id if existing else item.schedule_id or uuid4()
         before = existing.definition() if existing else {}
-        merged = {**before, **item.given}
+        merged = {**before, **(self._adjust(item.index, item.given, existing) if existing else item.given)}
         if merged.get("domain_config_id") is None:
             merged["domain_config_id"] = schedule_id  # it is about no domain, so it is about itself
         spec = parse_spec(merged, self._jobs)

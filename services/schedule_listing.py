@@ -6,6 +6,7 @@ A page costs the same wherever it is: the cursor carries the last row's sort val
 import base64
 import binascii
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -39,6 +40,8 @@ class ScheduleFilter:
 
     search: str | None = None  # part of the domain or the name
     enabled: bool | None = None
+    name: str | None = None
+    schedule_ids: Collection[UUID] | None = None
     domain: str | None = None
     job_type: str | None = None
     source: str | None = None
@@ -51,10 +54,12 @@ class ScheduleFilter:
             value = getattr(self, item.name)
             if isinstance(value, str):
                 plain_text(item.name, value)
-            if value is not None and item.name in ("enabled", "job_type", "source", "last_status"):
+            if value is not None and item.name in ("enabled", "name", "job_type", "source", "last_status"):
                 found.append(getattr(Schedule, item.name) == value)
         if self.domain is not None:
             found.append(Schedule.domain.in_(spellings(self.domain.strip())))
+        if self.schedule_ids is not None:
+            found.append(Schedule.schedule_id.in_(self.schedule_ids))
         if self.tag is not None:
             found.append(Schedule.tags.contains([self.tag]))
         if self.search:

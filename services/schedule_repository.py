@@ -4,10 +4,8 @@ Single edits, imports and the API sync all write through `ScheduleBatch`, so tha
 """
 
 import getpass
-import logging
 import os
-import random
-import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,12 +15,15 @@ from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
 from sqlalchemy import Connection, Select, Text, delete, func, or_, select, update
-from sqlalchemy.exc import DBAPIError
 
 from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import Schedule, ScheduleChange, Source
-from services.api_items import definitions
+from services.api_edits import LocalEdits
+from services.api_items import ApiItems, log_skipped
+from services.api_upsert import API_ACTOR, ApiUpsert
+from services.audited_writes import ROWS_PER_COMMIT as ROWS_PER_COMMIT
+from services.audited_writes import write_as
 from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict, ScheduleNotFound
 from services.hostnames import spellings
 from services.jobs import JobRegistry, default_registry
@@ -40,16 +41,8 @@ from services.schedule_batch import (
 from services.schedule_listing import MAX_PAGE, Order, ScheduleFilter
 from services.schedule_spec import RULES, ScheduleFields, ScheduleSpec, config_id, parse_uuid, plain_text
 
-logger = logging.getLogger(__name__)
-
-# Fires wait while their schedules are locked, so a bulk save never holds more rows than this at once.
-ROWS_PER_COMMIT = 1000
 PREVIEW_LIMIT = 1000
 ID_PREFIX = 8  # characters of an id that people see and may give
-
-# A deadlock, or a unique key that somebody else took first: what was decided is decided again, on what is there now.
-LOST_RACES = ("40P01", "23505")
-ATTEMPTS = 6
 
 T = TypeVar("T")
 
@@ -217,12 +210,20 @@ class ScheduleRepository:
                 on_saved(saved)
         return summary
 
-    def sync_from_api(self, items: Iterable[Any], actor: str = "api-sync") -> dict[str, int]:
-        """Create and update the external API's schedules; bad items are skipped with their reason in the log."""
-        skipped: list[str] = []
-        summary = self.save_schedules(definitions(items, skipped), match="api", actor=actor, on_saved=_log_refused)
-        bad = len(summary.refused) + len(skipped)
-        return {"created": summary.created, "updated": summary.updated, "skipped": bad}
+    def sync_from_api(
+        self, items: Iterable[Any], actor: str = API_ACTOR, local_edits: LocalEdits = LocalEdits.KEEP
+    ) -> dict[str, int]:
+        """Create and update the external API's schedules; a bad item is skipped with its reason in the log."""
+        upsert = ApiUpsert(self._db, self._jobs, self._now, policy=local_edits, actor=actor)
+        done: Counter[Action] = Counter()
+        for chunk in upsert.save(ApiItems().read(items)):
+            done.update(saved.action for saved in chunk.saved)
+            log_skipped(chunk.skipped)
+        return {
+            "created": done[Action.CREATED],
+            "updated": done[Action.UPDATED],
+            "skipped": done[Action.REFUSED],
+        }
 
     def get_all_schedules(self, enabled_only: bool = False) -> list[ScheduleRecord]:
         return list(self.iter_schedules(ScheduleFilter(enabled=True if enabled_only else None)))
@@ -312,19 +313,7 @@ class ScheduleRepository:
     # --- inside ---
 
     def _write(self, actor: str | None, work: Callable[[Connection], T]) -> T:
-        """One transaction whose changes are recorded under the actor's name; repeated when it lost a race."""
-        name = plain_text("actor", actor or f"python:{user_name()}")
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                with self._db.transaction() as connection:
-                    connection.execute(select(func.set_config("scheduler.actor", name, True)))
-                    return work(connection)
-            except DBAPIError as error:
-                if getattr(error.orig, "pgcode", None) not in LOST_RACES or attempt == ATTEMPTS:
-                    raise _as_problem(error) from error
-            time.sleep(random.uniform(0, 0.05 * attempt))  # noqa: S311 - only to get out of each other's way
+        return write_as(self._db, plain_text("actor", actor or f"python:{user_name()}"), work)
 
     def _save_one(self, connection: Connection, given: Mapping[str, Any], match: Match) -> UUID:
         batch = ScheduleBatch(connection, self._jobs, match)
@@ -351,29 +340,8 @@ class ScheduleRepository:
         return to_record(row) if row else None
 
 
-def _log_refused(saved: Saved) -> None:
-    if saved.action is Action.REFUSED:
-        reasons = "; ".join(map(str, saved.problems))
-        logger.warning("%s is skipped: %s", saved.label, reasons, extra={"event": "sync_item_skipped"})
-
-
 def _select() -> Select[Any]:
     return select(*RECORD_COLUMNS)
-
-
-def _as_problem(error: DBAPIError) -> Exception:
-    """Still beaten to a unique key after all attempts: the answer is the same as if it had been there before."""
-    match getattr(getattr(error.orig, "diag", None), "constraint_name", None):
-        case "schedules_name_key":
-            return InvalidSchedule(Problem("name", "is taken by another schedule"))
-        case "schedules_api_domain_config_id_key":
-            return InvalidSchedule(Problem("domain_config_id", "has a schedule from the API already"))
-        case "schedules_pkey":
-            return InvalidSchedule(Problem("schedule_id", "exists already"))
-        case "schedules_profile_id_fkey":
-            return InvalidSchedule(Problem("profile_id", "there is no such scan profile"))
-        case _:
-            return error
 
 
 def user_name() -> str:

@@ -21,6 +21,7 @@ from services.triggers import Trigger, parse_trigger
 
 # Fixed for ever: stored ids were made with it.
 EXTERNAL_IDS = UUID("7d4c9d52-64b5-5a9c-8e0f-6a1c0a3c9b11")
+UUID_DIGITS = 32
 # As the table's CHECK constraints say, which also hold for what is written by SQL.
 MAX_JSON_BYTES, MAX_JSON_DEPTH, MAX_JSON_NUMBER = 64 * 1024, 64, 10**309
 DAY_SECONDS = 86_400
@@ -116,7 +117,7 @@ def config_id(value: UUID | str) -> UUID:
     if isinstance(value, UUID):
         return value
     try:
-        return UUID(value)
+        return UUID(value) if len(value) >= UUID_DIGITS else uuid5(EXTERNAL_IDS, value)
     except ValueError:
         return uuid5(EXTERNAL_IDS, value)
 
@@ -195,7 +196,10 @@ def _check_job(values: dict[str, Any], jobs: JobRegistry) -> list[Problem]:
         reason = f"no job type {job_type!r} is registered{_did_you_mean(job_type, known)}"
         problems.append(Problem("job_type", f"{reason} (known: {', '.join(sorted(known))})"))
     else:
-        problems += jobs.check_config(job_type, values.get("job_config", {}))
+        found = jobs.check_config(job_type, values.get("job_config", {}))
+        problems += found
+        if not found and "job_config" in values:
+            values["job_config"] = jobs.get(job_type).one_spelling(values["job_config"])
     if job_type == "cookie_scan" and "domain" in values:
         try:
             values["domain"] = bare_host(values["domain"])

@@ -47,6 +47,7 @@ class Loaded:
     trigger: Trigger | None
     spread: timedelta = timedelta(0)
     priority: int = 0
+    load: int = 0  # how many loads were finished when this timing came
 
 
 class ScheduleWatcher:
@@ -68,11 +69,16 @@ class ScheduleWatcher:
         self._snapshot: str | None = None
         self._compare_at = 0.0
         self.loaded: dict[UUID, Loaded] = {}
+        self._loads = 0
         self.revision = 0
 
     @property
     def is_loaded(self) -> bool:
         return self._snapshot is not None
+
+    def known(self) -> tuple[int, dict[UUID, Loaded]]:
+        """A number of loads, and schedules with at least all that these brought. For other threads."""
+        return self._loads, dict(self.loaded)
 
     # --- the loop ---
 
@@ -176,6 +182,7 @@ class ScheduleWatcher:
         removed = [schedule_id for schedule_id in missing if self.loaded.pop(schedule_id, None)]
         for schedule_id in removed:
             self._timer.remove(schedule_id)
+        self._loads += 1
         self._timer.wake()
         self._park(parked)
         self._repair_next_run(planned)
@@ -197,7 +204,8 @@ class ScheduleWatcher:
         known = self.loaded.get(row.schedule_id)
         spread = spread_offset(row.schedule_id, row.spread_seconds)
         active = trigger if row.enabled else None
-        self.loaded[row.schedule_id] = Loaded(row.revision, row.effective_from, active, spread, row.priority)
+        load = self._loads if known is None or _is_new(row, known) else known.load
+        self.loaded[row.schedule_id] = Loaded(row.revision, row.effective_from, active, spread, row.priority, load)
         if not row.enabled:
             self._timer.remove(row.schedule_id)
             if row.next_run is not None:
@@ -213,8 +221,7 @@ class ScheduleWatcher:
         New timing that took long to be committed has been valid for a while: its fires so far are nobody else's.
         """
         effective_from: datetime = row.effective_from
-        new_timing = known is None or known.effective_from != effective_from
-        return max(effective_from, now - (LONGEST_COMMIT if self.is_loaded and new_timing else LOOK_BACK))
+        return max(effective_from, now - (LONGEST_COMMIT if self.is_loaded and _is_new(row, known) else LOOK_BACK))
 
     def _park(self, parked: list[tuple[UUID, int, str]]) -> None:
         for schedule_id, revision, reason in parked:
@@ -234,6 +241,11 @@ class ScheduleWatcher:
             part = planned[first : first + REPAIR_ROWS]
             values = [{"schedule_id": str(item[0]), "revision": item[1], "next_run": item[2]} for item in part]
             self._connection.run(REPAIR_NEXT_RUN, {"rows": json.dumps(values, default=str)})
+
+
+def _is_new(row: Row[Any], known: Loaded | None) -> bool:
+    """Is this timing another one than we knew?"""
+    return known is None or bool(known.effective_from != row.effective_from)
 
 
 CHANGED_SINCE = """

@@ -17,9 +17,19 @@ from services.embedded import Addresses, EmbeddedServers
 from services.job_history import get_job_history
 from services.jobs import BUILT_IN_JOB_TYPES, default_registry
 from services.redis_client import get_redis_client
+from services.scanning.profiles import get_scan_profiles
+from services.scanning.store import get_scan_store
 from services.schedule_repository import ScheduleRepository, get_schedule_repository
 
-PER_PROCESS = (get_settings, get_db_connection, get_redis_client, get_schedule_repository, get_job_history)
+PER_PROCESS = (
+    get_settings,
+    get_db_connection,
+    get_redis_client,
+    get_schedule_repository,
+    get_job_history,
+    get_scan_store,
+    get_scan_profiles,
+)
 
 
 @pytest.fixture(scope="session")

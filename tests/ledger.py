@@ -7,7 +7,7 @@ with Ledger() as ledger:
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.message import Message
@@ -43,6 +43,7 @@ class Ledger:
         self._requests: list[Request] = []
         self._answers: dict[str, list[Answer]] = {}
         self._closed = threading.Event()
+        self.witness: Callable[[Request], None] = lambda request: None  # called with each request, before the answer
         self._server = _Server(("127.0.0.1", 0), _handler_for(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
@@ -98,6 +99,7 @@ def _handler_for(ledger: Ledger) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             path = urlsplit(self.path).path
             request = Request(str(self.command), path, self.path, self.headers, body, datetime.now(UTC))
+            ledger.witness(request)
             answer = ledger._record(request)
             ledger._pause(answer.delay_seconds)
             self._send(answer)

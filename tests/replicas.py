@@ -70,7 +70,7 @@ class Replica:
 
     def wait(self) -> int:
         assert self.process is not None
-        return self.process.wait(60)
+        return self.process.wait(180)
 
     def _signal(self, number: signal.Signals) -> None:
         assert self.process is not None

@@ -13,9 +13,10 @@ from sqlalchemy import Connection, text
 
 from services.api_items import ApiItems, plain_line
 
+# Ids as bytes and text: making UUIDs of them would take longer than everything else here.
 API_SCHEDULES = text(
     """
-    SELECT schedules.schedule_id, schedules.domain_config_id, schedules.domain, schedules.enabled,
+    SELECT CAST(schedules.schedule_id AS text), uuid_send(schedules.domain_config_id), schedules.domain, schedules.enabled,
            item.vanished_at IS NOT NULL AS is_vanished
     FROM schedules LEFT JOIN api_sync_items AS item ON item.schedule_id = schedules.schedule_id
     WHERE schedules.source = 'api'
@@ -58,12 +59,12 @@ def find_missing(connection: Connection, items: ApiItems) -> Removals:
     known = 0
     missing: list[Missing] = []
     switched_on: list[Missing] = []
-    for row in connection.execution_options(yield_per=1000).execute(API_SCHEDULES):
-        is_there = row.domain_config_id in items
-        known += not row.is_vanished
-        if is_there or (row.is_vanished and not row.enabled):
+    found = connection.execution_options(yield_per=1000).execute(API_SCHEDULES)
+    for schedule_id, config, domain, enabled, is_vanished in found:
+        known += not is_vanished
+        if bytes(config) in items or (is_vanished and not enabled):
             continue
-        (switched_on if row.is_vanished else missing).append(Missing(row.schedule_id, plain_line(row.domain)))
+        (switched_on if is_vanished else missing).append(Missing(UUID(schedule_id), plain_line(domain)))
     return Removals(known, tuple(missing), tuple(switched_on))
 
 

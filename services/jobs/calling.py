@@ -4,7 +4,7 @@ from services.jobs import results
 from services.jobs.containment import Raised, Returned, contained
 from services.jobs.context import ExecutionContext, JobCancelled, JobTimedOut
 from services.jobs.registry import JobDefinition
-from services.jobs.results import JobFailed, JobResult
+from services.jobs.results import JobFailed, JobResult, JobSkipped
 
 
 def call_handler(definition: JobDefinition, context: ExecutionContext) -> JobResult:
@@ -19,6 +19,8 @@ def call_handler(definition: JobDefinition, context: ExecutionContext) -> JobRes
             return results.timed_out(context.timeout_seconds)
         case Raised(JobCancelled() as error):
             return results.cancelled(context.cancel_reason or str(error))
+        case Raised(JobSkipped() as skip):
+            return results.skipped(skip, context.mask)
         case Raised(SystemExit() as error):
             return results.failed(JobFailed(f"the handler called sys.exit({error.code!r})"), context.mask)
         case Raised(error):

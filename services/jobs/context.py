@@ -46,6 +46,7 @@ class _Live:
         self.begun_at: float | None = None  # monotonic
         self.cancel_reason: str | None = None
         self.noticed = False  # the handler has been told to stop
+        self.draining = False
         self.lines: deque[str] = deque()
         self.bytes, self.dropped = 0, 0
         self.progress: tuple[float, float | None] | None = None
@@ -97,6 +98,11 @@ class ExecutionContext:
         elapsed = 0.0 if begun_at is None else time.monotonic() - begun_at
         return max(0.0, self.timeout_seconds - elapsed)
 
+    @property
+    def draining(self) -> bool:
+        """The replica stops soon: a handler that takes piece after piece had better take no further one."""
+        return self._live.draining
+
     def check(self) -> None:
         """Call it between two steps: ends the handler when it should stop."""
         if not self.cancelled:
@@ -147,6 +153,9 @@ class ExecutionContext:
     def begin(self) -> None:
         """The time of `timeout_seconds` starts now."""
         self._live.begun_at = time.monotonic()
+
+    def drain(self) -> None:
+        self._live.draining = True
 
     def cancel(self, reason: str) -> None:
         with self._live.lock:

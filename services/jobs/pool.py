@@ -25,6 +25,8 @@ from services.jobs.run import Run
 
 log = logging.getLogger(__name__)
 
+CLEAN_UP_SECONDS = 2.0  # what a handler gets to hand back what it holds, when a shutdown ends it
+
 OnDone = Callable[[ExecutionContext, JobResult, float], None]
 MayRun = Callable[[ExecutionContext], bool]
 
@@ -102,11 +104,15 @@ class WorkerPool:
             returned = [run for run in self._runs.values() if run.begun_at is None and self._settle(run)]
             for run in returned:
                 self._forget(run)
+            for run in self._runs.values():
+                run.context.drain()
             self._watch_by(0)
             self._changed.wait_for(lambda: not self._runs, wait_seconds)
             stuck = [run for run in self._runs.values() if self._settle(run)]
             for run in stuck:
                 run.context.cancel("the replica is shutting down")
+            self._changed.wait_for(lambda: not self._runs, CLEAN_UP_SECONDS)
+            for run in stuck:
                 if not run.isolated:
                     self._forget(run)
             # What is left: processes that are being killed, and results that are being handed over.

@@ -23,6 +23,7 @@ ISOLATION_KEY = "isolation"  # reserved in every job_config; never reaches the h
 Isolation = Literal["thread", "process"]
 Handler = Callable[[ExecutionContext, Any], Mapping[str, Any] | None]
 H = TypeVar("H", bound=Handler)
+Spelling = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class JobDefinition:
     handler: Handler
     config_model: type[BaseModel] | None = None
     isolation: Isolation = "thread"
+    one_spelling: Spelling = dict  # of a valid configuration: as it is stored
 
     def isolation_of(self, job_config: Mapping[str, Any]) -> Isolation:
         """The configuration may ask for the other kind; a wrong word is refused by `parse_config`."""
@@ -66,12 +68,16 @@ class JobRegistry:
         self._modules: list[str] = []
 
     def job(
-        self, name: str, config_model: type[BaseModel] | None = None, isolation: Isolation = "thread"
+        self,
+        name: str,
+        config_model: type[BaseModel] | None = None,
+        isolation: Isolation = "thread",
+        one_spelling: Spelling = dict,
     ) -> Callable[[H], H]:
         """Decorator: register a handler under this name."""
 
         def register(handler: H) -> H:
-            self.register(JobDefinition(name, handler, config_model, isolation))
+            self.register(JobDefinition(name, handler, config_model, isolation, one_spelling))
             return handler
 
         return register

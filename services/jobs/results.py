@@ -3,7 +3,7 @@
 import json
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -38,6 +38,14 @@ class PermanentFailure(JobFailed):
         super().__init__(message, retryable=False, details=details)
 
 
+class JobSkipped(Exception):
+    """Raise it in a handler: there was a reason not to do this run; it is neither a success nor a failure."""
+
+    def __init__(self, reason: str, *, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.details = reason, details
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
     """What is written about an execution. All of it is safe for Postgres and free of hidden values."""
@@ -49,6 +57,7 @@ class JobResult:
     retryable: bool = False
     retry_after_seconds: float | None = None
     scan_id: UUID | None = None
+    reason: str | None = None  # why it was skipped: a word that history can be searched for
 
     def to_wire(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in JobResult.__dataclass_fields__}
@@ -112,6 +121,11 @@ def timed_out(timeout_seconds: float, details: Mapping[str, Any] | None = None) 
 def cancelled(reason: str, details: Mapping[str, Any] | None = None) -> JobResult:
     message = storable(f"cancelled: {reason}", MAX_MESSAGE_CHARACTERS)
     return JobResult(status=ExecutionStatus.CANCELLED, details=details or {}, error_message=message)
+
+
+def skipped(skip: JobSkipped, mapper: Mapper = str) -> JobResult:
+    reason = storable(mapper(skip.reason), MAX_MESSAGE_CHARACTERS)
+    return replace(succeeded(skip.details, mapper), status=ExecutionStatus.SKIPPED, reason=reason)
 
 
 def _message(text: str, mapper: Mapper) -> str:

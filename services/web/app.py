@@ -14,6 +14,7 @@ from services.web import openapi, problems
 from services.web.auth.authenticator import OneTimeToken
 from services.web.middleware import LimitedBody, RequestContext
 from services.web.parts import build_parts
+from services.web.routes.contacts import contacts
 from services.web.routes.dev_tools import dev_tools
 from services.web.routes.docs import docs
 from services.web.routes.executions import executions
@@ -25,6 +26,8 @@ from services.web.routes.sessions import sessions
 from services.web.routes.statistics import replicas, statistics
 from services.web.routes.sync import sync
 from services.web.routes.tokens import tokens
+from services.web.routes.workflow_tools import workflow_tools
+from services.web.routes.workflows import workflows
 
 ROUTERS: tuple[APIRouter, ...] = (
     schedule_actions,  # before `schedules`: /preview is no schedule's name
@@ -34,9 +37,12 @@ ROUTERS: tuple[APIRouter, ...] = (
     replicas,
     scans,
     sync,
+    workflows,
+    contacts,
     sessions,
     tokens,
     dev_tools,
+    workflow_tools,
     probes,
     docs,
 )

@@ -8,10 +8,11 @@ from typing import Any
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services import logs, metrics
-from services.web.problems import TOO_LARGE, HttpProblem
+from services.web.problems import INTERNAL, TOO_LARGE, HttpProblem, problem_response
 
 logger = logging.getLogger("services.web.access")
 
@@ -51,12 +52,17 @@ class RequestContext:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                answered.status = message["status"]
+                answered.status, answered.begun = message["status"], True
                 self._add_headers(scope, MutableHeaders(scope=message), request_id)
             await send(message)
 
         try:
             await self._app(scope, receive, send_with_headers)
+        except Exception:
+            if not answered.begun:
+                failed = problem_response(Request(scope), HttpProblem(INTERNAL, "the request could not be answered"))
+                await failed(scope, receive, send_with_headers)
+            raise  # the server logs it
         finally:
             _note(scope, answered)
 
@@ -98,7 +104,7 @@ class LimitedBody:
 
 class _Answered:
     def __init__(self) -> None:
-        self.status = 500  # until somebody answers
+        self.status, self.begun = 500, False
         self.since = time.perf_counter()
 
 

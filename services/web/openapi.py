@@ -21,6 +21,8 @@ TAGS = [
     {"name": "replicas", "description": "Who does the work"},
     {"name": "scans", "description": "What cookie scans found"},
     {"name": "sync", "description": "Schedules from another system's API"},
+    {"name": "workflows", "description": "What curators decide about places, businesses, domains, sitemaps and pages"},
+    {"name": "contacts", "description": "Who was found, and contacts by hand"},
     {"name": "session", "description": "Logging in with a browser"},
     {"name": "tokens", "description": "Named API tokens"},
     {"name": "dev-tools", "description": "With ENVIRONMENT=development only"},

@@ -105,7 +105,7 @@ def not_found(what: str) -> HttpProblem:
 
 
 def install(app: FastAPI) -> None:
-    """Every exception that can leave a handler becomes a problem."""
+    """Every exception that may leave a handler becomes a problem; for all others there is `RequestContext`."""
     app.add_exception_handler(HttpProblem, _ours)
     app.add_exception_handler(InvalidInput, _invalid_input)
     app.add_exception_handler(RequestValidationError, _unreadable)
@@ -114,7 +114,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Unavailable, _unavailable)
     app.add_exception_handler(DBAPIError, _refused_by_postgres)
     app.add_exception_handler(HTTPException, _of_the_framework)
-    app.add_exception_handler(Exception, _unexpected)
 
 
 # Starlette types handlers for Exception, whatever they are registered for.
@@ -168,10 +167,6 @@ def _of_the_framework(request: Request, error: Exception) -> Response:
         phrase = HTTPStatus(error.status_code).phrase
         kind = Kind(phrase.lower().replace(" ", "-"), error.status_code, phrase, "")
     return problem_response(request, HttpProblem(kind, str(error.detail), headers=error.headers))
-
-
-def _unexpected(request: Request, error: Exception) -> Response:
-    return problem_response(request, HttpProblem(INTERNAL, "the request could not be answered"))
 
 
 def _field(location: Sequence[Any]) -> str:

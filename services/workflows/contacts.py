@@ -3,20 +3,25 @@
 What somebody linked to counts first (mailto, tel), then structured data, then the visible text.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from database.workflow_statuses import EmailType
-from services.workflows.email_addresses import addresses_in, addresses_of_link, real_address, type_of, uncovered
+from services.workflows.email_addresses import (
+    addresses_in,
+    addresses_of_link,
+    is_name,
+    real_address,
+    type_of,
+    uncovered,
+)
 from services.workflows.page_content import PageContent, read_page
 from services.workflows.phone_numbers import Phone, number_of_link, numbers_in, region_of
 from services.workflows.structured_data import objects_in, text_of, texts_of
 
 MAX_CONTACTS = 200  # of one page
 MAX_CONTEXT = 300
-_NAME = re.compile(r"[^\W\d_][\w.'\u2019-]*(?: [^\W\d_][\w.'\u2019-]*){1,4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ def phones_of(
 def _sightings(page: PageContent, region: str | None) -> Iterator[_Sighting]:
     for anchor in page.anchors:
         if anchor.href.lower().startswith("mailto:"):
-            name = anchor.text if _NAME.fullmatch(anchor.text) else None
+            name = anchor.text if is_name(anchor.text) else None
             yield from (_Sighting(email, anchor.line, name) for email in addresses_of_link(anchor.href))
     for hidden in page.protected:
         if email := uncovered(hidden.code):

@@ -24,11 +24,14 @@ _ADDRESS = re.compile(
     r"(?<![\w.+%'-])([a-z0-9][a-z0-9._+'%-]{0,63})@((?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_][\w-]{1,23})(?![\w@])",
     re.IGNORECASE,
 )
+_LOCAL_PART = re.compile(r"[a-z0-9][a-z0-9._+'%-]{0,63}")
+_HINT = re.compile(r"[@\uff20&]|\b(?:at|ät|arroba)\b", re.IGNORECASE)
 _AT = re.compile(r"\s*[\[({<]\s*(?:at|@|ät|arroba)\s*[\])}>]\s*|\s*\uff20\s*", re.IGNORECASE)
 _DOT = re.compile(r"\s*[\[({<]\s*(?:dot|\.|punkt|punto|point)\s*[\])}>]\s*", re.IGNORECASE)
 _SPELLED = re.compile(r"([\w.+-]{1,64})\s+at\s+([\w-]{1,63}(?:\s+dot\s+[\w-]{2,63}){1,4})(?!\w)", re.IGNORECASE)
 _SPELLED_DOT = re.compile(r"\s+dot\s+", re.IGNORECASE)
 
+_NAME = re.compile(r"[^\W\d_][\w.'\u2019-]*(?: [^\W\d_][\w.'\u2019-]*)*")
 _NO_REPLY = re.compile(r"(?:no|do[._-]?not|dont|never)[._-]?(?:reply|respond|answer)|mailer-daemon|bounces?\b")
 _MACHINE_MADE = re.compile(r"[0-9a-f]{20,}|\d{16,}")
 
@@ -39,6 +42,7 @@ class _Rules:
     placeholder_domains: frozenset[str]
     placeholder_names: frozenset[str]
     service_names: frozenset[str]
+    not_names: frozenset[str]
     free_domains: frozenset[str]
 
 
@@ -50,6 +54,8 @@ def _rules() -> _Rules:
 
 def addresses_in(text: str) -> Iterator[str]:
     """Each in its one spelling; the same one may come twice."""
+    if _HINT.search(text) is None:  # most lines have none
+        return
     for found in _ADDRESS.finditer(plain(text)):
         if address := real_address(found[0]):
             yield address
@@ -78,15 +84,21 @@ def uncovered(code: str) -> str | None:
 
 def real_address(text: str) -> str | None:
     """Its one spelling, or None when it only looks like the address of somebody."""
+    address = spelled_address(text)
+    return None if address is None or _is_nobody(*address.split("@")) else address
+
+
+def spelled_address(text: str) -> str | None:
+    """Its one spelling, whoever it belongs to; None when it is no address."""
     found = _ADDRESS.fullmatch(text.strip().strip(".,;:"))
     if found is None or len(text) > MAX_LENGTH:
         return None
-    name, host = unquote(found[1]).lower().strip("'."), found[2].lower()
+    name, host = unquote(found[1], errors="replace").lower().strip("'."), found[2].lower()
     try:
         domain = bare_host(host)
     except ValueError:
         return None
-    return None if not name or _is_nobody(name, domain) else f"{name}@{domain}"
+    return f"{name}@{domain}" if _LOCAL_PART.fullmatch(name) else None
 
 
 def _is_nobody(name: str, domain: str) -> bool:
@@ -98,6 +110,14 @@ def _is_nobody(name: str, domain: str) -> bool:
         or _NO_REPLY.match(name) is not None
         or _MACHINE_MADE.search(name) is not None
     )
+
+
+def is_name(text: str) -> bool:
+    """`Anna van Dyke`, but neither `Write to us` nor `Contact Us`: whose address a link is about."""
+    words = text.split()
+    if not 2 <= len(words) <= 5 or not _NAME.fullmatch(text) or _rules().not_names & set(text.lower().split()):
+        return False
+    return words[0][0].isupper() and words[-1][0].isupper()
 
 
 def type_of(address: str, site_domain: str) -> EmailType:

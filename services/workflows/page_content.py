@@ -138,6 +138,8 @@ class _Reader:
         """The parser asks for it."""
 
     def end_line(self) -> None:
+        if not self._line:
+            return
         text = _one_line(self._line)
         if text and len(self.page.lines) < MAX_LINES:
             self.page.lines.append(text)

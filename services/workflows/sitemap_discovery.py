@@ -97,6 +97,8 @@ class _Search:
             elif candidate.method is DiscoveryMethod.SITEMAP_INDEX:
                 unseen = FoundSitemap(candidate.url, candidate.method, SitemapType.STANDARD, looked_into=False)
                 self.found[candidate.url] = unseen
+            else:
+                self.trouble = self.trouble or JobFailed("the site is so slow that not all places could be looked at")
 
     def fetch(self, url: str, limits: Limits) -> Fetched | None:
         """None: there is nothing (now)."""

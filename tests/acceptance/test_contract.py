@@ -14,7 +14,7 @@ from threading import Thread
 import pytest
 
 from config import PROJECT_ROOT
-from tests.acceptance.test_each_fire_once import count
+from tests.acceptance.rows import count
 from tests.replicas import Cluster
 from tests.waiting import eventually
 
@@ -79,7 +79,7 @@ def test_an_example_runs_as_it_stands(cluster: Cluster, api: str, number: int) -
     if is_blocking(block):
         eventually(lambda: cluster.rows("SELECT 1 FROM scheduler_instances WHERE schedules > 0"), 20)
         process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=180)
     assert process.returncode == 0, errors
 
 
@@ -91,7 +91,7 @@ def test_there_is_one_example_that_cannot_run() -> None:
 def test_a_sync_returns_the_documented_counts_and_fills_the_table(cluster: Cluster, api: str) -> None:
     (block,) = [block for block in BLOCKS if "# Enable API sync" in block]
     for expected in ({"created": 1, "updated": 0, "skipped": 0}, {"created": 0, "updated": 0, "skipped": 0}):
-        output, errors = start(block, cluster, api, "print(stats)").communicate(timeout=60)
+        output, errors = start(block, cluster, api, "print(stats)").communicate(timeout=180)
         assert output.strip() == str(expected), errors
     assert cluster.rows("SELECT domain, external_id, source, frequency, job_config->>'max_pages' FROM schedules") == [
         ("example.com", "abc-123", "api", "daily", "50")
@@ -101,6 +101,6 @@ def test_a_sync_returns_the_documented_counts_and_fills_the_table(cluster: Clust
 
 def test_statistics_have_the_documented_keys_in_their_order(cluster: Cluster, api: str) -> None:
     (block,) = [block for block in BLOCKS if "get_execution_statistics" in block]
-    output, errors = start(block, cluster, api, "print(list(stats))").communicate(timeout=60)
+    output, errors = start(block, cluster, api, "print(list(stats))").communicate(timeout=180)
     documented = re.findall(r"#   '(\w+)':", block)
     assert output.strip().startswith(str(documented)[:-1]), errors

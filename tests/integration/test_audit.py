@@ -12,6 +12,7 @@ from database.connection import DatabaseConnection
 from services.audit import SHOWN, AuditReport, audit
 from services.errors import InvalidInput
 from services.schedule_repository import ScheduleRepository
+from services.triggers import spread_offset
 from tests.schedules import VALID, many
 
 DAY = datetime(2025, 6, 10, tzinfo=UTC)
@@ -69,7 +70,10 @@ class Past:
 
 @pytest.fixture
 def past(db: DatabaseConnection, repository: ScheduleRepository) -> Past:
-    return Past(db, repository)
+    """Replicas were running all the time, and looked."""
+    past = Past(db, repository)
+    past.run("INSERT INTO fires_watched (since, until) VALUES ('2000-01-01', '2100-01-01')")
+    return past
 
 
 def hourly(first: datetime, last: datetime) -> list[datetime]:
@@ -157,6 +161,48 @@ def test_a_repeated_fire_is_a_duplicate(past: Past) -> None:
     past.ran(schedule_id, [DAY + 2 * HOUR] * 3)
     report = of_that_day(past)
     assert (report.expected, report.accounted, report.duplicates, report.is_clean) == (1, 1, 2, False)
+
+
+# --- what nobody has looked at ---
+
+
+def watched(past: Past, since: datetime, until: datetime) -> None:
+    past.run("UPDATE fires_watched SET since = %(since)s, until = %(until)s", since=since, until=until)
+
+
+def test_fires_of_a_time_in_which_nobody_ran_are_told_apart(past: Past) -> None:
+    past.create(DAY - HOUR, **HOURLY)
+    watched(past, DAY + 3.5 * HOUR, DAY + 20.5 * HOUR)
+    report = of_that_day(past)
+    assert (len(report.unexplained), len(report.unwatched)) == (17, 3 + 4)
+    assert [finding.scheduled_for for finding in report.unwatched] == [
+        *hourly(DAY + HOUR, DAY + 3 * HOUR),
+        *hourly(DAY + 21 * HOUR, DAY + 24 * HOUR),
+    ]
+    assert (report.expected, report.accounted) == (24, 0)
+
+
+def test_a_database_that_no_replica_has_seen_has_nothing_unexplained(past: Past) -> None:
+    past.create(DAY - HOUR, **HOURLY)
+    past.run("DELETE FROM fires_watched")
+    report = of_that_day(past)
+    assert (len(report.unexplained), len(report.unwatched), report.is_clean) == (0, 24, False)
+
+
+def test_what_has_a_row_needs_nobody_who_watched(past: Past) -> None:
+    past.ran(past.create(DAY - HOUR), [DAY + 2 * HOUR])
+    past.run("DELETE FROM fires_watched")
+    assert of_that_day(past).is_clean
+
+
+def test_a_spread_fire_is_watched_at_its_due_time(past: Past) -> None:
+    """Nominal time before the scan's end, due after it: nobody could have looked."""
+    schedule_id = UUID(int=2)
+    past.create(DAY - HOUR, schedule_id=schedule_id, spread_seconds=86_400)
+    wait = spread_offset(schedule_id, 86_400)
+    for until, unwatched in ((DAY + 2 * HOUR + wait, 0), (DAY + 2 * HOUR + wait - MINUTE, 1)):
+        watched(past, DAY - HOUR, until)
+        assert len(of_that_day(past).unwatched) == unwatched
 
 
 # --- changes ---

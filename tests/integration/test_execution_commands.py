@@ -292,6 +292,7 @@ def every_hour(db: DatabaseConnection, repository: ScheduleRepository) -> UUID:
                generate_series(date_trunc('hour', now()) - interval '1 day', now(), interval '1 hour') AS at
            WHERE at > effective_from""",
     )
+    run_sql(db, "INSERT INTO fires_watched (since, until) VALUES (now() - interval '1 day', now())")
     return schedule_id
 
 
@@ -313,6 +314,19 @@ def test_the_audit_names_what_is_missing_and_fails(cli: Cli, db: DatabaseConnect
     answer = json.loads(cli("audit", "--json").stdout)
     assert (answer["clean"], answer["unexplained"]["count"], answer["duplicates"]) == (False, 1, 0)
     assert answer["unexplained"]["first"][0]["schedule_id"] == str(every_hour)
+
+
+def test_the_audit_says_that_nobody_has_run_since_and_fails(cli: Cli, db: DatabaseConnection, every_hour: UUID) -> None:
+    run_sql(db, "DELETE FROM job_executions WHERE scheduled_for > now() - interval '150 minutes'")
+    until = NOW - timedelta(minutes=150)
+    run_sql(db, "UPDATE fires_watched SET until = %s", until)
+    result = cli("audit", "--since", "5h")
+    assert result.exit_code == 1
+    assert "unexplained 0" in result.stdout
+    assert "unwatched" in result.stdout
+    assert f"to {until:%Y-%m-%d %H:%M:%S} UTC; what is later is run or recorded by the next one" in result.stdout
+    run_sql(db, "DELETE FROM fires_watched")
+    assert "no replica has looked at this database yet: start one" in cli("audit", "--since", "5h").stdout
 
 
 # --- the clean-up ---

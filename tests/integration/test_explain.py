@@ -518,6 +518,7 @@ def test_a_database_without_a_log_is_explained_by_its_rows(
     run_sql(db, "DELETE FROM schedule_changes")
     watched(db)
     assert explainer.explain(schedule_id, ago(300)).verdict is Verdict.UNACCOUNTED
+    assert explainer.explain(schedule_id, ago(86_400 * 2)).verdict is Verdict.NOT_EXISTING
 
 
 # --- which moment ---

@@ -544,6 +544,36 @@ def test_a_late_worker_cannot_overwrite(db: DatabaseConnection) -> None:
     assert places(db, "deep_scan_status, name, attempts") == [("Completed", "rescued", 2)]
 
 
+@pytest.mark.parametrize("error", [None, PermanentFailure("late")])
+def test_a_late_worker_cannot_end_what_another_has_in_work(db: DatabaseConnection, error: Exception | None) -> None:
+    """The row is in processing, as the late one left it; only the token has changed."""
+    add_places(db, 1)
+    begun, late_ended, taken = threading.Event(), threading.Event(), threading.Event()
+
+    def late(key: int) -> str:
+        begun.set()
+        assert taken.wait(30)
+        if error:
+            raise error
+        return "late"
+
+    def second(key: int) -> str:
+        taken.set()
+        assert late_ended.wait(30)
+        return "second"
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(run_places, db, working(late), run_budget_seconds=0.001)
+        assert begun.wait(20)
+        time.sleep(0.05)
+        other = pool.submit(run_places, db, working(second), stale_seconds=0.02, run_budget_seconds=0.001)
+        assert first.result(30).lost == 1
+        assert places(db, "deep_scan_status, name, deep_scan_error") == [("Processing", None, None)]
+        late_ended.set()
+        assert other.result(30).succeeded == 1
+    assert places(db, "deep_scan_status, name") == [("Completed", "second")]
+
+
 def test_a_late_failure_changes_nothing_either(db: DatabaseConnection) -> None:
     add_places(db, 1)
 

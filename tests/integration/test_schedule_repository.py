@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from database.connection import DatabaseConnection
 from services.errors import InvalidInput, InvalidSchedule, RevisionConflict, ScheduleNotFound
+from services.jobs import JobRegistry
 from services.schedule_listing import ScheduleFilter
 from services.schedule_repository import ROWS_PER_COMMIT, ScheduleRepository, get_schedule_repository
 from tests.schedules import BAD_INPUT, TAKEN, VALID, many
@@ -136,15 +137,18 @@ def test_what_is_no_text_is_not_looked_for(repository: ScheduleRepository, text:
                 look(text)
 
 
-def test_text_that_looks_like_an_escape_is_text(repository: ScheduleRepository) -> None:
+def test_text_that_looks_like_an_escape_is_text(db: DatabaseConnection) -> None:
+    repository = ScheduleRepository(db, JobRegistry({"noop"}))  # a job that takes any configuration
     config = {r"a\u0000": [r"C:\u0000", "\\\\u0000"]}
-    record = repository.find_schedule(repository.create_schedule(**VALID, job_config=config))
+    record = repository.find_schedule(repository.create_schedule(**VALID, job_type="noop", job_config=config))
     assert record.job_config == config
 
 
-def test_the_largest_allowed_job_config_is_stored(repository: ScheduleRepository) -> None:
+def test_the_largest_allowed_job_config_is_stored(db: DatabaseConnection) -> None:
+    repository = ScheduleRepository(db, JobRegistry({"noop"}))
     config: dict[str, Any] = {"ones": [1] * 21_000, "deep": deep(62), "int": 10**308}
-    record = repository.find_schedule(repository.create_schedule(**VALID, job_config={**config, "float": 1e308}))
+    given = {**VALID, "job_type": "noop", "job_config": {**config, "float": 1e308}}
+    record = repository.find_schedule(repository.create_schedule(**given))
     assert float(record.job_config["float"]) == 1e308
     assert {**record.job_config, "float": None} == {**config, "float": None}
 

@@ -54,6 +54,13 @@ def test_a_default_is_what_the_contract_says(name: str, default: object) -> None
         ({"JOB_COALESCE": "maybe"}, "JOB_COALESCE='maybe': input should be a valid boolean"),
         ({"LOCK_FAILURE_POLICY": "x"}, "LOCK_FAILURE_POLICY='x': input should be 'degrade' or 'pause'"),
         ({"API_URL": "ftp://x"}, "API_URL='ftp://x': must start with http:// or https://"),
+        ({"API_TOKEN": "two words"}, "API_TOKEN='***': must be one word of plain characters"),
+        ({"API_TOKEN": "line\nbreak"}, "API_TOKEN='***': must be one word of plain characters"),
+        (
+            {"API_SYNC_MAX_REMOVALS_PERCENT": "101"},
+            "API_SYNC_MAX_REMOVALS_PERCENT='101': input should be less than or equal to 100",
+        ),
+        ({"API_SYNC_LOCAL_EDITS": "x"}, "API_SYNC_LOCAL_EDITS='x': input should be 'keep' or 'overwrite'"),
         ({"REDIS_URL": "http://x"}, "REDIS_URL='http://x': must start with redis://, rediss://, unix:// or"),
         (
             {"DATABASE_URL": "mysql://u:se/c@ret@h/x"},
@@ -74,6 +81,10 @@ def test_a_default_is_what_the_contract_says(name: str, default: object) -> None
         (
             {"HISTORY_RETENTION_DAYS": "1"},
             "FENCE_HORIZON_SECONDS=86400 must be shorter than HISTORY_RETENTION_DAYS=1",
+        ),
+        (
+            {"WORKFLOW_CIRCUIT_FAILURES": "21"},
+            "WORKFLOW_CIRCUIT_FAILURES=21 must not be more than WORKFLOW_CIRCUIT_WINDOW=20",
         ),
         (
             {"HEARTBEAT_INTERVAL_SECONDS": "8"},

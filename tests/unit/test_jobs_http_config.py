@@ -8,7 +8,6 @@ from config import environment_secret
 from services.errors import Problem
 from services.jobs import PermanentFailure, default_registry
 from services.jobs.http_config import HttpRequestConfig, resolve
-from services.jobs.http_request import MAX_RETRY_AFTER_SECONDS, _retry_after
 
 SECRETS = {"TOKEN": "t0p", "HOST": "example.com", "PW": "p@ss"}
 
@@ -104,23 +103,3 @@ def test_secrets_come_from_the_environment_or_the_env_file(tmp_path: Any, monkey
 def test_jobs_cannot_read_the_schedulers_own_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "postgresql://u:secret@h/d")
     assert environment_secret(name) is None
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        (None, None),
-        ("7", 7),
-        (" 0 ", 0),
-        ("999999999", MAX_RETRY_AFTER_SECONDS),
-        ("-5", None),
-        ("soon", None),
-        ("٣", None),
-        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
-        ("Wed, 21 Oct 2015 07:28:00 -0000", 0),
-        ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_RETRY_AFTER_SECONDS),
-        ("Fri, 99 Dec 9999 99:99:99 GMT", None),
-    ],
-)
-def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | None) -> None:
-    assert _retry_after(value) == seconds

@@ -300,6 +300,35 @@ def test_shutdown_returns_what_did_not_finish_and_reports_nothing_about_it_later
     assert bench.done == []
 
 
+def test_what_runs_hears_that_the_replica_stops_soon(bench: Bench) -> None:
+    def handler(context: ExecutionContext, _config: Any) -> None:
+        eventually(lambda: context.draining)
+
+    pool = bench.pool(handler)
+    pool.submit(a_context())
+    eventually(lambda: pool.running)
+    assert pool.shutdown(30) == []
+
+
+def test_a_handler_that_a_shutdown_ends_has_a_moment_to_clean_up(bench: Bench) -> None:
+    cleaned = []
+
+    def handler(context: ExecutionContext, _config: Any) -> None:
+        try:
+            while True:
+                context.check()
+                time.sleep(0.01)
+        finally:
+            cleaned.append(context.execution_id)
+
+    pool, context = bench.pool(handler), a_context()
+    pool.submit(context)
+    eventually(lambda: pool.running)
+    assert pool.shutdown(0) == [context]
+    assert cleaned == [context.execution_id]
+    assert bench.done == []
+
+
 def test_nothing_is_accepted_after_shutdown(bench: Bench) -> None:
     pool = bench.pool(bench.hang)
     pool.shutdown(0)

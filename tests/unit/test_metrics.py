@@ -85,6 +85,15 @@ def test_job_types_beyond_the_limit_share_one_label(monkeypatch: pytest.MonkeyPa
     assert b"made-up" not in generate_latest()
 
 
+def test_queues_beyond_the_limit_share_one_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_queue_names", {f"queue-{number}" for number in range(metrics.MAX_QUEUES)})
+    before = value("scheduler_queue_items_total", queue="other", **{"as": "claimed"})
+    for queue in ("made-up-queue-1", "made-up-queue-2"):
+        metrics.queue_items(queue, "claimed", 5)
+    assert value("scheduler_queue_items_total", queue="other", **{"as": "claimed"}) == before + 10
+    assert b"made-up-queue" not in generate_latest()
+
+
 def test_the_coordinator_s_totals_are_handed_on_as_they_are() -> None:
     totals = {"marks_won": 9, "marks_lost": 8, "marks_unknown": 7, "renewals": 6, "lost_leases": 5, "failures": 4}
     metrics.observe_coordinator(totals)
@@ -99,8 +108,8 @@ def test_the_coordinator_s_totals_are_handed_on_as_they_are() -> None:
 def test_syncs_are_counted_with_what_they_did() -> None:
     done, failed = (value("scheduler_api_syncs_total", result=result) for result in ("done", "failed"))
     skipped = value("scheduler_api_sync_schedules_total", **{"as": "skipped"})
-    metrics.synced(created=5, updated=3, skipped=2)
-    metrics.sync_failed()
+    metrics.synced("done", {"created": 5, "updated": 3, "skipped": 2})
+    metrics.synced("failed", {})
     assert value("scheduler_api_syncs_total", result="done") == done + 1
     assert value("scheduler_api_syncs_total", result="failed") == failed + 1
     assert value("scheduler_api_sync_schedules_total", **{"as": "skipped"}) == skipped + 2

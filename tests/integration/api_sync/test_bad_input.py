@@ -113,9 +113,8 @@ def test_a_name_in_another_script_or_case_is_one_and_the_same(
     api.items = [item(1, domain=domain)]
     assert counts(run()) == {"created": 1}
     assert of(repository, 1).domain == stored
-    api.etag = False
-    api.items.append(item(2))
-    assert counts(run()) == {"created": 1, "unchanged": 1}
+    api.items[0] = item(1, domain=domain, maxPages=3)
+    assert counts(run()) == {"updated": 1}, "and nobody has edited it here"
 
 
 def test_an_answer_of_nothing_but_bad_items_removes_nothing(api: ApiStandIn, run: Run, db: DatabaseConnection) -> None:

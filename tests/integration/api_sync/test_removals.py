@@ -5,6 +5,7 @@ import pytest
 from database.connection import DatabaseConnection
 from services.api_edits import LocalEdits
 from services.api_sync import Kind, Outcome, SyncState
+from services.api_sync.removals import switch_off
 from services.schedule_repository import ScheduleRepository
 from tests.api_stand_in import SEED_ITEM, ApiStandIn, item, many_items
 from tests.integration.api_sync.looking import Run, counts, of, rows, write
@@ -131,6 +132,19 @@ def test_schedules_of_other_origin_never_vanish(api: ApiStandIn, run: Run, repos
     api.items = []
     run(allow_removals=True)
     record = repository.get_schedule(mine)
+    assert record is not None
+    assert record.enabled
+
+
+def test_one_that_somebody_has_made_his_own_meanwhile_is_left_alone(
+    run: Run, repository: ScheduleRepository, db: DatabaseConnection
+) -> None:
+    run()
+    schedule_id = of(repository, 4).schedule_id
+    repository.update_schedule(schedule_id, source="manual")
+    with db.transaction() as connection:
+        switch_off(connection, [schedule_id])
+    record = repository.get_schedule(schedule_id)
     assert record is not None
     assert record.enabled
 

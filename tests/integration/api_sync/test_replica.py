@@ -55,7 +55,7 @@ def test_the_next_look_comes_when_it_is_due_but_not_for_all_at_once(
     assert replica.tick() == LOOK_SECONDS, "long before it is due, only to know how things are"
     write(db, "UPDATE api_sync_state SET started_at = clock_timestamp() - interval '295 seconds'")
     looks = {replica.tick() for _ in range(10)}
-    assert len(looks) == 10
+    assert max(looks) > 5.5, "later than due by another time for each"
     assert all(0 < look <= 5 + LONGEST_JITTER_SECONDS for look in looks)
 
 

@@ -50,6 +50,9 @@ GET /api/v3/scans/{scan_id}/diff
 GET /api/v3/sync
 GET /api/v3/session
 GET /api/v3/dev-tools/scheduler_status
+GET /api/v3/dev-tools/queues
+GET /api/v3/contacts
+GET /api/v3/contacts/{contact_id}
 """
 OPERATOR = """
 POST /api/v3/schedules
@@ -58,6 +61,18 @@ PATCH /api/v3/schedules/{schedule}
 POST /api/v3/schedules/{schedule}/run
 POST /api/v3/executions/{execution_id}/cancel
 POST /api/v3/executions/{execution_id}/retry
+PUT /api/v3/places/staging/status
+PUT /api/v3/places/staging/queue-deep-scan
+PUT /api/v3/local-businesses/status
+PUT /api/v3/domains/sitemap-curation/status
+POST /api/v3/domains/direct-submit
+PUT /api/v3/sitemap-files/sitemap_import_curation/status
+PUT /api/v3/pages/status
+POST /api/v3/contacts
+PATCH /api/v3/contacts/{contact_id}
+POST /api/v3/dev-tools/trigger/{job_id}
+GET /api/v3/dev-tools/process-pending-domains
+POST /api/v3/dev-tools/process-pending-domains
 """
 ADMIN = """
 POST /api/v3/schedules/bulk
@@ -67,6 +82,7 @@ POST /api/v3/sync/preview
 GET /api/v3/tokens
 POST /api/v3/tokens
 DELETE /api/v3/tokens/{token_id}
+DELETE /api/v3/contacts/{contact_id}
 """
 RULES: dict[str, Role | None] = {
     line: role
@@ -167,7 +183,7 @@ def somebodies(web: Web) -> dict[str, tuple[Role | None, dict[str, str]]]:
 
 def ask(web: Web, line: str, headers: dict[str, str]) -> requests.Response:
     method, path = line.split()
-    for name in ("schedule", "execution_id", "scan_id", "token_id"):
+    for name in ("schedule", "execution_id", "scan_id", "token_id", "contact_id", "job_id"):
         path = path.replace(f"{{{name}}}", str(uuid4()))
     body: dict[str, Any] | None = None if method == "GET" else {}
     return requests.request(method, web.url + path, headers=headers, json=body, timeout=30)

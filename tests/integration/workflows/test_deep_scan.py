@@ -164,7 +164,8 @@ def test_a_rescan_writes_what_is_known_and_resets_nothing(world: PipelineWorld, 
         db,
         """INSERT INTO local_businesses (place_id, business_name, phone, website_url, price_text, status,
                domain_extraction_status, extra_categories)
-           VALUES ('p1', 'Old name', '+1 716-555-0199', 'https://kept.example', '$', 'Selected', 'Completed', '{kept}')""",
+           VALUES ('p1', 'Old name', '+1 716-555-0199', 'https://kept.example', '$', 'Selected', 'Completed',
+               '{kept}')""",
     )
     world.place("p1", name="New name", website=None, price_level=None, types=[], user_ratings_total=7)
     add_place(db, "p1")

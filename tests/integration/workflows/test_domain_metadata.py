@@ -60,7 +60,7 @@ def test_any_other_one_is_queued(world: PipelineWorld, db: DatabaseConnection, s
 
 
 def test_known_values_are_not_overwritten_by_nothing(world: PipelineWorld, db: DatabaseConnection) -> None:
-    known = {
+    known: dict[str, Any] = {
         "title": "Known", "description": "Known", "is_wordpress": True, "wordpress_version": "6", "language": "en",
         "tech_stack": ["WordPress"], "email_addresses": ["a@b.example"], "facebook_url": "https://facebook.com/known",
     }  # fmt: skip
@@ -114,4 +114,6 @@ def test_a_domain_that_hangs_times_out_and_costs_the_others_nothing(
     add_domain(db)
     summary = run(world, db, domain_scheduler_item_timeout_seconds=0.5, domain_scheduler_max_attempts=1)
     assert (summary.succeeded, summary.dead) == (1, 1)
-    assert query(db, "SELECT last_error FROM domains WHERE domain = 'slow.example'") == [("did not finish within 0.5 s",)]
+    assert query(db, "SELECT last_error FROM domains WHERE domain = 'slow.example'") == [
+        ("did not finish within 0.5 s",)
+    ]

@@ -1,0 +1,178 @@
+"""Which fires should have a row: schedules in blocks, each block walked in pieces of a bounded size. Pure.
+
+Schedules that share a trigger are walked together: a piece costs by its distinct fire times, and Postgres pairs those
+with the schedules. Start reading at `expected_fires` and `Block.piece`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from services.schedule_watcher import Loaded
+from services.triggers import Trigger
+
+PAIRS_PER_PIECE = 50_000  # of a schedule and a fire, which one statement compares in a fraction of a second
+SCHEDULES_PER_BLOCK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One schedule, and the stretch of nominal time in which its fires are looked for: after < t <= until."""
+
+    schedule_id: UUID
+    after: datetime
+    until: datetime
+    spread: timedelta = timedelta(0)
+    revision: int | None = None  # None: of a definition that has ended
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What one scan looks at: what came due in (since, until], and more where an earlier scan could not look."""
+
+    since: datetime
+    until: datetime
+    oldest: datetime  # history ends here
+    new_load: int  # timing that came with this load or a later one was not looked at yet
+    behind: Mapping[UUID, datetime] = field(default_factory=dict)  # after which these still had fires without a row
+
+    def is_usual(self, schedule_id: UUID, known: Loaded) -> bool:
+        """Nothing but the time since the last scan is to be looked at."""
+        return (
+            known.effective_from <= self.since
+            and known.load < self.new_load
+            and not (self.behind and schedule_id in self.behind)
+        )
+
+    def of(self, schedule_id: UUID, known: Loaded) -> Watched:
+        """A fire counts from when it is due, not from its nominal time; late commits bring timing that is not new."""
+        after = self.since - known.spread if known.load < self.new_load else self.oldest
+        after = min(after, self.behind.get(schedule_id, after))
+        until = self.until - known.spread
+        first = max(after, known.effective_from)
+        return Watched(schedule_id, first, until, known.spread, known.revision, known.priority)
+
+
+@dataclass(slots=True)
+class Part:
+    """Some schedules with one trigger, walked up to and including `reached`."""
+
+    trigger: Trigger
+    schedules: Sequence[Watched]
+    reached: datetime
+    until: datetime
+
+    def fires(self, pairs: int) -> list[datetime]:
+        """The next ones: as many as make so many pairs with the schedules, at least one."""
+        most = max(1, pairs // len(self.schedules))
+        return list(islice(self.trigger.between(self.reached, self.until), most))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one statement compares, and which parts had no room in it."""
+
+    taken: list[tuple[Part, list[datetime]]]
+    rest: list[Part]
+
+    def as_values(self) -> dict[str, list[Any]]:
+        """The schedules and the fires as columns; a number says which belong together."""
+        watched = [(number, item) for number, (part, _) in enumerate(self.taken) for item in part.schedules]
+        fires = [(number, at) for number, (_, some) in enumerate(self.taken) for at in some]
+        return {
+            "parts": [number for number, _ in watched],
+            "ids": [item.schedule_id for _, item in watched],
+            "after": [item.after for _, item in watched],
+            "until": [item.until for _, item in watched],
+            "fire_parts": [number for number, _ in fires],
+            "fires": [at for _, at in fires],
+        }
+
+
+@dataclass(slots=True)
+class Block:
+    """At most about SCHEDULES_PER_BLOCK schedules, so that what is found about them can be held."""
+
+    parts: list[Part]
+    _open: list[Part] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._open = self.parts
+
+    def piece(self) -> Piece | None:
+        """What to compare next, the same again until `advance`; None when everything was walked."""
+        taken: list[tuple[Part, list[datetime]]] = []
+        room = PAIRS_PER_PIECE
+        for number, part in enumerate(self._open):
+            if room <= 0:
+                return Piece(taken, self._open[number:])
+            if fires := part.fires(room):
+                taken.append((part, fires))
+                room -= len(fires) * len(part.schedules)
+        return Piece(taken, []) if taken else None
+
+    def advance(self, piece: Piece) -> None:
+        for part, fires in piece.taken:
+            part.reached = fires[-1]
+        self._open = [*(part for part, _ in piece.taken), *piece.rest]
+
+    def watched(self) -> dict[UUID, Watched]:
+        return {item.schedule_id: item for part in self.parts for item in part.schedules}
+
+
+def expected_fires(loaded: Mapping[UUID, Loaded], window: Window) -> Iterator[Block]:
+    """Everything that must have a row, as far as the schedules are loaded."""
+    return blocks(_parts(loaded, window))
+
+
+def blocks(parts: Iterable[Part]) -> Iterator[Block]:
+    held: list[Part] = []
+    schedules = 0
+    for part in parts:
+        held.append(part)
+        schedules += len(part.schedules)
+        if schedules >= SCHEDULES_PER_BLOCK:
+            yield Block(held)
+            held, schedules = [], 0
+    if held:
+        yield Block(held)
+
+
+def parts_of(trigger: Trigger, watched: Sequence[Watched]) -> Iterator[Part]:
+    for start in range(0, len(watched), SCHEDULES_PER_BLOCK):
+        some = watched[start : start + SCHEDULES_PER_BLOCK]
+        yield Part(trigger, some, min(item.after for item in some), max(item.until for item in some))
+
+
+def _parts(loaded: Mapping[UUID, Loaded], window: Window) -> Iterator[Part]:
+    """Most triggers have no fire in a short window: their schedules cost nothing more than a look."""
+    usual: defaultdict[int, list[UUID]] = defaultdict(list)
+    unusual: defaultdict[int, list[UUID]] = defaultdict(list)
+    triggers: dict[int, Trigger] = {}
+    longest_spread = timedelta(0)
+    for schedule_id, known in loaded.items():
+        if (trigger := known.trigger) is None:
+            continue
+        triggers[id(trigger)] = trigger
+        longest_spread = max(longest_spread, known.spread) if known.spread else longest_spread
+        (usual if window.is_usual(schedule_id, known) else unusual)[id(trigger)].append(schedule_id)
+    for key, ids in usual.items():
+        if _fires(triggers[key], window.since - longest_spread, window.until):
+            yield from parts_of(triggers[key], _watched(triggers[key], ids, loaded, window))
+    for key, ids in unusual.items():
+        yield from parts_of(triggers[key], _watched(triggers[key], ids, loaded, window))
+
+
+def _watched(trigger: Trigger, ids: Iterable[UUID], loaded: Mapping[UUID, Loaded], window: Window) -> list[Watched]:
+    watched = (window.of(schedule_id, loaded[schedule_id]) for schedule_id in ids)
+    return [item for item in watched if _fires(trigger, item.after, item.until)]
+
+
+def _fires(trigger: Trigger, after: datetime, until: datetime) -> bool:
+    at = trigger.next_after(after)
+    return at is not None and at <= until

@@ -1,0 +1,57 @@
+"""/api/v3/dev-tools/…: look at the queues, run one now. For development only."""
+
+from typing import Annotated
+
+from fastapi import Query
+
+from services.web.auth.guard import IdempotencyKey, Operator, Viewer
+from services.web.parts import Parts
+from services.web.problems import FORBIDDEN, HttpProblem
+from services.web.routes.dev_tools import require_development
+from services.web.routing import API, PartsOf, find_schedule, router
+from services.web.schemas.schedules import RunRequested
+from services.web.schemas.workflows import QueueList, QueueOut, RunOut
+from services.workflows.domain_metadata import DOMAIN_METADATA
+from services.workflows.overview import QueueOverview
+
+workflow_tools = router(f"{API}/dev-tools", "dev-tools")
+
+HowMany = Annotated[int, Query(ge=1, le=50, description="Most domains that are worked on.")]
+
+
+@workflow_tools.get("/queues")
+def list_queues(parts: PartsOf, who: Viewer) -> QueueList:
+    """How deep, how old, what failed, may they run; in the order of the pipeline."""
+    require_development(parts)
+    views = QueueOverview(parts.db, parts.settings).look()
+    return QueueList(items=[QueueOut.model_validate(view) for view in views])
+
+
+@workflow_tools.post("/trigger/{job_id}", status_code=202)
+def trigger(job_id: str, parts: PartsOf, who: Operator, key: IdempotencyKey = None) -> RunRequested:
+    """Let any replica run this job now."""
+    require_development(parts)
+    return RunRequested(execution_id=parts.history.request_run(find_schedule(parts, job_id).schedule_id, who.actor))
+
+
+@workflow_tools.post("/process-pending-domains")
+def process_pending_domains(parts: PartsOf, who: Operator, limit: HowMany = 5) -> RunOut:
+    """Work on some pending domains in this very process, and wait for it."""
+    return _processed(parts, limit)
+
+
+@workflow_tools.get("/process-pending-domains")
+def process_pending_domains_by_get(parts: PartsOf, who: Operator, limit: HowMany = 5) -> RunOut:
+    """The same, as its first callers did it. With a token only: a link on some page must not start work."""
+    if who.by_cookie:
+        raise HttpProblem(FORBIDDEN, "use POST, or a token")
+    return _processed(parts, limit)
+
+
+def _processed(parts: Parts, limit: int) -> RunOut:
+    require_development(parts)
+    once = {"concurrency": limit, "batch_size": limit, "run_budget_seconds": 0}  # one round
+    group = {f"{DOMAIN_METADATA.settings}_{name}": value for name, value in once.items()}
+    summary = DOMAIN_METADATA.run(settings=parts.settings.model_copy(update=group), db=parts.db)
+    said = f"skipped: {summary.skipped}" if summary.skipped else f"{summary.claimed} domains were worked on"
+    return RunOut(message=said, summary=summary.as_dict())

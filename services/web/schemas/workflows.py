@@ -1,0 +1,144 @@
+"""Curation, queues and contacts of the workflows on the wire."""
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from database.workflow_statuses import ContactCurationStatus, EmailType, PlaceStatus
+from services.workflows.curation import MOST_AT_ONCE, MOST_DOMAINS
+
+PlaceId = Annotated[int, Field(ge=1, le=2**31 - 1)] | Annotated[str, Field(min_length=1, max_length=512)]
+
+
+class Curate(BaseModel):
+    """A curator's word for some rows. Only `Selected` queues them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ids: list[UUID] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    status: PlaceStatus
+
+
+class QueuePlaces(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ids": [1, "ChIJN1t_tDeuEmsR"]}]})
+
+    ids: list[PlaceId] = Field(
+        min_length=1, max_length=MOST_AT_ONCE, description="Numbers are rows, texts the directory's own place ids"
+    )
+
+
+class CuratePlaces(QueuePlaces):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": [1], "status": "Selected"}]})
+
+    status: PlaceStatus
+
+
+class CuratedOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    updated_count: int = Field(description="Rows that have the status now")
+    queued_count: int = Field(description="Rows that are new in the queue")
+
+
+class DirectSubmit(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"domains": ["example.com"]}]})
+
+    domains: list[Annotated[str, Field(min_length=1, max_length=2048)]] = Field(min_length=1, max_length=MOST_DOMAINS)
+
+
+class SubmittedDomain(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    id: UUID
+    domain: str
+    created: bool = Field(description="False: it was known already, and stays as it is")
+
+
+class SubmittedOut(CuratedOut):
+    items: list[SubmittedDomain]
+
+
+class ContactChanges(BaseModel):
+    """Only what is named changes."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"contact_curation_status": "Complete"}]})
+
+    email: str | None = Field(None, min_length=3, max_length=254)
+    email_type: EmailType | None = None
+    name: str | None = Field(None, max_length=255)
+    phone_number: str | None = Field(None, max_length=64)
+    source_url: str | None = Field(None, max_length=2048)
+    context: str | None = Field(None, max_length=2000)
+    contact_curation_status: ContactCurationStatus | None = None
+
+    def given(self) -> dict[str, Any]:
+        return self.model_dump(exclude_unset=True)
+
+
+class NewContact(ContactChanges):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"domain_id": "550e8400-e29b-41d4-a716-446655440000", "email": "a@example.org"}]
+        }
+    )
+
+    domain_id: UUID
+    email: str = Field(min_length=3, max_length=254)
+
+
+class ContactOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    id: UUID
+    domain_id: UUID
+    domain: str
+    page_id: UUID | None
+    email: str
+    email_type: EmailType
+    name: str | None
+    phone_number: str | None
+    source_url: str | None
+    context: str | None
+    contact_curation_status: ContactCurationStatus
+    created_at: datetime
+    updated_at: datetime
+
+
+class ContactList(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    items: list[ContactOut]
+    next_cursor: str | None
+
+
+class QueueOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    name: str
+    job_id: str
+    display_name: str
+    depth: int
+    due: int = Field(description="Of these: what may be worked on now")
+    processing: int
+    stale: int = Field(description="Being worked on by nobody any more")
+    failed: int
+    dead: int
+    oldest_seconds: float
+    circuit: str = Field(examples=["closed", "open"])
+    paused_at: datetime | None
+    paused_by: str | None
+    paused_reason: str | None
+    batch_size: int | None
+    last_run_at: datetime | None
+    totals: dict[str, int]
+
+
+class QueueList(BaseModel):
+    items: list[QueueOut]
+
+
+class RunOut(BaseModel):
+    message: str
+    summary: dict[str, Any]

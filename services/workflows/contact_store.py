@@ -1,0 +1,169 @@
+"""WF8: contacts by hand. One for each address of a domain, whoever found it."""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Row, delete, literal, select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import IntegrityError
+
+from database.connection import DatabaseConnection
+from database.workflow_models import Contact, Domain
+from database.workflow_statuses import ContactCurationStatus, EmailType
+from services.errors import InvalidInput, Problem, SchedulerError
+from services.hostnames import spellings
+from services.schedule_spec import plain_text
+from services.workflows.email_addresses import spelled_address, type_of
+
+MAX_PAGE = 1000
+WRITABLE = ("email", "email_type", "name", "phone_number", "source_url", "context", "contact_curation_status")
+
+
+class ContactExists(SchedulerError):
+    def __init__(self, email: str) -> None:
+        super().__init__(f"the domain has a contact {email} already")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContactRecord:
+    id: UUID
+    domain_id: UUID
+    domain: str
+    page_id: UUID | None
+    email: str
+    email_type: str
+    name: str | None
+    phone_number: str | None
+    source_url: str | None
+    context: str | None
+    contact_curation_status: str
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContactFilter:
+    domain: str | None = None
+    email: str | None = None  # a part of it
+    email_type: EmailType | None = None
+    contact_curation_status: ContactCurationStatus | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        found: list[ColumnElement[bool]] = []
+        if self.domain is not None:
+            found.append(Domain.domain.in_(spellings(plain_text("domain", self.domain))))
+        if self.email is not None:
+            found.append(Contact.email.contains(plain_text("email", self.email).lower(), autoescape=True))
+        if self.email_type is not None:
+            found.append(Contact.email_type == self.email_type)
+        if self.contact_curation_status is not None:
+            found.append(Contact.contact_curation_status == self.contact_curation_status)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ContactPage:
+    items: list[ContactRecord]
+    next_cursor: str | None
+
+
+_COLUMNS = [getattr(Domain if item.name == "domain" else Contact, item.name) for item in fields(ContactRecord)]
+_SELECT = select(*_COLUMNS).join(Domain, Domain.id == Contact.domain_id)
+
+
+class ContactStore:
+    def __init__(self, db: DatabaseConnection) -> None:
+        self._db = db
+
+    def get(self, contact_id: UUID) -> ContactRecord | None:
+        with self._db.transaction() as connection:
+            row = connection.execute(_SELECT.where(Contact.id == contact_id)).one_or_none()
+        return None if row is None else _record(row)
+
+    def list(
+        self, where: ContactFilter = ContactFilter(), *, limit: int = 50, cursor: str | None = None
+    ) -> ContactPage:
+        """Newest first. A page costs the same wherever it is."""
+        query = _SELECT.where(*where.conditions())
+        if cursor is not None:
+            at, contact_id = _read(cursor)
+            last = tuple_(literal(at, Contact.created_at.type), literal(contact_id, Contact.id.type))
+            query = query.where(last > tuple_(Contact.created_at, Contact.id))
+        query = query.order_by(Contact.created_at.desc(), Contact.id.desc()).limit(limit + 1)
+        with self._db.transaction() as connection:
+            found = [_record(row) for row in connection.execute(query)]
+        return ContactPage(found[:limit], _cursor_after(found[limit - 1]) if len(found) > limit else None)
+
+    def create(self, domain_id: UUID, given: Mapping[str, Any]) -> ContactRecord:
+        """Raises InvalidInput or ContactExists."""
+        values = _checked(given)
+        with self._db.transaction() as connection:
+            domain = connection.scalar(select(Domain.domain).where(Domain.id == domain_id))
+            if domain is None:
+                raise InvalidInput(Problem("domain_id", f"there is no domain {domain_id}"))
+            values.setdefault("email_type", type_of(values["email"], domain))
+            new = insert(Contact).values(domain_id=domain_id, **values).on_conflict_do_nothing()
+            created = connection.scalar(new.returning(Contact.id))
+            if created is None:
+                raise ContactExists(values["email"])
+            return _record(connection.execute(_SELECT.where(Contact.id == created)).one())
+
+    def update(self, contact_id: UUID, given: Mapping[str, Any]) -> ContactRecord | None:
+        """None: there is no such contact. Raises InvalidInput or ContactExists."""
+        values = _checked(given)
+        try:
+            with self._db.transaction() as connection:
+                if values:
+                    connection.execute(update(Contact).where(Contact.id == contact_id).values(values))
+                row = connection.execute(_SELECT.where(Contact.id == contact_id)).one_or_none()
+        except IntegrityError:
+            raise ContactExists(str(values.get("email"))) from None
+        return None if row is None else _record(row)
+
+    def delete(self, contact_id: UUID) -> bool:
+        with self._db.transaction() as connection:
+            return connection.execute(delete(Contact).where(Contact.id == contact_id)).rowcount > 0
+
+
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    values = {name: plain_text(name, value) if isinstance(value, str) else value for name, value in given.items()}
+    strangers = [Problem(name, "is not a field that can be set") for name in values if name not in WRITABLE]
+    missing = [
+        Problem(name, "must not be null")
+        for name in ("email", "email_type", "contact_curation_status")
+        if name in values and values[name] is None
+    ]
+    if strangers or missing:
+        raise InvalidInput(*strangers, *missing)
+    if "email" in values:
+        email = spelled_address(values["email"])
+        if email is None:
+            raise InvalidInput(Problem("email", f"{values['email']!r} is not an e-mail address"))
+        values["email"] = email
+    return values
+
+
+def _record(row: Row[Any]) -> ContactRecord:
+    return ContactRecord(**row._mapping)
+
+
+def _cursor_after(record: ContactRecord) -> str:
+    place = [record.created_at.isoformat(), str(record.id)]
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
+
+
+def _read(cursor: str) -> tuple[datetime, UUID]:
+    try:
+        at, contact_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        place = datetime.fromisoformat(at)
+        if place.tzinfo is None:
+            raise ValueError("no instant")
+        return place, UUID(contact_id)
+    except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError):
+        raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None

@@ -1,0 +1,149 @@
+"""What a curator decides: a status for some rows, and with `Selected` their place in the next queue.
+
+A row that is queued or being worked on already stays as it is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, or_, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from database.connection import DatabaseConnection
+from database.models import Base
+from database.workflow_models import Domain, LocalBusiness, Page, Place, SitemapFile
+from database.workflow_statuses import ContactScrapeStatus, PageProcessingStatus, PlaceStatus
+from services.audited_writes import write_as
+from services.errors import InvalidInput, Problem
+from services.jobs import PermanentFailure
+from services.schedule_spec import plain_text
+from services.workflows.deep_scan import DEEP_SCAN
+from services.workflows.domain_extraction import DOMAIN_EXTRACTION, domain_of
+from services.workflows.page_curation import PAGE_CURATION
+from services.workflows.queue import Queue
+from services.workflows.sitemap_import import SITEMAP_IMPORT
+from services.workflows.sitemap_submission import SITEMAP_SUBMISSION
+
+MOST_AT_ONCE = 1000
+MOST_DOMAINS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Curated:
+    updated_count: int
+    queued_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    id: UUID
+    domain: str
+    created: bool  # False: it was known already, and stays as it is
+
+
+class Curation:
+    def __init__(self, db: DatabaseConnection, actor: str) -> None:
+        self._db, self._actor = db, actor
+
+    def places(self, ids: Sequence[int | str], status: PlaceStatus) -> Curated:
+        return self._curate(DEEP_SCAN, _places(ids), status, {"status": status})
+
+    def queue_deep_scans(self, ids: Sequence[int | str]) -> Curated:
+        return self._curate(DEEP_SCAN, _places(ids), PlaceStatus.SELECTED, {})
+
+    def businesses(self, ids: Sequence[UUID], status: PlaceStatus) -> Curated:
+        return self._curate(DOMAIN_EXTRACTION, LocalBusiness.id.in_(ids), status, {"status": status})
+
+    def domains(self, ids: Sequence[UUID], status: PlaceStatus) -> Curated:
+        _only(status, PlaceStatus.SELECTED)
+        return self._curate(SITEMAP_SUBMISSION, Domain.id.in_(ids), status, {})
+
+    def sitemap_files(self, ids: Sequence[UUID], status: PlaceStatus) -> Curated:
+        _only(status, PlaceStatus.SELECTED)
+        return self._curate(SITEMAP_IMPORT, SitemapFile.id.in_(ids), status, {})
+
+    def pages(self, ids: Sequence[UUID], status: PlaceStatus) -> Curated:
+        """`Not a Fit` takes a page out for good."""
+        _only(status, PlaceStatus.SELECTED, PlaceStatus.NOT_A_FIT)
+        unfit = {
+            "page_processing_status": PageProcessingStatus.FILTERED,
+            "contact_scrape_status": ContactScrapeStatus.NOT_A_FIT,
+        }
+        return self._curate(PAGE_CURATION, Page.id.in_(ids), status, {} if status is PlaceStatus.SELECTED else unfit)
+
+    def submit_domains(self, names: Sequence[str]) -> list[Submitted]:
+        """Domains as people write them; each one once, in the order given. Raises InvalidInput with every bad one."""
+        domains = list(dict.fromkeys(_domains(names)))
+
+        def submit(connection: Connection) -> list[Submitted]:
+            new = insert(Domain).values([{"domain": name} for name in sorted(domains)]).on_conflict_do_nothing()
+            created = set(connection.scalars(new.returning(Domain.domain)))
+            known = {
+                row.domain: row.id
+                for row in connection.execute(select(Domain.domain, Domain.id).where(Domain.domain.in_(domains)))
+            }
+            return [Submitted(known[name], name, name in created) for name in domains]
+
+        return write_as(self._db, self._actor, submit)
+
+    def _curate(
+        self, queue: Queue[Any], which: ColumnElement[bool], status: PlaceStatus, values: dict[str, Any]
+    ) -> Curated:
+        model, field = queue.model, getattr(queue.model, queue.status_field_name)
+        resting = or_(field.is_(None), field.not_in([queue.words.queued, queue.words.processing]))
+
+        def curate(connection: Connection) -> Curated:
+            keys = _locked(connection, model, which)
+            if status is not PlaceStatus.SELECTED:
+                free = resting if queue.status_field_name in values else None
+                return Curated(_update(connection, model, keys, values, free), 0)
+            if values:
+                _update(connection, model, keys, values)
+            queued = _update(connection, model, keys, {queue.status_field_name: queue.words.queued}, resting)
+            return Curated(len(keys) if values else queued, queued)
+
+        return write_as(self._db, self._actor, curate)
+
+
+def _locked(connection: Connection, model: type[Base], which: ColumnElement[bool]) -> list[Any]:
+    """In the order of the keys, as everybody who locks several rows."""
+    key = model.__mapper__.primary_key[0]
+    return list(connection.scalars(select(key).where(which).order_by(key).with_for_update(key_share=True)))
+
+
+def _update(
+    connection: Connection,
+    model: type[Base],
+    keys: Sequence[Any],
+    values: dict[str, Any],
+    condition: ColumnElement[bool] | None = None,
+) -> int:
+    key = model.__mapper__.primary_key[0]
+    statement = update(model).where(key.in_(keys)).values(values)
+    return connection.execute(statement if condition is None else statement.where(condition)).rowcount
+
+
+def _places(ids: Sequence[int | str]) -> ColumnElement[bool]:
+    """Numbers are rows, texts are the directory's own names of places."""
+    texts = [plain_text("ids", name) for name in ids if isinstance(name, str)]
+    return or_(Place.id.in_([number for number in ids if isinstance(number, int)]), Place.place_id.in_(texts))
+
+
+def _only(status: PlaceStatus, *kept: PlaceStatus) -> None:
+    if status not in kept:
+        allowed = " or ".join(f"{word.value!r}" for word in kept)
+        raise InvalidInput(Problem("status", f"must be {allowed} here: these rows keep no other word of a curator"))
+
+
+def _domains(names: Sequence[str]) -> list[str]:
+    problems, found = [], []
+    for number, name in enumerate(names):
+        try:
+            found.append(domain_of(name))
+        except PermanentFailure as error:
+            problems.append(Problem(f"domains[{number}]", str(error)))
+    if problems:
+        raise InvalidInput(*problems)
+    return found

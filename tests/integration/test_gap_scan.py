@@ -1,0 +1,393 @@
+"""The gap scan against a real table: every fire gets its row, in short steps, whatever happened meanwhile."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from database.connection import DatabaseConnection
+from services.audit import audit
+from services.clock import DatabaseClock
+from services.errors import Unavailable
+from services.fires import Fire
+from services.gap_scan import GapScanner
+from services.gap_scan_plan import HANDED_OVER, CatchupLimits
+from services.jobs import JobRegistry
+from services.schedule_repository import ScheduleRepository
+from services.schedule_watcher import ScheduleWatcher
+from services.timer import Timer
+from tests.executions import POLICY
+
+DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+LIMITS = CatchupLimits(horizon=DAY, history=89 * DAY, window=HOUR, max_fires=10, settle=5 * SECOND)
+
+
+@dataclass(slots=True)
+class Table:
+    """Schedules and rows around one moment, half past a minute, at which all clocks of the test stand."""
+
+    db: DatabaseConnection
+    now: datetime
+
+    def run(self, sql: str, **values: Any) -> None:
+        with self.db.transaction() as connection:
+            connection.exec_driver_sql(sql, values)
+
+    def rows(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
+        with self.db.transaction() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(sql, values)]
+
+    def schedule(self, since: timedelta, **more: Any) -> UUID:
+        return self.schedules(1, since, **more)[0]
+
+    def schedules(self, number: int, since: timedelta, **more: Any) -> list[UUID]:
+        """Every minute if nothing else is said; the timing has been valid for so long."""
+        given = {"domain": "job", "job_type": "noop", "frequency": "interval", "time_config": {"minutes": 1}, **more}
+        repository = ScheduleRepository(self.db, JobRegistry({"noop"}))
+        made = [repository.create_schedule(**given) for _ in range(number)]
+        self.run(
+            """SET LOCAL session_replication_role = replica;  -- without the trigger that writes effective_from
+               UPDATE schedules SET effective_from = %(since)s WHERE schedule_id = ANY(%(ids)s)""",
+            since=self.now - since,
+            ids=made,
+        )
+        return made
+
+    def ran(self, schedule_id: UUID, fires: Sequence[datetime]) -> None:
+        self.run(
+            """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for,
+                                           completed_at, incarnation)
+               SELECT %(id)s, 'job', 'job', %(id)s, 'success', at, at, gen_random_uuid()
+               FROM unnest(%(fires)s) AS at""",
+            id=schedule_id,
+            fires=list(fires),
+        )
+
+    def count(self, where: str = "true") -> int:
+        return int(self.rows(f"SELECT count(*) FROM job_executions WHERE {where}")[0][0])
+
+    def summaries(self) -> list[tuple[Any, ...]]:
+        return self.rows(
+            """SELECT (metadata->>'first')::timestamptz, (metadata->>'last')::timestamptz, (metadata->>'count')::int
+               FROM job_executions WHERE reason = 'catchup_cap' ORDER BY 1"""
+        )
+
+    def watched_until(self, until: datetime) -> None:
+        self.run("INSERT INTO fires_watched (since, until) VALUES ('2000-01-01', %(until)s)", until=until)
+
+    def is_accounted_for(self, since: timedelta) -> bool:
+        report = audit(self.db, self.now - since, self.now - LIMITS.settle, settle_seconds=0)
+        found = report.unexplained.count, report.unwatched.count, report.extra.count
+        return report.expected > 0 and found == (0, 0, 0)
+
+
+@dataclass(slots=True)
+class Replica:
+    """The parts of a replica that scan."""
+
+    db: DatabaseConnection
+    now: datetime
+    limits: CatchupLimits = LIMITS
+    handed_over: list[Fire] = field(default_factory=list)
+    may_scan: bool = True
+    watcher: ScheduleWatcher = field(init=False)
+    scanner: GapScanner = field(init=False)
+
+    def __post_init__(self) -> None:
+        clock = DatabaseClock(5, lambda: self.now.timestamp())
+        timer = Timer(lambda fires: None, clock)
+        self.watcher = ScheduleWatcher(self.db, timer, clock, check_interval_seconds=60, listen=False)
+        self.scanner = GapScanner(
+            self.db,
+            clock,
+            POLICY,
+            self.limits,
+            loaded=self.watcher.known,
+            hand_over=self.handed_over.extend,
+            look_for_pending=lambda: None,
+            may_scan=lambda: self.may_scan,
+        )
+
+    def scan(self, after: timedelta = timedelta(0)) -> int:
+        """One whole scan of the table as it is, so much later; returns how many steps it took."""
+        self.now += after
+        self.watcher.reconcile()
+        for steps in range(1, 10_000):
+            if self.scanner.tick() is None:
+                return steps
+        raise AssertionError("the scan does not end")
+
+
+@pytest.fixture
+def table(db: DatabaseConnection) -> Table:
+    return Table(db, datetime.now(UTC).replace(second=30, microsecond=0))
+
+
+@pytest.fixture
+def replica(table: Table) -> Replica:
+    return Replica(table.db, table.now)
+
+
+def minutes(since: datetime, number: int) -> list[datetime]:
+    return [since.replace(second=0) + n * MINUTE for n in range(1, number + 1)]
+
+
+# --- the first scan ---
+
+
+def test_after_a_day_without_replicas_a_dense_schedule_has_one_row_for_the_rest(table: Table, replica: Replica) -> None:
+    table.schedule(30 * HOUR, time_config={"seconds": 1}, catchup="all")
+    replica.scan()
+    assert table.count("status = 'pending' AND cause = 'catchup'") == 10
+    until = table.now - LIMITS.settle
+    assert table.summaries() == [(until - DAY + SECOND, until - 10 * SECOND, 86_400 - 10)]
+    assert table.is_accounted_for(DAY)
+
+
+def test_a_day_of_many_dense_schedules_is_many_short_steps(
+    table: Table, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.gap_scan_walk.PAIRS_PER_PIECE", 500)
+    table.schedules(20, 30 * HOUR, catchup="none", misfire_grace_seconds=1)
+    assert replica.scan() >= 20 * 24 * 60 / 500
+    assert [number for _, _, number in table.summaries()] == [24 * 60] * 20
+    assert table.is_accounted_for(DAY)
+
+
+def test_between_two_steps_a_scan_waits_while_it_may_not_scan(table: Table, replica: Replica) -> None:
+    table.schedule(HOUR)
+    replica.watcher.reconcile()
+    assert replica.scanner.tick() == 0.0
+    replica.may_scan = False
+    assert replica.scanner.tick() == 0.5
+    assert table.count() == 0
+    replica.may_scan = True
+    replica.scan()
+    assert table.is_accounted_for(HOUR)
+
+
+@pytest.mark.parametrize("turn", [0, 1, 2])
+def test_a_step_that_fails_is_done_again(
+    table: Table, replica: Replica, monkeypatch: pytest.MonkeyPatch, turn: int
+) -> None:
+    """Every third call fails; with three beginnings each statement is hit."""
+    table.schedules(5, HOUR)
+    table.schedules(5, HOUR, time_config={"seconds": 50})
+    table.run("DELETE FROM schedules WHERE schedule_id IN (SELECT schedule_id FROM schedules LIMIT 3)")
+    replica.watcher.reconcile()
+    real, calls = table.db.transaction, count()
+    outcomes: list[float | None] = []
+
+    def every_third_fails() -> Any:
+        if next(calls) % 3 == turn:
+            raise Unavailable("Postgres", "here", "gone for a moment")
+        return real()
+
+    monkeypatch.setattr(table.db, "transaction", every_third_fails)
+    while not outcomes or outcomes[-1] is not None:
+        try:
+            outcomes.append(replica.scanner.tick())
+        except Unavailable:
+            outcomes.append(-1.0)
+    monkeypatch.undo()
+    assert outcomes.count(-1.0) >= 2
+    assert table.is_accounted_for(HOUR)
+
+
+@pytest.mark.parametrize(("catchup", "run"), [("none", 0), ("one", 1), ("all", 10)])
+def test_the_catch_up_rule_says_how_many_run(table: Table, replica: Replica, catchup: str, run: int) -> None:
+    table.schedule(2 * HOUR, catchup=catchup, misfire_grace_seconds=1)
+    replica.scan()
+    assert table.count("status = 'pending'") == run
+    assert [number for _, _, number in table.summaries()] == [120 - run]
+
+
+def test_few_missed_fires_have_a_row_each(table: Table, replica: Replica) -> None:
+    table.schedule(6 * MINUTE, catchup="none", misfire_grace_seconds=1)
+    replica.scan()
+    assert table.rows("SELECT status, reason, cause FROM job_executions") == [("missed", "downtime", "catchup")] * 6
+    assert table.is_accounted_for(HOUR)
+
+
+def test_two_replicas_that_start_at_once_record_the_same(table: Table) -> None:
+    table.schedules(3, 2 * HOUR, catchup="one")
+    replicas = [Replica(table.db, table.now + n * SECOND) for n in range(2)]
+    for replica in replicas:
+        replica.watcher.reconcile()
+    for _ in range(20):
+        for replica in replicas:
+            replica.scanner.tick()
+    assert table.count("status = 'pending'") == 3
+    assert [number for _, _, number in table.summaries()] == [119] * 3
+    assert table.is_accounted_for(2 * HOUR)
+
+
+# --- where it goes on ---
+
+
+def test_a_restart_goes_on_where_the_last_scan_ended(table: Table, replica: Replica) -> None:
+    """What was looked at is not looked at again, but for the hour in which a transaction may have been open."""
+    schedule_id = table.schedule(30 * HOUR)
+    table.ran(schedule_id, minutes(table.now - DAY, 24 * 60))
+    replica.scan()
+    assert table.rows("SELECT until FROM fires_watched") == [(table.now - 2 * LIMITS.settle,)]
+    table.run("DELETE FROM job_executions")
+    Replica(table.db, table.now).scan()
+    ((first, _, _),) = table.summaries()
+    assert first == table.now.replace(second=0) - HOUR + MINUTE
+
+
+def test_downtime_longer_than_the_horizon_is_recorded_and_not_run(table: Table, replica: Replica) -> None:
+    table.schedule(9 * DAY, frequency="hourly", time_config={"minute": 0}, catchup="all")
+    table.watched_until(table.now - 4 * DAY)
+    replica.scan()
+    assert table.count("status = 'pending'") == 1, "what is older than the window is never run"
+    assert [number for _, _, number in table.summaries()] == [4 * 24]  # the hour before the end of the last scan, too
+    assert table.is_accounted_for(4 * DAY)
+
+
+def test_history_that_may_be_deleted_is_not_judged(table: Table) -> None:
+    table.schedule(20 * DAY, frequency="hourly", time_config={"minute": 0}, catchup="none", misfire_grace_seconds=1)
+    table.watched_until(table.now - 15 * DAY)
+    Replica(table.db, table.now, replace(LIMITS, history=10 * DAY)).scan()
+    assert [number for _, _, number in table.summaries()] == [10 * 24]
+
+
+def test_what_has_no_row_yet_is_not_vouched_for(table: Table, replica: Replica) -> None:
+    """Somebody holds the schedule during the first scan; the next one finds the hole again."""
+    schedule_id = table.schedule(2 * HOUR)
+    first = minutes(table.now - 2 * HOUR, 1)[0]
+    with table.db.transaction() as other:
+        other.exec_driver_sql("SELECT FROM schedules WHERE schedule_id = %s FOR UPDATE", (schedule_id,))
+        replica.scan()
+        assert table.count() == 0
+        assert table.rows("SELECT until FROM fires_watched") == [(first - SECOND,)]
+    replica.scan(30 * SECOND)
+    assert [fire.scheduled_for for fire in replica.handed_over] == minutes(table.now - 2 * HOUR, 120)
+
+
+def test_a_summary_whose_place_was_taken_is_found_missing_by_the_next_scan(
+    table: Table, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another replica claims the first fire of the gap between our look and our row."""
+    schedule_id = table.schedule(2 * HOUR, catchup="none", misfire_grace_seconds=1)
+    unchanged = replica.scanner._unchanged
+
+    def and_meanwhile(gaps: Any) -> Any:
+        table.ran(schedule_id, [gaps[schedule_id].first])
+        return unchanged(gaps)
+
+    monkeypatch.setattr(replica.scanner, "_unchanged", and_meanwhile)
+    replica.scan()
+    assert table.summaries() == []
+    monkeypatch.undo()
+    replica.scan(SECOND)
+    assert [fire.scheduled_for for fire in replica.handed_over] == minutes(table.now - 2 * HOUR, 120)[1:]
+
+
+# --- later scans ---
+
+
+def test_a_fire_without_a_row_is_handed_over_until_it_has_one(table: Table, replica: Replica) -> None:
+    schedule_id = table.schedule(HOUR)
+    replica.scan()
+    missing = minutes(table.now, 2)
+    replica.scan(2 * MINUTE)
+    replica.scan(10 * SECOND)
+    assert [fire.scheduled_for for fire in replica.handed_over] == 2 * missing
+    table.ran(schedule_id, missing)
+    replica.scan(10 * SECOND)
+    assert len(replica.handed_over) == 4
+
+
+def test_after_a_long_pause_the_newest_are_tried_and_the_rest_shares_a_row(table: Table, replica: Replica) -> None:
+    """As after a SIGSTOP: the timer hands over a few, the scan has to account for all others."""
+    table.schedule(HOUR, time_config={"seconds": 1})
+    replica.scan()
+    before, last_seen = table.count(), table.now - LIMITS.settle
+    replica.scan(2 * HOUR)
+    newest = replica.now - LIMITS.settle
+    assert [fire.scheduled_for for fire in replica.handed_over] == [
+        newest - n * SECOND for n in reversed(range(HANDED_OVER))
+    ]
+    assert table.count() == before + 1
+    rest = 7200 - HANDED_OVER
+    assert table.summaries()[-1] == (last_seen + SECOND, newest - HANDED_OVER * SECOND, rest)
+
+
+def test_after_a_pause_longer_than_the_horizon_nothing_stays_without_a_row(table: Table, replica: Replica) -> None:
+    """A claim of such a fire would be refused, again and again."""
+    table.schedule(timedelta(0), frequency="hourly", time_config={"minute": 0})
+    replica.scan()
+    replica.scan(30 * HOUR)
+    assert len(replica.handed_over) == 24
+    assert table.rows("SELECT status, reason FROM job_executions") == [("missed", "downtime")] * 6
+
+
+def test_timing_that_was_committed_late_owes_its_fires(table: Table, replica: Replica) -> None:
+    """Its transaction was open for ten minutes, in which other scans came and went."""
+    replica.scan()
+    table.schedule(10 * MINUTE)
+    replica.scan(SECOND)
+    assert [fire.scheduled_for for fire in replica.handed_over] == minutes(table.now - 10 * MINUTE, 10)
+
+
+def test_a_change_of_something_else_does_not_make_the_scan_look_back(table: Table, replica: Replica) -> None:
+    table.schedule(2 * HOUR)
+    replica.scan()
+    table.run("DELETE FROM job_executions")
+    table.run("UPDATE schedules SET priority = 7")
+    replica.scan(SECOND)
+    assert replica.handed_over == []
+
+
+def test_a_fire_that_still_waits_for_its_spread_is_not_missing(table: Table, replica: Replica) -> None:
+    table.schedule(30 * MINUTE, schedule_id=UUID(int=3), spread_seconds=86_400)
+    replica.scan()
+    replica.scan(MINUTE)
+    assert table.count() == 0
+    assert replica.handed_over == []
+
+
+# --- definitions that have ended ---
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM schedules", "UPDATE schedules SET time_config = '{\"minutes\": 7}'"])
+def test_what_a_definition_owed_when_it_ended_has_a_row(table: Table, replica: Replica, change: str) -> None:
+    """The replica was frozen, and the schedule changed meanwhile."""
+    table.schedule(HOUR)
+    table.now -= 30 * MINUTE
+    replica.scan(-30 * MINUTE)
+    table.run(change)
+    replica.scan(30 * MINUTE)
+    table.now += 30 * MINUTE
+    rows = table.rows(
+        "SELECT reason, metadata->>'count' FROM job_executions WHERE scheduled_for > %(t)s", t=table.now - 30 * MINUTE
+    )
+    assert rows in ([("catchup_cap", "30")], [("catchup_cap", "29")])
+    assert table.is_accounted_for(HOUR)
+
+
+def test_many_ended_definitions_are_looked_at_page_by_page(
+    table: Table, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.gap_scan.FORMERS_PER_BLOCK", 7)
+    table.schedules(30, 5 * MINUTE)
+    table.run("DELETE FROM schedules")
+    assert replica.scan() > 30 / 7
+    assert table.rows("SELECT count(DISTINCT schedule_id) FROM job_executions WHERE reason = 'changed'") == [(30,)]
+    assert table.is_accounted_for(HOUR)
+
+
+def test_an_ended_definition_that_was_parked_owes_nothing(table: Table, replica: Replica) -> None:
+    table.run(
+        """INSERT INTO schedules (domain_config_id, domain, job_type, frequency, time_config)
+           VALUES (gen_random_uuid(), 'broken', 'noop', 'sometimes', '{}')"""
+    )
+    table.run("DELETE FROM schedules")
+    replica.scan(HOUR)
+    assert table.count() == 0

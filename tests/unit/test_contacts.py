@@ -1,0 +1,186 @@
+"""Contacts in HTML: what counts as one, what does not, and what is known about each."""
+
+import pytest
+
+from database.workflow_statuses import EmailType
+from services.workflows.contacts import FoundContact, find_contacts
+
+
+def found(body: str, domain: str = "bakery.example", country: str | None = None) -> tuple[FoundContact, ...]:
+    return find_contacts(f"<html><body>{body}</body></html>", f"https://{domain}/contact", domain, country)
+
+
+def emails(body: str) -> list[str]:
+    return [contact.email for contact in found(body)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '<a href="mailto:anna@bakery.example">Mail</a>',
+        '<a href="MAILTO:Anna@Bakery.Example?subject=Hi%20there">Mail</a>',
+        '<a href="mailto:anna%40bakery.example">Mail</a>',
+        '<a href="mailto:%20anna@bakery.example">Mail</a>',
+        "<p>Write to anna@bakery.example.</p>",
+        "<p>(anna@bakery.example)</p>",
+        "<p>E-mail:anna@bakery.example</p>",
+        "<p>anna&#64;bakery.example</p>",
+        "<p>anna&amp;#64;bakery.example</p>",
+        "<p>anna&#x40;bakery&#46;example</p>",
+        "<p>anna [at] bakery [dot] example</p>",
+        "<p>anna(at)bakery(dot)example</p>",
+        "<p>anna {AT} bakery {DOT} example</p>",
+        "<p>anna at bakery dot example</p>",
+        "<p>anna@<b>bakery</b>.example</p>",
+        "<p>anna@\u200bbakery.ex\u00adample</p>",
+        "<p>anna\uff20bakery.example</p>",
+        '<span data-cfemail="1d7c73737c5d7f7c76786f643378657c706d7178">[email&#160;protected]</span>',
+        '<script type="application/ld+json">{"@type": "Bakery", "email": "mailto:anna@bakery.example"}</script>',
+        '<script type="application/ld+json">{"@graph": [{"a": {"email": ["anna\\u0040bakery.example"]}}]}</script>',
+    ],
+)
+def test_an_address_is_found_however_it_is_written(body: str) -> None:
+    assert emails(body) == ["anna@bakery.example"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '<img src="logo@2x.png"> <p>logo@2x.png</p>',
+        "<p>banner@3x.webp</p>",
+        "<p>you@example.com</p>",
+        "<p>somebody@mail.yourdomain.com</p>",
+        "<p>your.name@bakery.example</p>",
+        "<p>605a7baede844d278b89dc95ae0a9123@sentry.io</p>",
+        "<p>605a7baede844d278b89dc95ae0a9123@bakery.example</p>",
+        "<p>noreply@bakery.example no-reply@bakery.example do-not-reply@bakery.example</p>",
+        "<p>NoReply-orders@bakery.example</p>",
+        "<p>20240101123456789@bakery.example</p>",
+        "<p>anna@localhost anna@10.0.0.1 @bakery.example anna@ anna@bakery</p>",
+        "<p>follow @anna on https://social.example/@anna</p>",
+        "<p>Meet us at bakery dot</p>",
+        "<script>var mail = 'anna@bakery.example'</script>",
+        "<!-- anna@bakery.example -->",
+        "<style>.a { content: 'anna@bakery.example' }</style>",
+        '<div style="display: none">anna@bakery.example</div>',
+        "<p hidden>anna@bakery.example <b>twice@bakery.example</b></p>",
+        '<script type="application/ld+json">{"email": "anna at home", "x": </script>',
+        '<script type="application/ld+json">{"email": 7}</script>',
+        '<span data-cfemail="zz"></span><span data-cfemail=""></span>',
+        "",
+    ],
+)
+def test_what_only_looks_like_an_address_is_nobody(body: str) -> None:
+    assert emails(body) == []
+
+
+def test_one_contact_for_each_address_linked_ones_first() -> None:
+    body = """<p>bert@bakery.example</p><p>Anna: anna@bakery.example</p><a href="mailto:anna@bakery.example">Mail</a>
+              <a href="mailto:cleo@bakery.example,dora@bakery.example">Both</a>"""
+    assert emails(body) == [f"{name}@bakery.example" for name in ("anna", "cleo", "dora", "bert")]
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ("info@bakery.example", EmailType.SERVICE),
+        ("sales2@elsewhere.example", EmailType.SERVICE),
+        ("anna@bakery.example", EmailType.CORPORATE),
+        ("anna@mail.bakery.example", EmailType.CORPORATE),
+        ("anna@gmail.com", EmailType.FREE),
+        ("info@gmx.de", EmailType.FREE),
+        ("anna@elsewhere.example", EmailType.UNKNOWN),
+    ],
+)
+def test_the_kind_of_an_address(address: str, kind: EmailType) -> None:
+    (contact,) = found(f"<p>{address}</p>")
+    assert contact.email_type is kind
+
+
+@pytest.mark.parametrize(
+    ("body", "number"),
+    [
+        ('<a href="tel:+1-716-555-0100">Call</a>', "+17165550100"),
+        ('<a href="tel:(716)%20555-0100">Call</a>', "+17165550100"),
+        ('<a href="TEL:716.555.0100;ext=7">Call</a>', "+17165550100"),
+        ("<p>Call (716) 555-0100</p>", "+17165550100"),
+        ("<p>716-555-0100 or 716-555-0199</p>", "+17165550100"),
+        ("<p>+49 30 901820</p>", "+4930901820"),
+        ('<p>(716) 555-0199</p><p>or</p><p>so</p><a href="tel:+17165550100">Call</a>', "+17165550199"),
+    ],
+)
+def test_a_phone_number_beside_the_address_belongs_to_it(body: str, number: str) -> None:
+    (contact,) = found(f"<p>info@bakery.example</p>{body}", country="US")
+    assert contact.phone_number == number
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<p>Order 20240101123456</p>",
+        "<p>1234567890123456789012345</p>",
+        "<p>ISBN 978-3-16-148410-0</p>",
+        "<p>2024-01-01 12:00:00</p>",
+        "<p>192.168.100.200</p>",
+        '<a href="tel:12345678901234567890">Call</a>',
+        '<a href="tel:soon">Call</a>',
+    ],
+)
+def test_other_digits_are_no_phone_number(body: str) -> None:
+    (contact,) = found(f"<p>info@bakery.example</p>{body}", country="US")
+    assert contact.phone_number is None
+
+
+def test_the_country_of_a_number_is_known_from_the_domain_or_the_language() -> None:
+    body = "<p>info@bakery.example 030 901820</p>"
+    (german,) = find_contacts(body, "https://b.de/", "b.de")
+    (unknown,) = find_contacts(body, "https://b.example/", "b.example")
+    (spoken,) = find_contacts(f'<html lang="de-DE"><body>{body}', "https://b.example/", "b.example")
+    assert (german.phone_number, unknown.phone_number, spoken.phone_number) == ("+4930901820", None, "+4930901820")
+
+
+def test_what_is_said_about_a_person_stays_together() -> None:
+    body = """<script type="application/ld+json">
+        {"@type": "Person", "name": "Anna Baker", "email": "anna@bakery.example", "telephone": "+1 716 555 0101"}
+        </script><a href="mailto:bert@bakery.example">Bert Miller</a> <a href="mailto:info@bakery.example">Write!</a>
+        <p>Write to us: bert@bakery.example</p><p>(716) 555-0100</p>"""
+    contacts = {contact.email.partition("@")[0]: contact for contact in found(body, country="US")}
+    assert (contacts["anna"].name, contacts["anna"].phone_number) == ("Anna Baker", "+17165550101")
+    assert (contacts["bert"].name, contacts["info"].name) == ("Bert Miller", None)
+    assert contacts["bert"].context == "Bert Miller Write!"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Anna Baker", "Anna Baker"),
+        ("Anna van der Berg", "Anna van der Berg"),
+        ("Dr. J. O'Neil", "Dr. J. O'Neil"),
+        ("Anna", None),
+        ("Write to us", None),
+        ("Contact Us", None),
+        ("anna@bakery.example", None),
+        ("Click Here Now", None),
+        ("", None),
+    ],
+)
+def test_the_words_of_a_link_are_a_name_when_they_look_like_one(text: str, name: str | None) -> None:
+    (contact,) = found(f'<a href="mailto:anna@bakery.example">{text}</a>')
+    assert contact.name == name
+
+
+def test_a_huge_page_of_digits_and_at_signs_costs_a_bounded_number_of_steps() -> None:
+    checks = 0
+
+    def check() -> None:
+        nonlocal checks
+        checks += 1
+
+    body = "".join(f"<p>{number} 716 555 0100 a@b@c@d {number}@2x.png</p>" for number in range(20_000))
+    find_contacts(body, "https://a.example/", "a.example", "US", check)
+    assert checks < 500
+
+
+@pytest.mark.parametrize("html", ["", "<", "\x00\x00", "<<<>>>", "<a href='mailto:'>", "<a href='tel:'>", "\ud800"])
+def test_rubbish_has_no_contacts(html: str) -> None:
+    assert find_contacts(html, "https://a.example/", "a.example") == ()
