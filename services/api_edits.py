@@ -53,17 +53,17 @@ def merge(
 ) -> Merged:
     """`synced` None: nobody knows what was agreed on, so the API is right."""
     ours, theirs = _parts(api_fields(schedule)), _parts(wanted)
-    before = theirs if synced is None else _parts(synced)
-    edits = []
-    if synced is not None:
-        edits = [
-            Edit(name, ours[name], theirs[name]) for name in theirs if ours[name] not in (before[name], theirs[name])
-        ]
-    if any(edit.field == JOB_TYPE for edit in edits):
-        edits = [edit for edit in edits if not edit.field.startswith("job_config.")]
+    edits = [] if synced is None else _edits(ours, _parts(synced), theirs)
     kept = {edit.field for edit in edits} if policy is LocalEdits.KEEP else set()
     chosen = {name: ours[name] if name in kept else theirs[name] for name in theirs}
     return Merged(_whole(chosen, schedule, keep_job=JOB_TYPE in kept), tuple(edits))
+
+
+def _edits(ours: Mapping[str, Any], before: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[Edit]:
+    found = [Edit(name, ours[name], theirs[name]) for name in theirs if ours[name] not in (before[name], theirs[name])]
+    if any(edit.field == JOB_TYPE for edit in found):
+        return [edit for edit in found if not edit.field.startswith("job_config.")]
+    return found
 
 
 def _parts(fields: Mapping[str, Any]) -> dict[str, Any]:

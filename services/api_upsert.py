@@ -62,11 +62,13 @@ REMEMBER = text(
         vanished_at = NULL, disabled_revision = NULL
     """
 )
+# From the first write on, the table is no longer what the answer of the last sync made of it.
+FORGET_ANSWER = text("UPDATE api_sync_state SET rules = NULL WHERE rules IS NOT NULL")
 
 
 @dataclass(frozen=True, slots=True)
 class ApiSaved:
-    """What became of one item; unchanged ones are told only if they differ from the schedule by a local edit."""
+    """What became of an item that is not exactly as it was, or whose schedule is not."""
 
     number: int
     action: Action
@@ -111,7 +113,9 @@ class ApiUpsert:
         self._before_write = before_write
 
     def save(self, items: Iterable[ApiItem | BadItem]) -> Iterator[Chunk]:
-        """Each chunk is committed before it is handed out."""
+        """Each chunk is committed before it is handed out. If it never ends, the next sync asks for everything."""
+        if not self._dry_run:
+            write_as(self._db, self._actor, self._begin)
         untouched, waiting = self._untouched(), iter(items)
         while chunk := list(islice(waiting, ROWS_PER_COMMIT)):
             bad = [
@@ -126,6 +130,10 @@ class ApiUpsert:
             ]
             saved = write_as(self._db, self._actor, lambda connection: self._save(connection, changed))  # noqa: B023
             yield Chunk(len(chunk), tuple(sorted([*bad, *saved], key=lambda one: one.number)))
+
+    def _begin(self, connection: Connection) -> None:
+        self._before_write(connection)
+        connection.execute(FORGET_ANSWER)
 
     def _untouched(self) -> dict[bytes, str]:
         with self._db.transaction() as connection:

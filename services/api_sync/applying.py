@@ -60,15 +60,14 @@ class Applying:
 
     def apply(self, body: bytes, on_progress: Progress) -> Applied:
         total = count_items(body)  # nothing is written before the last bracket was seen
-        if self._lease:
-            self._lease.begin_writing()
-            self._write(notice_changes)
         items, done = ApiItems(), 0
         for chunk in self._upsert().save(items.read(read_items(body))):
             self._tally.add_chunk(chunk)
             done += chunk.size
             on_progress(done, total)
             self._check()
+        if self._lease:
+            self._write(notice_changes)
         return Applied(total, self._tally, self._remove(items, total))
 
     def _upsert(self) -> ApiUpsert:

@@ -16,7 +16,7 @@ from services.api_items import ApiItems, plain_line
 # Ids as bytes and text: making UUIDs of them would take longer than everything else here.
 API_SCHEDULES = text(
     """
-    SELECT CAST(schedules.schedule_id AS text), uuid_send(schedules.domain_config_id), schedules.domain, schedules.enabled,
+    SELECT CAST(schedules.schedule_id AS text), uuid_send(domain_config_id), domain, enabled,
            item.vanished_at IS NOT NULL AS is_vanished
     FROM schedules LEFT JOIN api_sync_items AS item ON item.schedule_id = schedules.schedule_id
     WHERE schedules.source = 'api'

@@ -41,8 +41,6 @@ RENEW = text(
     WHERE lease_token = :token
     """
 )
-# From the first write to the last the former answer is no longer what the table says.
-FORGET_ANSWER = text("UPDATE api_sync_state SET rules = NULL WHERE lease_token = :token")
 END = text(
     """
     UPDATE api_sync_state SET
@@ -121,11 +119,6 @@ class Lease:
     def hold(self, seconds: float) -> None:
         with self._db.transaction() as connection:
             self.renew(connection, seconds)
-
-    def begin_writing(self) -> None:
-        """If this sync never ends, the next one asks for the whole answer."""
-        with self._db.transaction() as connection:
-            connection.execute(FORGET_ANSWER, {"token": self._token})
 
     def end(
         self,

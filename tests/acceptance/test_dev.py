@@ -126,3 +126,13 @@ def test_replicas_end_with_a_dev_that_was_killed(directory: Path) -> None:
     process.kill()
     process.communicate(timeout=180)
     eventually(lambda: not replicas(directory), 30)
+
+
+def test_dev_shows_contacts_at_the_end_of_the_pipeline(directory: Path) -> None:
+    process = start(directory, "--replicas", "2")
+    eventually(lambda: (directory / "logs" / "replica-1.log").exists(), 60)
+    eventually(lambda: query(directory, "SELECT count(*) FROM contacts") == [(7,)], 120, 1.0)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "6 places of the demo's directory wait for their deep scan" in output

@@ -54,10 +54,11 @@ def test_small_clock_skew_causes_no_duplicate_and_no_early_start(cluster: Cluste
     cluster.await_live({"exact", "skewed"})
     repository(cluster).save_schedules(every_second() for _ in range(10))
     eventually(lambda: count(cluster, "status = 'success'") >= 50, 30)
+    for name in ("exact", "skewed"):
+        eventually(lambda: count(cluster, f"instance_id = '{name}' AND status = 'success'") > 0, 30)  # noqa: B023
     switch_off(cluster)
     nothing_twice_and_no_gap(cluster)
     assert count(cluster, "started_at < scheduled_for - interval '25 ms'") == 0
-    assert cluster.rows("SELECT count(DISTINCT instance_id) FROM job_executions WHERE status = 'success'") == [(2,)]
 
 
 @pytest.mark.parametrize("skew", ["10", "-10"])

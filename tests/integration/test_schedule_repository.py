@@ -625,3 +625,12 @@ def test_items_of_the_api_are_created_once_and_updated_when_they_change(reposito
 )  # fmt: skip
 def test_a_bad_item_of_the_api_is_skipped_and_spoils_nothing(repository: ScheduleRepository, bad: Any) -> None:
     assert repository.sync_from_api([API_ITEM, bad]) == {"created": 1, "updated": 0, "skipped": 1}
+
+
+def test_after_a_sync_of_given_items_the_api_is_asked_for_everything_again(
+    repository: ScheduleRepository, db: DatabaseConnection
+) -> None:
+    with db.transaction() as connection:
+        connection.execute(text("INSERT INTO api_sync_state (rules, etag) VALUES ('same', 'x')"))
+    repository.sync_from_api([API_ITEM])
+    assert rows(db, "SELECT rules FROM api_sync_state") == [(None,)]

@@ -102,7 +102,7 @@ URLS = b"<urlset><url><loc> https://example.com/a </loc></url><url><loc>https://
         URLS + b"</urlset>",
         b'<?xml version="1.0" encoding="UTF-8"?>\n' + URLS.replace(b"<urlset>", b"<urlset xmlns='http://x/0.9'>"),
         URLS + b"<url><loc>https://exam",  # it broke off
-        gzip.compress(URLS + b"</urlset>"),
+        gzip.compress(URLS + b"</urlset>", mtime=0),
         b"\xef\xbb\xbfhttps://example.com/a\r\nhttps://example.com/b?x=1&y=2\n",
     ],
 )

@@ -113,8 +113,9 @@ def test_a_name_in_another_script_or_case_is_one_and_the_same(
     api.items = [item(1, domain=domain)]
     assert counts(run()) == {"created": 1}
     assert of(repository, 1).domain == stored
-    api.items[0] = item(1, domain=domain, maxPages=3)
+    api.items[0] = item(1, domain=f"www.{domain.strip()}")
     assert counts(run()) == {"updated": 1}, "and nobody has edited it here"
+    assert of(repository, 1).domain == f"www.{stored}"
 
 
 def test_an_answer_of_nothing_but_bad_items_removes_nothing(api: ApiStandIn, run: Run, db: DatabaseConnection) -> None:

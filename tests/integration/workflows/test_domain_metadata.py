@@ -9,7 +9,7 @@ from services.workflows.domain_metadata import DOMAIN_METADATA
 from services.workflows.outcomes import Summary
 from tests.pipeline_stand_ins import PipelineWorld, as_json
 from tests.places import query
-from tests.scan_site import Answer
+from tests.scan_site import Answer, Request
 
 HOME = "http://bakery.example/"
 
@@ -117,3 +117,19 @@ def test_a_domain_that_hangs_times_out_and_costs_the_others_nothing(
     assert query(db, "SELECT last_error FROM domains WHERE domain = 'slow.example'") == [
         ("did not finish within 0.5 s",)
     ]
+
+
+def test_a_slow_site_holds_no_connection(world: PipelineWorld, database_url: str) -> None:
+    """The pool has one connection, and the page is served only after somebody else could use it."""
+    db = DatabaseConnection(database_url, pool_size=1)
+    used = []
+
+    def page(_request: Request) -> Answer:
+        used.append(query(db, "SELECT status FROM domains WHERE domain = 'bakery.example'"))
+        return Answer("<title>Bakery</title>")
+
+    world.page(HOME, page)
+    add_domain(db)
+    assert run(world, db).succeeded == 1
+    assert used == [[("processing",)]]
+    db.close()
