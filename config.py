@@ -2,7 +2,7 @@
 
 The only module that reads the environment. `get_settings()` builds one frozen object per process; everything else
 receives numbers from it. `manage.py settings` prints the effective values. Those of the workflows are declared in
-workflow_settings.py, because there are many of one kind.
+services/workflow_settings.py, because there are many of one kind.
 """
 
 import difflib
@@ -20,10 +20,10 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsConfigDict
 
-from knob import knob as _knob
 from services.errors import ConfigurationError
-from workflow_settings import GROUP as WORKFLOWS
-from workflow_settings import WorkflowSettings
+from services.knob import knob as _knob
+from services.workflow_settings import GROUP as WORKFLOWS
+from services.workflow_settings import WorkflowSettings
 
 PROJECT_ROOT = Path(__file__).resolve().parent
 SECONDS_PER_DAY = 86_400
@@ -154,7 +154,9 @@ class Settings(WorkflowSettings):
     # The HTTP API.
     web_host: str = _knob("127.0.0.1", "Web", "address of `manage.py web`; another one than loopback needs tokens")
     web_port: int = _knob(8000, "Web", "port of `manage.py web`; 0: any free one", ge=0, le=65535)
-    web_trusted_proxies: str = _knob("", "Web", "addresses whose X-Forwarded-For and -Proto are believed, comma-separated")
+    web_trusted_proxies: str = _knob(
+        "", "Web", "addresses whose X-Forwarded-For and -Proto are believed, comma-separated"
+    )
     web_cors_origins: str = _knob("", "Web", "origins whose pages may call the API with a token, comma-separated")
     web_rate_limit_per_minute: int = _knob(600, "Web", "requests of one caller to one process; 0: no limit", ge=0)
     web_max_body_bytes: int = _knob(1024 * 1024, "Web", "a larger request is refused", ge=1024)

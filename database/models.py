@@ -276,9 +276,7 @@ class JobExecution(Base):
             "job_executions_troubled_idx",
             "status",
             "created_at",
-            postgresql_where=text(
-                "status IN ('failed', 'timed_out', 'cancelled', 'abandoned', 'skipped', 'missed')"
-            ),
+            postgresql_where=text("status IN ('failed', 'timed_out', 'cancelled', 'abandoned', 'skipped', 'missed')"),
         ),
         Index(
             "job_executions_summary_idx",

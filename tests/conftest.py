@@ -32,6 +32,11 @@ PER_PROCESS = (
 )
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Bytes are no name, and may differ between the workers of one run (gzip writes the time into them)."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Addresses]:
     """Data of tests is thrown away, so nothing waits for the disk; everything else is as in production."""

@@ -74,7 +74,7 @@ def refusal(removals: Removals, *, answered: int, unidentified: int, max_percent
     if not missing:
         return None
     if unidentified:
-        return f"{unidentified} items cannot be identified: any of the {missing} missing schedules may be among them"
+        return f"{unidentified} of the items cannot be identified: any of the {missing} missing schedules may be meant"
     if allowed:
         return None
     if not answered:

@@ -41,4 +41,4 @@ def test_a_person_may_let_a_landslide_through() -> None:
 @pytest.mark.parametrize("allowed", [False, True])
 def test_items_that_cannot_be_identified_may_be_any_of_the_missing(allowed: bool) -> None:
     said = refusal(removals(100, 2), answered=99, unidentified=1, max_percent=20, allowed=allowed)
-    assert said == "1 items cannot be identified: any of the 2 missing schedules may be among them"
+    assert said == "1 of the items cannot be identified: any of the 2 missing schedules may be meant"

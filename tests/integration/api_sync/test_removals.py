@@ -122,7 +122,7 @@ def test_nothing_is_switched_off_while_an_item_cannot_be_identified(
         Outcome.REMOVALS_REFUSED,
         {"unchanged": 9, "skipped": 1, "refused": 1},
     )
-    assert report.refused == "1 items cannot be identified: any of the 1 missing schedules may be among them"
+    assert report.refused == "1 of the items cannot be identified: any of the 1 missing schedules may be meant"
     assert of(repository, 4).enabled
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import SecretStr, field_validator
 from pydantic_settings import BaseSettings
 
-from knob import knob
+from services.knob import knob
 
 GROUP = "Workflows"
 
