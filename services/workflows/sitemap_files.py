@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -41,26 +41,17 @@ def save_found(session: Session, domain_id: UUID, found: Iterable[FoundSitemap],
         )
 
 
-def queue_children(session: Session, domain_id: UUID, urls: Sequence[str]) -> int:
-    """What an index names, in the order of its import: unknown files are added, waiting ones queued. Returns how many
-    it names; beyond MAX_FILES of a domain nothing is added, so that an index cannot lead on for ever."""
-    known = session.scalar(select(func.count()).where(SitemapFile.domain_id == domain_id)) or 0
-    rows = [
-        {
-            "domain_id": domain_id,
-            "url": url,
-            "discovery_method": DiscoveryMethod.SITEMAP_INDEX,
-            "sitemap_import_status": SitemapImportStatus.QUEUED,
-        }
-        for url in sorted(urls)[: max(0, MAX_FILES - known)]
-    ]
-    for start in range(0, len(rows), CHUNK_ROWS):
-        statement = insert(SitemapFile).values(rows[start : start + CHUNK_ROWS])
-        session.execute(
-            statement.on_conflict_do_update(
-                index_elements=["domain_id", "url"],
-                set_={"sitemap_import_status": SitemapImportStatus.QUEUED},
-                where=SitemapFile.sitemap_import_status.is_(None),
-            )
-        )
-    return len(urls)
+def queue_children(session: Session, domain_id: UUID, urls: Sequence[str]) -> None:
+    """What an index names: files that wait are queued, unknown ones added. Beyond MAX_FILES of a domain nothing is
+    added, so that an index cannot lead on for ever."""
+    if not urls:
+        return
+    known = set(session.scalars(select(SitemapFile.url).where(SitemapFile.domain_id == domain_id)))
+    waits = (SitemapFile.domain_id == domain_id) & SitemapFile.sitemap_import_status.is_(None)
+    queued = {"sitemap_import_status": SitemapImportStatus.QUEUED}
+    session.execute(update(SitemapFile).where(waits, SitemapFile.url.in_(urls)).values(queued))
+    new = [url for url in sorted(urls) if url not in known][: max(0, MAX_FILES - len(known))]
+    found = {"domain_id": domain_id, "discovery_method": DiscoveryMethod.SITEMAP_INDEX, **queued}
+    for start in range(0, len(new), CHUNK_ROWS):
+        rows = [{"url": url, **found} for url in new[start : start + CHUNK_ROWS]]
+        session.execute(insert(SitemapFile).values(rows).on_conflict_do_nothing())

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import requests
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from config import PROJECT_ROOT
@@ -117,6 +118,16 @@ def test_without_a_token_nothing_is_shown(web: str, token: str, browser: Browser
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_text("the token is not valid")).to_be_visible(timeout=PATIENCE_MS)
     page.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/api/v3/nothing", 404), ("PATCH", "/api/v3/replicas", 405)]
+)
+def test_beside_the_pages_the_api_still_answers_like_an_api(
+    web: str, token: str, method: str, path: str, status: int
+) -> None:
+    answer = requests.request(method, web + path, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")
 
 
 def test_a_schedule_is_made_with_a_typo_corrected_previewed_and_saved(page: Page, cluster: Cluster) -> None:

@@ -106,8 +106,8 @@ def test_dates_with_and_without_a_zone(text: str, at: datetime | None) -> None:
         (b'<?xml version="1.0" encoding="x-nobody"?><urlset/>', "not well-formed XML"),
         (b"\x00\x01\x02", "not well-formed XML"),
         (b"", "it is empty"),
-        (gzip.compress(b"<urlset/>", mtime=0)[:-10], "compression breaks off"),
-        (gzip.compress(b"<urlset/>", mtime=0)[:-8] + b"rubbish.", "compression is broken"),
+        (gzip.compress(b"<urlset/>")[:-10], "compression breaks off"),
+        (gzip.compress(b"<urlset/>")[:-8] + b"rubbish.", "compression is broken"),
         (b"<urlset>" + b"<a>" * 200, "nested deeper than 100"),
     ],
 )  # fmt: skip

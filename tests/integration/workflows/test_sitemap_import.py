@@ -206,3 +206,19 @@ def test_an_index_cannot_lead_on_for_ever(world: PipelineWorld, db: DatabaseConn
     add_file(db)
     run(world, db, sitemap_import_scheduler_run_budget_seconds=1)
     assert query(db, "SELECT count(*) FROM sitemap_files") == [(MAX_FILES,)]
+
+
+def test_an_index_queues_the_files_that_wait_however_many_there_are(
+    world: PipelineWorld, db: DatabaseConnection
+) -> None:
+    names = [f"{SITE}/{number}.xml" for number in range(MAX_FILES)]
+    world.sitemap_index(FILE, *names)
+    world.page(f"{SITE}/*", Answer(status=404))
+    add_file(db)
+    query(
+        db,
+        "INSERT INTO sitemap_files (domain_id, url) SELECT id, unnest(CAST(:urls AS text[])) FROM domains",
+        urls=names,
+    )
+    run(world, db, sitemap_import_scheduler_run_budget_seconds=1)
+    assert query(db, "SELECT count(*) FROM sitemap_files WHERE sitemap_import_status IS NULL") == [(0,)]
