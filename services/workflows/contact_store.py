@@ -1,27 +1,30 @@
-"""WF8: contacts by hand. One for each address of a domain, whoever found it."""
+"""WF8: rows of `contacts`, found by the pipeline or written by hand: one for each address of a domain."""
 
 import base64
 import binascii
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, delete, literal, select, tuple_, update
+from sqlalchemy import ColumnElement, Row, and_, case, delete, func, literal, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from database.connection import DatabaseConnection
-from database.workflow_models import Contact, Domain
+from database.workflow_models import Contact, Domain, Page
 from database.workflow_statuses import ContactCurationStatus, EmailType
 from services.errors import InvalidInput, Problem, SchedulerError
 from services.hostnames import spellings
+from services.jobs.texts import storable_json
 from services.schedule_spec import plain_text
+from services.workflows.contacts import FoundContact
 from services.workflows.email_addresses import spelled_address, type_of
 
-MAX_PAGE = 1000
+FILLED = ("name", "phone_number", "source_url", "context", "page_id")
 WRITABLE = ("email", "email_type", "name", "phone_number", "source_url", "context", "contact_curation_status")
 
 
@@ -129,6 +132,22 @@ class ContactStore:
     def delete(self, contact_id: UUID) -> bool:
         with self._db.transaction() as connection:
             return connection.execute(delete(Contact).where(Contact.id == contact_id)).rowcount > 0
+
+
+def save_found(session: Session, page: Page, found: Sequence[FoundContact]) -> None:
+    """One for each address of the domain; a known one gets only what was unknown about it."""
+    if not found:
+        return
+    beside = {"domain_id": page.domain_id, "page_id": page.id, "source_url": page.url}
+    rows = [storable_json(asdict(each)) | beside for each in sorted(found, key=lambda each: each.email)]
+    new = insert(Contact).values(rows)
+    gaps = [and_(getattr(Contact, name).is_(None), new.excluded[name].is_not(None)) for name in FILLED]
+    unknown_type = and_(Contact.email_type == EmailType.UNKNOWN, new.excluded.email_type != EmailType.UNKNOWN)
+    filled: dict[str, Any] = {name: func.coalesce(getattr(Contact, name), new.excluded[name]) for name in FILLED}
+    filled["email_type"] = case((unknown_type, new.excluded.email_type), else_=Contact.email_type)
+    session.execute(
+        new.on_conflict_do_update(index_elements=["domain_id", "email"], set_=filled, where=or_(*gaps, unknown_type))
+    )
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:

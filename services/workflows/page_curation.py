@@ -2,22 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import and_, case, func, or_, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from config import Settings
-from database.workflow_models import Contact, Domain, LocalBusiness, Page
-from database.workflow_statuses import ContactScrapeStatus, EmailType
+from database.workflow_models import Domain, LocalBusiness, Page
+from database.workflow_statuses import ContactScrapeStatus
 from database.workflow_statuses import PageProcessingStatus as Status
 from services.fetching import Fetcher, Limits
 from services.jobs import PermanentFailure
-from services.jobs.texts import storable_json
 from services.scanning.urls import host_of
+from services.workflows.contact_store import save_found
 from services.workflows.contacts import FoundContact, find_contacts
 from services.workflows.deadline import remaining_seconds
 from services.workflows.queue import Queue, queues
@@ -26,7 +24,6 @@ from services.workflows.steps import Steps
 from services.workflows.web_pages import get, html_of, is_of_site, polite_fetcher
 
 LIMITS = Limits(max_bytes=2 * 1024 * 1024, max_seconds=20.0)
-FILLED = ("name", "phone_number", "source_url", "context", "page_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +49,9 @@ def work(fetcher: Fetcher, snapshot: Snapshot) -> tuple[FoundContact, ...]:
 
 def save(session: Session, key: UUID, found: Sequence[FoundContact]) -> None:
     page = session.get_one(Page, key)
-    save_contacts(session, page, found)
+    save_found(session, page, found)
     some, none = ContactScrapeStatus.CONTACT_FOUND, ContactScrapeStatus.NO_CONTACT_FOUND
     page.contact_scrape_status = some if found else none
-
-
-def save_contacts(session: Session, page: Page, found: Sequence[FoundContact]) -> None:
-    """One for each address of the domain; a known one gets only what was unknown about it."""
-    if not found:
-        return
-    beside = {"domain_id": page.domain_id, "page_id": page.id, "source_url": page.url}
-    rows = [storable_json(asdict(each)) | beside for each in sorted(found, key=lambda each: each.email)]
-    new = insert(Contact).values(rows)
-    gaps = [and_(getattr(Contact, name).is_(None), new.excluded[name].is_not(None)) for name in FILLED]
-    unknown_type = and_(Contact.email_type == EmailType.UNKNOWN, new.excluded.email_type != EmailType.UNKNOWN)
-    filled: dict[str, Any] = {name: func.coalesce(getattr(Contact, name), new.excluded[name]) for name in FILLED}
-    filled["email_type"] = case((unknown_type, new.excluded.email_type), else_=Contact.email_type)
-    session.execute(
-        new.on_conflict_do_update(index_elements=["domain_id", "email"], set_=filled, where=or_(*gaps, unknown_type))
-    )
 
 
 def on_failed(session: Session, key: UUID, _error: str) -> None:

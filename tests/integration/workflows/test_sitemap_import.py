@@ -8,7 +8,8 @@ import pytest
 from database.connection import DatabaseConnection
 from services.workflows.outcomes import Summary
 from services.workflows.sitemap_discovery import MAX_FILES
-from services.workflows.sitemap_import import CHUNK_ROWS, SITEMAP_IMPORT
+from services.workflows.sitemap_import import SITEMAP_IMPORT
+from services.workflows.sitemap_pages import CHUNK_ROWS
 from tests.pipeline_stand_ins import PipelineWorld, xml
 from tests.places import query
 from tests.scan_site import Answer
