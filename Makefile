@@ -3,8 +3,6 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Most tests wait for servers and replicas, so more of them than cores can run at once. With ARGS: as you say.
-PARALLEL := -n 4 --dist loadgroup
 WORKERS ?= 4  # of the tests: most of them wait for replicas, so more than there are cores
 
 .DEFAULT_GOAL := help
