@@ -45,23 +45,45 @@ def servers() -> Iterator[Addresses]:
         yield embedded.start()
 
 
+class Databases:
+    """Makes databases, empty ones or copies of another one, and drops them."""
+
+    def __init__(self, server_url: str, admin: PgConnection) -> None:
+        self._server_url, self._admin = server_url, admin
+        self._made: list[str] = []
+
+    def make(self, template: str | None = None) -> str:
+        name = f"test_{uuid4().hex}"
+        self._run(f'CREATE DATABASE "{name}"' + (f' TEMPLATE "{template}"' if template else ""))
+        self._made.append(name)
+        return make_url(self._server_url).set(database=name).render_as_string(hide_password=False)
+
+    def drop(self, url: str) -> None:
+        name = str(make_url(url).database)
+        self._run(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        self._made.remove(name)
+
+    def drop_all(self) -> None:
+        for name in list(self._made):
+            self.drop(f"postgresql:///{name}")
+
+    def _run(self, sql: str) -> None:
+        with self._admin.cursor() as cursor:
+            cursor.execute(sql)
+
+
 @pytest.fixture(scope="session")
-def new_database(servers: Addresses) -> Iterator[Callable[[str | None], str]]:
-    """Makes an empty database, or a copy of another one; returns its URL. All are dropped at the end of the run."""
-    made: list[str] = []
+def databases(servers: Addresses) -> Iterator[Databases]:
     with closing(_admin(servers.database_url)) as admin:
+        databases = Databases(servers.database_url, admin)
+        yield databases
+        databases.drop_all()
 
-        def make(template: str | None = None) -> str:
-            name = f"test_{uuid4().hex}"
-            with admin.cursor() as cursor:
-                cursor.execute(f'CREATE DATABASE "{name}"' + (f' TEMPLATE "{template}"' if template else ""))
-            made.append(name)
-            return make_url(servers.database_url).set(database=name).render_as_string(hide_password=False)
 
-        yield make
-        with admin.cursor() as cursor:
-            for name in made:
-                cursor.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+@pytest.fixture(scope="session")
+def new_database(databases: Databases) -> Callable[[str | None], str]:
+    """Makes an empty database, or a copy of another one; returns its URL. All are dropped at the end of the run."""
+    return databases.make
 
 
 def _admin(url: str) -> PgConnection:
@@ -81,15 +103,19 @@ def template(new_database: Callable[[str | None], str]) -> str:
 
 
 @pytest.fixture
-def empty_database_url(new_database: Callable[[str | None], str]) -> str:
+def empty_database_url(databases: Databases) -> Iterator[str]:
     """A database without any table."""
-    return new_database(None)
+    url = databases.make()
+    yield url
+    databases.drop(url)
 
 
 @pytest.fixture
-def database_url(new_database: Callable[[str | None], str], template: str) -> str:
-    """A migrated database of this test's own."""
-    return new_database(template)
+def database_url(databases: Databases, template: str) -> Iterator[str]:
+    """A migrated database of this test's own, dropped right after it: thousands of them would be many gigabytes."""
+    url = databases.make(template)
+    yield url
+    databases.drop(url)
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ from uuid import UUID
 
 VALID: dict[str, Any] = {"domain": "example.com", "frequency": "daily", "time_config": {"hour": 2, "minute": 0}}
 
+WORKFLOW: dict[str, Any] = {"job_type": "workflow", "job_config": {"queue": "deep_scan"}}
+
 # Whoever has the name "taken" in the table of bad input.
 TAKEN = UUID("11111111-0000-0000-0000-000000000001")
 

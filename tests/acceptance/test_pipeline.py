@@ -28,7 +28,7 @@ def world() -> Iterator[PipelineWorld]:
 def start(cluster: Cluster, count: int, environment: dict[str, str]) -> None:
     """Replicas whose queues run every second, because an operator has said so."""
     cluster.start(count, **{**environment, "WORKFLOWS_ENABLED": "true"})
-    job_ids = {queue.job_id for queue in queues.all()}
+    job_ids = {queue.job_id for queue in queues.all() if queue.name != "hanging"}  # other tests have that one
     eventually(lambda: set(column(cluster, "SELECT name FROM schedules")) == job_ids, 30)
     cluster.run(EVERY_SECOND)
 

@@ -204,7 +204,12 @@ def test_a_name_server_that_takes_for_ever_ends_with_the_time(
     fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: released.wait(20))
+
+    def slow(*_: object) -> list[object]:
+        released.wait(20)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
     assert str(failure(fetcher, "http://slow.example/", SHORT)).endswith(": no answer in time")
     released.set()
 

@@ -18,6 +18,7 @@ import manage
 from config import PROJECT_ROOT, get_settings
 from database.connection import get_db_connection
 from services.cli import schedule_files
+from services.schedule_listing import ScheduleFilter
 from services.schedule_repository import ScheduleRepository, get_schedule_repository
 from tests.schedules import BAD_INPUT, TAKEN, VALID, many
 
@@ -647,7 +648,7 @@ def test_settings_are_shown_without_secrets(cli: Cli, monkeypatch: pytest.Monkey
 
 def called(repository: ScheduleRepository) -> set[str]:
     """The addresses of the sites that the schedules call or scan."""
-    configs = [record.job_config for record in repository.iter_schedules()]
+    configs = [record.job_config for record in repository.iter_schedules(ScheduleFilter(tag="demo"))]
     return {(config.get("url") or config["base_url"]).split("/")[2] for config in configs}
 
 
@@ -666,7 +667,7 @@ def test_dev_fills_an_empty_database_once(
     second = cli("dev", "--seconds", "1", "--replicas", "1")
     assert "6 demo schedules call the demo site at its new address http://127.0.0.1:" in second.stdout
     assert addresses.isdisjoint(called(repository))
-    assert repository.count_schedules() == 6
+    assert repository.count_schedules(ScheduleFilter(tag="demo")) == 6
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from services.errors import InvalidInput, InvalidSchedule, RevisionConflict, Sch
 from services.jobs import JobRegistry
 from services.schedule_listing import ScheduleFilter
 from services.schedule_repository import ROWS_PER_COMMIT, ScheduleRepository, get_schedule_repository
-from tests.schedules import BAD_INPUT, TAKEN, VALID, many
+from tests.schedules import BAD_INPUT, TAKEN, VALID, WORKFLOW, many
 
 
 def rows(db: DatabaseConnection, sql: str) -> list[tuple[Any, ...]]:
@@ -177,7 +177,7 @@ def test_another_configuration_has_another_external_id(repository: ScheduleRepos
 
 
 def test_a_schedule_that_is_about_no_domain_is_about_itself(repository: ScheduleRepository) -> None:
-    given = {**VALID, "domain": "nightly report", "job_type": "workflow"}
+    given = {**VALID, **WORKFLOW, "domain": "nightly report"}
     record = repository.find_schedule(repository.create_schedule(**given))
     assert (record.domain, record.domain_config_id) == ("nightly report", record.schedule_id)
 
@@ -192,7 +192,7 @@ def test_domains_have_one_spelling(repository: ScheduleRepository) -> None:
 
 
 def test_a_readable_name_is_found_as_it_was_written(repository: ScheduleRepository) -> None:
-    given = {**VALID, "domain": "Nightly Report", "job_type": "workflow"}
+    given = {**VALID, **WORKFLOW, "domain": "Nightly Report"}
     record = repository.find_schedule(repository.create_schedule(**given))
     assert repository.find_schedule("Nightly Report") == record
     assert repository.get_schedules_by_domain("Nightly Report") == [record]
@@ -409,7 +409,7 @@ def test_filters_are_combined(repository: ScheduleRepository, where: ScheduleFil
         [
             {**VALID, "domain": "shop.example"},
             {**VALID, "domain": "b.example", "name": "my shop", "tags": ["x", "y"]},
-            {**VALID, "domain": "c.example", "enabled": False, "job_type": "workflow"},
+            {**VALID, **WORKFLOW, "domain": "c.example", "enabled": False},
         ]
     )
     page = repository.list_schedules(where)

@@ -13,7 +13,7 @@ from services.execution_timeline import timeline
 from services.job_history import Retry
 from services.web.auth.roles import Role
 from services.web.dashboard.executions_page import name_of
-from services.web.dashboard.frame import frame
+from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.look import card, chip, clock, duration, empty
 from services.web.dashboard.visitor import Visitor, admit
 from services.web.routes.executions import WHY_NOT
@@ -21,7 +21,7 @@ from services.web.routes.executions import WHY_NOT
 REFRESH_SECONDS = 1.0
 
 
-@ui.page("/executions/{execution_id}")
+@shown_at("/executions/{execution_id}")
 async def execution(execution_id: str, request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):
@@ -48,14 +48,17 @@ class _Page:
     def __init__(self, visitor: Visitor, record: ExecutionRecord) -> None:
         self._visitor, self._record = visitor, record
         self._attempts: list[ExecutionRecord] = [record]
+        self._shown: tuple[ExecutionRecord, list[ExecutionRecord]] = (record, [])
         self._content()
 
     async def refresh(self) -> None:
         history, execution_id = self._visitor.parts.history, self._record.execution_id
         found = await self._visitor.read(lambda: history.get_execution(execution_id))
         self._record = self._record if found is None else found  # retention may have taken it away
-        self._attempts = await self._visitor.read(lambda: history.get_attempts(self._record))
-        self._content.refresh()
+        attempts = await self._visitor.read(lambda: history.get_attempts(self._record))
+        if (self._record, attempts) != self._shown:  # else a click could hit a button that is just replaced
+            self._attempts, self._shown = attempts, (self._record, attempts)
+            self._content.refresh()
 
     async def refresh_live(self) -> None:
         if not all(attempt.is_terminal for attempt in self._attempts):

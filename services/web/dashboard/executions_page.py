@@ -9,7 +9,7 @@ from nicegui import ui
 from database.models import Cause, ExecutionStatus
 from services.errors import InvalidInput
 from services.execution_listing import ExecutionFilter, ExecutionPage, ExecutionRecord
-from services.web.dashboard.frame import frame
+from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.look import NOTHING, card, clock, colour, duration, nothing
 from services.web.dashboard.tables import Pager, columns, table
 from services.web.dashboard.visitor import Visitor, admit
@@ -21,7 +21,7 @@ SHOWN = columns(
 )
 
 
-@ui.page("/executions")
+@shown_at("/executions")
 async def executions(request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):

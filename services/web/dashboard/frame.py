@@ -20,6 +20,7 @@ FIND_ZONE = f"""<script>
   if (!known && zone !== "UTC" && document.cookie.includes("{ZONE_COOKIE}=")) location.reload();
 }})();
 </script>"""
+BUILD_SECONDS = 30.0
 REMEMBER_THEME = "localStorage.setItem('es-theme', '{}')"
 APPLY_THEME = """
 const theme = localStorage.getItem('es-theme');
@@ -43,6 +44,11 @@ PLACES = [
     Place("/queues", "Queues", "low_priority"),
     Place("/replicas", "Replicas", "dns"),
 ]
+
+
+def shown_at(path: str) -> ui.page:
+    """Decorator of a page. NiceGUI's own patience of 3 s is too short for a busy machine."""
+    return ui.page(path, response_timeout=BUILD_SECONDS)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import json
 from fastapi import Request
 from nicegui import ui
 
-from services.web.dashboard.frame import styled
+from services.web.dashboard.frame import shown_at, styled
 from services.web.dashboard.visitor import safe_path
 
 # The cookie is HttpOnly: only an answer of the API can set it, so the browser itself has to ask.
@@ -19,7 +19,7 @@ return problem.detail || problem.title || ('the server answered ' + answer.statu
 LOG_OUT = "await fetch('/api/v3/session', {method: 'DELETE'})"
 
 
-@ui.page("/login")
+@shown_at("/login")
 async def login(request: Request) -> None:
     styled("Log in")
     back_to = safe_path(request.query_params.get("to", "/"))
@@ -40,7 +40,7 @@ async def login(request: Request) -> None:
         ui.label("makes one. Without any token, `manage.py web` prints one when it starts.").classes("es-faint")
 
 
-@ui.page("/logout")
+@shown_at("/logout")
 async def logout() -> None:
     styled("Log out")
     ui.label("You are being logged out …").classes("es-page")

@@ -11,7 +11,7 @@ from services.overview import Attention, Minute, Overview, Trouble
 from services.replica_listing import Replicas, list_replicas
 from services.web.dashboard import charts
 from services.web.dashboard.executions_page import name_of
-from services.web.dashboard.frame import frame
+from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.look import ago, card, chip, empty, redraw
 from services.web.dashboard.visitor import Visitor, admit
 
@@ -36,7 +36,7 @@ class Seen:
     schedules: int
 
 
-@ui.page("/")
+@shown_at("/")
 async def overview(request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):

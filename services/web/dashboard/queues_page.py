@@ -10,7 +10,7 @@ from nicegui import ui
 
 from services.web.auth.roles import Role
 from services.web.dashboard import charts
-from services.web.dashboard.frame import frame
+from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.look import NOTHING, ago, card, chip, duration, empty, redraw
 from services.web.dashboard.visitor import Visitor, admit
 from services.workflows.dead_letters import DeadLetters, Letter, LetterFilter
@@ -30,7 +30,7 @@ class Seen:
     letters: list[Letter]
 
 
-@ui.page("/queues")
+@shown_at("/queues")
 async def queues(request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):

@@ -5,14 +5,14 @@ from fastapi.responses import Response
 from nicegui import ui
 
 from services.replica_listing import ReplicaRecord, Replicas, list_replicas
-from services.web.dashboard.frame import frame
+from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.look import ago, card, chip, empty
 from services.web.dashboard.visitor import Visitor, admit
 
 REFRESH_SECONDS = 3.0
 
 
-@ui.page("/replicas")
+@shown_at("/replicas")
 async def replicas(request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):

@@ -14,7 +14,7 @@ from services.scanning.listing import ScanFilter, ScanPage, ScanRecord
 from services.scanning.report import csv_report, json_report
 from services.scanning.report_html import html_report
 from services.scanning.store import ScanStore
-from services.web.dashboard.frame import frame
+from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.look import card, chip, clock, empty, nothing
 from services.web.dashboard.tables import Pager, columns, table
 from services.web.dashboard.visitor import Visitor, admit
@@ -27,7 +27,7 @@ REPORTS = (("Report", "html", html_report), ("CSV", "csv", csv_report), ("JSON",
 TINTS = {ChangeKind.NEW: "missed", ChangeKind.GONE: "pending", ChangeKind.CHANGED: "claimed"}
 
 
-@ui.page("/scans")
+@shown_at("/scans")
 async def scans(request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):
@@ -39,7 +39,7 @@ async def scans(request: Request) -> Response | None:
     return None
 
 
-@ui.page("/scans/{scan_id}")
+@shown_at("/scans/{scan_id}")
 async def scan(scan_id: str, request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):

@@ -18,7 +18,7 @@ from services.schedule_batch import ScheduleRecord
 from services.schedule_preview import Preview, preview_definition
 from services.triggers.when import EXAMPLES, parse_when, when_words
 from services.web.auth.roles import Role
-from services.web.dashboard.frame import frame
+from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.look import card, clock, empty
 from services.web.dashboard.visitor import Visitor, admit
 
@@ -35,7 +35,7 @@ CATCHUPS = {"": "as the setting says", "none": "only record", "one": "run the la
 TIMING_FIELDS = ("frequency", "time_config", "start_at", "end_at")
 
 
-@ui.page("/schedules/new")
+@shown_at("/schedules/new")
 async def new_schedule(request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):
@@ -45,7 +45,7 @@ async def new_schedule(request: Request) -> Response | None:
     return None
 
 
-@ui.page("/schedules/{schedule_id}/edit")
+@shown_at("/schedules/{schedule_id}/edit")
 async def edit_schedule(schedule_id: str, request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):

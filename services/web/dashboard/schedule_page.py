@@ -15,7 +15,7 @@ from services.schedule_batch import ScheduleRecord
 from services.schedule_repository import Change
 from services.web.auth.roles import Role
 from services.web.dashboard import charts
-from services.web.dashboard.frame import frame
+from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.look import ago, card, chip, clock, duration, empty
 from services.web.dashboard.schedules_page import describe, run_now
 from services.web.dashboard.visitor import Visitor, admit
@@ -33,7 +33,7 @@ class Seen:
     next_fires: list[datetime]
 
 
-@ui.page("/schedules/{schedule_id}")
+@shown_at("/schedules/{schedule_id}")
 async def schedule(schedule_id: str, request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):

@@ -12,7 +12,7 @@ from services.schedule_batch import ScheduleRecord
 from services.schedule_listing import ScheduleFilter
 from services.schedule_repository import Page
 from services.web.auth.roles import Role
-from services.web.dashboard.frame import frame
+from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.look import NOTHING, ago, card, clock, colour, nothing
 from services.web.dashboard.tables import Pager, columns, table
 from services.web.dashboard.visitor import Visitor, admit
@@ -41,7 +41,7 @@ RUN_CELL = """<q-td :props="props">
 </q-td>"""
 
 
-@ui.page("/schedules")
+@shown_at("/schedules")
 async def schedules(request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):

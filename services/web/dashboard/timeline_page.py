@@ -11,7 +11,7 @@ from nicegui import events, ui
 from services.forecast import Load, forecast
 from services.overview import Bar, Overview
 from services.web.dashboard import charts
-from services.web.dashboard.frame import frame
+from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.look import card, nothing, redraw
 from services.web.dashboard.visitor import Visitor, admit
 
@@ -29,7 +29,7 @@ class Seen:
     loads: list[Load]
 
 
-@ui.page("/timeline")
+@shown_at("/timeline")
 async def timeline(request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):

@@ -1,6 +1,7 @@
 """WF2: from a place to a business with its details."""
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from database.connection import DatabaseConnection
 from services.errors import ConfigurationError
 from services.jobs import JobFailed, PermanentFailure
+from services.logs import configure_logging
 from services.workflows.deep_scan import DEEP_SCAN
 from services.workflows.outcomes import Summary
 from services.workflows.places import open_provider
@@ -142,11 +144,20 @@ def test_without_a_key_that_works_the_queue_pauses_and_its_places_go_back(
     assert run(world, db).skipped == "paused"
 
 
+@pytest.fixture
+def debug_log(capsys: pytest.CaptureFixture[str]) -> Iterator[pytest.CaptureFixture[str]]:
+    """Everything that a replica would log with LOG_LEVEL=DEBUG."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    configure_logging("DEBUG", "json")
+    yield capsys
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
 def test_the_key_is_in_no_log_and_in_no_table(
-    world: PipelineWorld, db: DatabaseConnection, caplog: pytest.LogCaptureFixture
+    world: PipelineWorld, db: DatabaseConnection, debug_log: pytest.CaptureFixture[str]
 ) -> None:
-    caplog.set_level(logging.DEBUG)
-    logging.getLogger("urllib3").setLevel(logging.INFO)  # as configure_logging does
     world.google = denied
     add_place(db, "p1")
     run(world, db)
@@ -154,8 +165,10 @@ def test_the_key_is_in_no_log_and_in_no_table(
     world.google = lambda request: google_says("UNKNOWN_ERROR", f"at {request.query}")(request)
     run(world, db, deep_scan_scheduler_max_attempts=1)
     tables = query(db, "SELECT p::text, (SELECT array_agg(d::text) FROM dead_letters d) FROM places_staging p")
+    log = debug_log.readouterr().err
     assert "UNKNOWN_ERROR" in str(tables)
-    for said in (caplog.text, str(tables), str(QueueStates(db).get("deep_scan"))):
+    assert "UNKNOWN_ERROR" in log
+    for said in (log, str(tables), str(QueueStates(db).get("deep_scan"))):
         assert KEY not in said
 
 
