@@ -21,6 +21,7 @@ from services.web.auth.tokens import ApiTokens
 from tests.replicas import QUICK, Cluster
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.xdist_group("dashboard")  # one web process and one browser for all of them
 PATIENCE_MS = 60_000
 PAGES = ("/", "/schedules", "/schedules/new", "/executions", "/timeline", "/scans", "/queues", "/replicas")
 
@@ -62,7 +63,9 @@ def web(cluster: Cluster) -> Iterator[str]:
             [sys.executable, "manage.py", "web"],
             cwd=PROJECT_ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
         )  # fmt: skip
-    yield eventually(lambda: re.findall(r"serving on (\S+)", log.read_text()), 120)[0]
+    eventually(lambda: "serving on" in log.read_text() or process.poll() is not None, 120)
+    assert process.poll() is None, log.read_text()
+    yield re.findall(r"serving on (\S+)", log.read_text())[0]
     process.terminate()
     process.wait(30)
 
