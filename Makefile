@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WORKERS ?= 4  # of the tests: most of them wait for replicas, so more than there are cores
+WORKERS ?= 2  # tests at once; most of them wait for replicas, so a quiet machine can do more
 
 .DEFAULT_GOAL := help
 .PHONY: help run browser test check format migrate bench clean

@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 # Limits are meant for a quiet machine; one that runs four tests at once, or somebody else's work, needs longer.
-PATIENCE = 3
+PATIENCE = 2
 LONGEST_INTERVAL_SECONDS = 0.2
 
 
