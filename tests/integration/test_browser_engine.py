@@ -12,7 +12,7 @@ from tests.scan_site import Answer, ScanSite, WebServer
 
 ACCEPT = "button[data-role='accept']"
 Make = Callable[..., BrowserEngine]
-pytestmark = pytest.mark.xdist_group("browser engine")  # they share a browser
+pytestmark = pytest.mark.xdist_group("browser")  # one Chromium at a time is enough for two cores
 
 
 @pytest.fixture

@@ -652,6 +652,7 @@ def called(repository: ScheduleRepository) -> set[str]:
     return {(config.get("url") or config["base_url"]).split("/")[2] for config in configs}
 
 
+@pytest.mark.xdist_group("dev")
 def test_dev_fills_an_empty_database_once(
     cli: Cli, repository: ScheduleRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
