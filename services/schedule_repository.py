@@ -6,7 +6,7 @@ Single edits, imports and the API sync all write through `ScheduleBatch`, so tha
 import getpass
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -249,7 +249,7 @@ class ScheduleRepository:
             row = connection.execute(query).first()
         return to_record(row) if row else None
 
-    def iter_schedules(self, where: ScheduleFilter = ScheduleFilter()) -> Iterator[ScheduleRecord]:
+    def iter_schedules(self, where: ScheduleFilter = ScheduleFilter()) -> Generator[ScheduleRecord, None, None]:
         """All matching schedules in id order, streamed: memory does not grow with their number."""
         query = _select().where(*where.conditions()).order_by(TABLE.c.schedule_id)
         with self._db.transaction() as connection:

@@ -1,23 +1,6 @@
-"""A queue whose items hang, for replicas in tests: JOB_MODULES=tests.workflow_queues"""
+"""For replicas in tests, JOB_MODULES=tests.workflow_queues: one more queue than the pipeline has."""
 
-import time
+from services.workflows.queue import queues
+from tests.hanging_queue import HANGING
 
-from database.workflow_models import Place
-from database.workflow_statuses import DeepScanStatus as Status
-from services.workflows.queue import Queue, always, queues
-from services.workflows.queue_table import Words
-from tests.places import working
-
-HANGING = queues.register(
-    Queue(
-        name="hanging",
-        job_id="hanging_queue",
-        display_name="A queue whose items hang",
-        settings="deep_scan_scheduler",
-        model=Place,
-        words=Words(Status.QUEUED, Status.PROCESSING, Status.COMPLETED, Status.ERROR),
-        status_field_name="deep_scan_status",
-        error_field_name="deep_scan_error",
-        steps=always(working(lambda key: time.sleep(3600))),
-    )
-)
+queues.register(HANGING)

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -41,14 +41,14 @@ def export_file(
       manage.py schedule export --tag nightly
     """
     where = ScheduleFilter(search=search, tag=tag)
-    records = get_schedule_repository().iter_schedules(where)
     write = write_json_array if as_json else write_documents
-    if file is None:
-        write(records, sys.stdout)
-        return
-    total = get_schedule_repository().count_schedules(where)
-    with replacing(file) as stream, _progress("exporting", total) as advance:
-        written = write((advance(record) for record in records), stream)
+    with closing(get_schedule_repository().iter_schedules(where)) as records:
+        if file is None:
+            write(records, sys.stdout)
+            return
+        total = get_schedule_repository().count_schedules(where)
+        with replacing(file) as stream, _progress("exporting", total) as advance:
+            written = write((advance(record) for record in records), stream)
     console().print(f"{written} schedules written to {file}")
 
 

@@ -6,10 +6,10 @@ from services.job_history import JobHistory
 from services.workflows.domain_extraction import DOMAIN_EXTRACTION
 from services.workflows.queue import Queue
 from services.workflows.queue_state import QueueStates
+from tests.hanging_queue import HANGING
 from tests.places import add_places, places, query
 from tests.replicas import Cluster
 from tests.waiting import eventually
-from tests.workflow_queues import HANGING
 
 WORKFLOWS = {"WORKFLOWS_ENABLED": "true", "JOB_MODULES": "tests.workflow_queues"}
 
