@@ -4,7 +4,6 @@ Schedules that share a trigger are walked together: a piece costs by its distinc
 with the schedules. Start reading at `expected_fires` and `Block.piece`.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -43,19 +42,20 @@ class Window:
 
     def is_usual(self, schedule_id: UUID, known: Loaded) -> bool:
         """Nothing but the time since the last scan is to be looked at."""
-        return (
-            known.effective_from <= self.since
-            and known.load < self.new_load
-            and not (self.behind and schedule_id in self.behind)
-        )
+        if known.load >= self.new_load or known.effective_from > self.since:
+            return False
+        return not self.behind or schedule_id not in self.behind
 
-    def of(self, schedule_id: UUID, known: Loaded) -> Watched:
+    def of(self, known: Loaded) -> Watched:
         """A fire counts from when it is due, not from its nominal time; late commits bring timing that is not new."""
-        after = self.since - known.spread if known.load < self.new_load else self.oldest
-        after = min(after, self.behind.get(schedule_id, after))
-        until = self.until - known.spread
+        entry = known.entry
+        if entry is None:
+            raise ValueError("a schedule that is switched off or parked owes nothing")
+        after = self.since - entry.spread if known.load < self.new_load else self.oldest
+        after = min(after, self.behind.get(entry.schedule_id, after))
+        until = self.until - entry.spread
         first = max(after, known.effective_from)
-        return Watched(schedule_id, first, until, known.spread, known.revision, known.priority)
+        return Watched(entry.schedule_id, first, until, entry.spread, known.revision, entry.priority)
 
 
 @dataclass(slots=True)
@@ -150,27 +150,28 @@ def parts_of(trigger: Trigger, watched: Sequence[Watched]) -> Iterator[Part]:
 
 
 def _parts(loaded: Mapping[UUID, Loaded], window: Window) -> Iterator[Part]:
+    for trigger, schedules in _by_trigger(loaded, window):
+        for start in range(0, len(schedules), SCHEDULES_PER_BLOCK):
+            some = schedules[start : start + SCHEDULES_PER_BLOCK]
+            watched = [item for item in map(window.of, some) if _fires(trigger, item.after, item.until)]
+            yield from parts_of(trigger, watched)
+
+
+def _by_trigger(loaded: Mapping[UUID, Loaded], window: Window) -> Iterable[tuple[Trigger, list[Loaded]]]:
     """Most triggers have no fire in a short window: their schedules cost nothing more than a look."""
-    usual: defaultdict[int, list[UUID]] = defaultdict(list)
-    unusual: defaultdict[int, list[UUID]] = defaultdict(list)
-    triggers: dict[int, Trigger] = {}
-    longest_spread = timedelta(0)
-    for schedule_id, known in loaded.items():
-        if (trigger := known.trigger) is None:
+    found: dict[int, tuple[Trigger, list[Loaded]]] = {}
+    quiet: dict[int, bool] = {}
+    since = window.since - max((known.entry.spread for known in loaded.values() if known.entry), default=timedelta(0))
+    for known in loaded.values():
+        if known.entry is None:
             continue
-        triggers[id(trigger)] = trigger
-        longest_spread = max(longest_spread, known.spread) if known.spread else longest_spread
-        (usual if window.is_usual(schedule_id, known) else unusual)[id(trigger)].append(schedule_id)
-    for key, ids in usual.items():
-        if _fires(triggers[key], window.since - longest_spread, window.until):
-            yield from parts_of(triggers[key], _watched(triggers[key], ids, loaded, window))
-    for key, ids in unusual.items():
-        yield from parts_of(triggers[key], _watched(triggers[key], ids, loaded, window))
-
-
-def _watched(trigger: Trigger, ids: Iterable[UUID], loaded: Mapping[UUID, Loaded], window: Window) -> list[Watched]:
-    watched = (window.of(schedule_id, loaded[schedule_id]) for schedule_id in ids)
-    return [item for item in watched if _fires(trigger, item.after, item.until)]
+        trigger = known.entry.trigger
+        key = id(trigger)
+        if key not in quiet:
+            quiet[key] = not _fires(trigger, since, window.until)
+        if not quiet[key] or not window.is_usual(known.entry.schedule_id, known):
+            found.setdefault(key, (trigger, []))[1].append(known)
+    return found.values()
 
 
 def _fires(trigger: Trigger, after: datetime, until: datetime) -> bool:

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -20,8 +20,8 @@ from database.connection import DatabaseConnection, Listener
 from services import metrics
 from services.clock import DatabaseClock
 from services.errors import InvalidSchedule, Unavailable
-from services.timer import Timer
-from services.triggers import Trigger, parse_trigger, spread_offset
+from services.timer import Entry, Timer
+from services.triggers import parse_trigger
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +40,11 @@ COLUMNS = """schedule_id, revision, effective_from, enabled, frequency, time_con
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What this replica knows about a schedule; without a trigger it is switched off or parked."""
+    """What this replica knows about a schedule; without an entry in the timer it is switched off or parked."""
 
     revision: int
     effective_from: datetime
-    trigger: Trigger | None
-    spread: timedelta = timedelta(0)
-    priority: int = 0
+    entry: Entry | None
     load: int = 0  # how many loads were finished when this timing came
 
 
@@ -70,6 +68,8 @@ class ScheduleWatcher:
         self._compare_at = 0.0
         self.loaded: dict[UUID, Loaded] = {}
         self._loads = 0
+        self._revisions = 0  # the sum over what is loaded
+        self._effective_from = datetime.min.replace(tzinfo=UTC)  # of the last row
         self.revision = 0
 
     @property
@@ -140,8 +140,7 @@ class ScheduleWatcher:
         """Compare the whole table with the timer, by revisions; a digest answers when nothing differs."""
         self._compare_at = time.monotonic() + self._interval
         digest = self._connection.run(DIGEST)[0]
-        own = len(self.loaded), sum(loaded.revision for loaded in self.loaded.values())
-        if (digest.total, digest.revisions) == own:
+        if (digest.total, digest.revisions) == (len(self.loaded), self._revisions):
             return
         if not self.loaded:
             self._load_all()
@@ -170,18 +169,18 @@ class ScheduleWatcher:
         missing = set(gone)
         for row in rows:
             missing.discard(row.schedule_id)
-            known = row.schedule_id in self.loaded
-            added, modified = added + (not known), modified + known
+            is_known = row.schedule_id in self.loaded
+            added, modified = added + (not is_known), modified + is_known
             try:
                 self._take(row, now, planned)
             except InvalidSchedule as error:
-                self._timer.remove(row.schedule_id)
-                self.loaded[row.schedule_id] = Loaded(row.revision, row.effective_from, None)
+                self._know(row, None)
                 parked.append((row.schedule_id, row.revision, str(error)))
             self.revision = max(self.revision, row.revision)
-        removed = [schedule_id for schedule_id in missing if self.loaded.pop(schedule_id, None)]
-        for schedule_id in removed:
-            self._timer.remove(schedule_id)
+        removed = [known for schedule_id in missing if (known := self.loaded.pop(schedule_id, None))]
+        for known in removed:
+            self._revisions -= known.revision
+            self._take_out(known)
         self._loads += 1
         self._timer.wake()
         self._park(parked)
@@ -201,19 +200,30 @@ class ScheduleWatcher:
 
     def _take(self, row: Row[Any], now: datetime, planned: list[tuple[UUID, int, datetime | None]]) -> None:
         trigger = parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
-        known = self.loaded.get(row.schedule_id)
-        spread = spread_offset(row.schedule_id, row.spread_seconds)
-        active = trigger if row.enabled else None
-        load = self._loads if known is None or _is_new(row, known) else known.load
-        self.loaded[row.schedule_id] = Loaded(row.revision, row.effective_from, active, spread, row.priority, load)
         if not row.enabled:
-            self._timer.remove(row.schedule_id)
+            self._know(row, None)
             if row.next_run is not None:
                 planned.append((row.schedule_id, row.revision, None))
             return
-        self._timer.put(row.schedule_id, trigger, row.spread_seconds, row.priority, self._since(row, known, now))
+        since = self._since(row, self.loaded.get(row.schedule_id), now)
+        self._know(row, self._timer.put(row.schedule_id, trigger, row.spread_seconds, row.priority, since))
         if row.next_run is None or trigger.next_after(row.next_run - SECOND) != row.next_run:
             planned.append((row.schedule_id, row.revision, trigger.next_after(now)))
+
+    def _know(self, row: Row[Any], entry: Entry | None) -> None:
+        former = self.loaded.get(row.schedule_id)
+        load = self._loads if former is None or _is_new(row, former) else former.load
+        if self._effective_from != row.effective_from:
+            self._effective_from = row.effective_from  # what was written together shares it
+        self.loaded[row.schedule_id] = Loaded(row.revision, self._effective_from, entry, load)
+        self._revisions += row.revision
+        if former is not None:
+            self._revisions -= former.revision
+            self._take_out(former)
+
+    def _take_out(self, known: Loaded) -> None:
+        if known.entry is not None:
+            self._timer.remove(known.entry)
 
     def _since(self, row: Row[Any], known: Loaded | None, now: datetime) -> datetime:
         """From when on its fires are ours to hand over.

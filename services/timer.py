@@ -1,6 +1,6 @@
 """What is due now. The only module that knows APScheduler, which is the timer and nothing else.
 
-A job store of ours holds a heap of (due, schedule) instead of a Job object per schedule, and shows APScheduler one
+A job store of ours holds a heap of small entries instead of a Job object per schedule, and shows APScheduler one
 single job: "what is due". An executor of ours takes the planned fires from it and hands them over. Misfire, overlap and
 coalesce are decided elsewhere, with a row.
 """
@@ -33,18 +33,24 @@ FIRES_PER_SCHEDULE = 50
 SPARE_ITEMS = 1000
 
 
-@dataclass(slots=True)
-class _Entry:
-    """One schedule and what it fires next, nominally. A heap item with another due time is of its former self."""
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One schedule in the timer. In the heap its due time never changes: new timing is a new entry."""
 
+    schedule_id: UUID
     trigger: Trigger
     spread: timedelta
     priority: int
-    next_at: datetime
+    due_at: datetime
+    is_live: bool = True
+
+    def __lt__(self, other: "Entry") -> bool:
+        return self.due_at < other.due_at
 
     @property
-    def due(self) -> float:
-        return (self.next_at + self.spread).timestamp()
+    def next_at(self) -> datetime:
+        """What it fires next, nominally."""
+        return self.due_at - self.spread
 
 
 class Timer:
@@ -53,14 +59,14 @@ class Timer:
     def __init__(self, hand_over: Callable[[Sequence[Fire]], None], clock: DatabaseClock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._entries: dict[UUID, _Entry] = {}
-        self._heap: list[tuple[float, UUID]] = []
+        self._heap: list[Entry] = []
+        self._live = 0
         self._scheduler = BackgroundScheduler(timezone=UTC, daemon=True)
         self._scheduler.add_jobstore(_DueStore(self), "default")
         self._scheduler.add_executor(_HandOver(hand_over), "default")
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self._live
 
     def start(self) -> None:
         self._scheduler.start()
@@ -69,19 +75,21 @@ class Timer:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
-    def put(self, schedule_id: UUID, trigger: Trigger, spread_seconds: int, priority: int, after: datetime) -> None:
-        """From now on this schedule fires at the trigger's instants later than `after`."""
+    def put(self, schedule_id: UUID, trigger: Trigger, spread_seconds: int, priority: int, after: datetime) -> Entry:
+        """From now on this schedule fires at the trigger's instants later than `after`, until its entry is removed."""
+        spread = spread_offset(schedule_id, spread_seconds)
         next_at = trigger.next_after(after)
+        if next_at is None:
+            return Entry(schedule_id, trigger, spread, priority, after, is_live=False)
+        entry = Entry(schedule_id, trigger, spread, priority, _due(next_at, spread))
         with self._lock:
-            self._entries.pop(schedule_id, None)
-            if next_at is not None:
-                entry = _Entry(trigger, spread_offset(schedule_id, spread_seconds), priority, next_at)
-                self._entries[schedule_id] = entry
-                self._push(schedule_id, entry)
+            self._live += 1
+            self._push(entry)
+        return entry
 
-    def remove(self, schedule_id: UUID) -> None:
+    def remove(self, entry: Entry) -> None:
         with self._lock:
-            self._entries.pop(schedule_id, None)
+            self._end(entry)
 
     def wake(self) -> None:
         """Look at the heap again; to be called once after a number of changes."""
@@ -90,8 +98,8 @@ class Timer:
 
     def next_due_at(self) -> datetime | None:
         with self._lock:
-            self._drop_stale()
-            return datetime.fromtimestamp(self._heap[0][0], UTC) if self._heap else None
+            self._drop_removed()
+            return self._heap[0].due_at if self._heap else None
 
     def take_due(self) -> list[Fire]:
         """Every fire that is due by now; each is handed out once."""
@@ -99,11 +107,10 @@ class Timer:
         due: list[Fire] = []
         with self._lock:
             while True:
-                self._drop_stale()
-                if not self._heap or self._heap[0][0] > now.timestamp():
+                self._drop_removed()
+                if not self._heap or self._heap[0].due_at > now:
                     return due
-                _, schedule_id = heapq.heappop(self._heap)
-                self._take_one(schedule_id, self._entries[schedule_id], now, due)
+                self._take_one(heapq.heappop(self._heap), now, due)
 
     def seconds_to_sleep(self) -> float:
         due_at = self.next_due_at()
@@ -112,34 +119,40 @@ class Timer:
             return longest
         return min(longest, max(0.0, due_at.timestamp() - self._clock.timestamp()))
 
-    def _take_one(self, schedule_id: UUID, entry: _Entry, now: datetime, due: list[Fire]) -> None:
+    def _take_one(self, entry: Entry, now: datetime, due: list[Fire]) -> None:
+        """The entry is not in the heap now."""
         fires = 0
         next_at: datetime | None = entry.next_at
         while next_at is not None and next_at + entry.spread <= now and fires < FIRES_PER_SCHEDULE:
-            due.append(Fire(schedule_id, next_at, next_at + entry.spread, entry.priority))
+            due.append(Fire(entry.schedule_id, next_at, next_at + entry.spread, entry.priority))
             fires += 1
             next_at = entry.trigger.next_after(next_at)
         if fires == FIRES_PER_SCHEDULE:
             next_at = entry.trigger.next_after(now - entry.spread)
         if next_at is None:
-            del self._entries[schedule_id]
+            self._end(entry)
         else:
-            entry.next_at = next_at
-            self._push(schedule_id, entry)
+            entry.due_at = _due(next_at, entry.spread)
+            self._push(entry)
 
-    def _push(self, schedule_id: UUID, entry: _Entry) -> None:
-        if len(self._heap) > 2 * len(self._entries) + SPARE_ITEMS:  # most are of former selves: many edits, few fires
-            self._heap = [(kept.due, key) for key, kept in self._entries.items() if kept is not entry]
+    def _push(self, entry: Entry) -> None:
+        if len(self._heap) > 2 * self._live + SPARE_ITEMS:  # most are removed ones: many edits, few fires
+            self._heap = [kept for kept in self._heap if kept.is_live]
             heapq.heapify(self._heap)
-        heapq.heappush(self._heap, (entry.due, schedule_id))
+        heapq.heappush(self._heap, entry)
 
-    def _drop_stale(self) -> None:
-        while self._heap:
-            due, schedule_id = self._heap[0]
-            entry = self._entries.get(schedule_id)
-            if entry is not None and entry.due == due:
-                return
+    def _end(self, entry: Entry) -> None:
+        self._live -= entry.is_live
+        entry.is_live = False
+
+    def _drop_removed(self) -> None:
+        while self._heap and not self._heap[0].is_live:
             heapq.heappop(self._heap)
+
+
+def _due(next_at: datetime, spread: timedelta) -> datetime:
+    """Without a spread the trigger's own object, which its schedules share."""
+    return next_at + spread if spread else next_at
 
 
 class _NoTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types

@@ -11,6 +11,7 @@ from database.models import Catchup
 from services.gap_scan_plan import HANDED_OVER, CatchupLimits, Gap, Planned, catch_up, record, try_again
 from services.gap_scan_walk import PAIRS_PER_PIECE, SCHEDULES_PER_BLOCK, Watched, Window, expected_fires
 from services.schedule_watcher import Loaded
+from services.timer import Entry
 from services.triggers import parse_trigger
 
 NOW = datetime(2027, 1, 15, 12, 0, 30, tzinfo=UTC)
@@ -20,8 +21,17 @@ EVERY_MINUTE = parse_trigger("interval", {"minutes": 1})
 EVERY_HOUR = parse_trigger("hourly", {"minute": 0})
 
 
-def loaded(trigger: Any = EVERY_MINUTE, valid_for: timedelta = 48 * HOUR, **more: Any) -> Loaded:
-    return Loaded(1, NOW - valid_for, trigger, **more)
+def loaded(
+    number: int,
+    trigger: Any = EVERY_MINUTE,
+    valid_for: timedelta = 48 * HOUR,
+    spread: timedelta = timedelta(0),
+    load: int = 0,
+) -> tuple[UUID, Loaded]:
+    """One item of what a watcher has loaded."""
+    schedule_id = UUID(int=number)
+    entry = Entry(schedule_id, trigger, spread, priority=0, due_at=NOW) if trigger else None
+    return schedule_id, Loaded(1, NOW - valid_for, entry, load)
 
 
 def window(since: timedelta, new_load: int = 1, behind: Mapping[UUID, datetime] | None = None) -> Window:
@@ -56,11 +66,11 @@ def test_every_fire_of_every_schedule_is_looked_at_once(monkeypatch: pytest.Monk
     monkeypatch.setattr("services.gap_scan_walk.PAIRS_PER_PIECE", 70)
     monkeypatch.setattr("services.gap_scan_walk.SCHEDULES_PER_BLOCK", 4)
     triggers = [EVERY_MINUTE, EVERY_HOUR, parse_trigger("interval", {"seconds": 7})]
-    schedules = {UUID(int=n): loaded(triggers[n % 3]) for n in range(20)}
+    schedules = dict(loaded(n, triggers[n % 3]) for n in range(20))
     expected = [
         (schedule_id, at)
-        for schedule_id, known in schedules.items()
-        for at in (known.trigger or EVERY_HOUR).between(NOW - 3 * HOUR, NOW)
+        for schedule_id in schedules
+        for at in triggers[schedule_id.int % 3].between(NOW - 3 * HOUR, NOW)
     ]
     found = walked(schedules, window(3 * HOUR))
     assert len(found) == len(expected) > 10_000
@@ -68,7 +78,7 @@ def test_every_fire_of_every_schedule_is_looked_at_once(monkeypatch: pytest.Monk
 
 
 def test_a_piece_is_bounded_however_dense_the_schedules_are() -> None:
-    schedules = {UUID(int=n): loaded(parse_trigger("interval", {"seconds": 1})) for n in range(100)}
+    schedules = dict(loaded(n, parse_trigger("interval", {"seconds": 1})) for n in range(100))
     (block,) = expected_fires(schedules, window(24 * HOUR))
     piece = block.piece()
     assert piece is not None
@@ -76,36 +86,36 @@ def test_a_piece_is_bounded_however_dense_the_schedules_are() -> None:
 
 
 def test_a_block_holds_a_bounded_number_of_schedules() -> None:
-    schedules = {UUID(int=n): loaded() for n in range(2 * SCHEDULES_PER_BLOCK + 1)}
+    schedules = dict(loaded(n) for n in range(2 * SCHEDULES_PER_BLOCK + 1))
     sizes = [len(block.watched()) for block in expected_fires(schedules, window(MINUTE))]
     assert sizes == [SCHEDULES_PER_BLOCK, SCHEDULES_PER_BLOCK, 1]
 
 
 def test_schedules_without_a_fire_in_the_window_are_not_asked_about() -> None:
-    schedules = {UUID(int=1): loaded(EVERY_HOUR), UUID(int=2): loaded(None)}
+    schedules = dict([loaded(1, EVERY_HOUR), loaded(2, None)])
     assert list(expected_fires(schedules, window(10 * SECOND))) == []
 
 
 def test_nothing_before_its_timing_is_expected() -> None:
-    schedules = {UUID(int=1): loaded(valid_for=10 * MINUTE)}
+    schedules = dict([loaded(1, valid_for=10 * MINUTE)])
     assert len(walked(schedules, window(3 * HOUR))) == 10
 
 
 def test_a_fire_is_expected_when_its_spread_is_over() -> None:
     """Due from 11:20:30 to 12:00:30, nominally half an hour earlier."""
-    schedules = {UUID(int=1): loaded(spread=30 * MINUTE)}
+    schedules = dict([loaded(1, spread=30 * MINUTE)])
     found = [at for _, at in walked(schedules, window(40 * MINUTE))]
     assert (found[0], found[-1]) == (NOW - 69.5 * MINUTE, NOW - 30.5 * MINUTE)
 
 
 def test_timing_that_came_after_the_last_scan_is_looked_at_from_its_beginning() -> None:
-    schedules = {UUID(int=1): loaded(valid_for=HOUR, load=5), UUID(int=2): loaded(valid_for=HOUR, load=4)}
+    schedules = dict([loaded(1, valid_for=HOUR, load=5), loaded(2, valid_for=HOUR, load=4)])
     found = walked(schedules, window(5 * MINUTE, new_load=5))
     assert [sum(key == UUID(int=n) for key, _ in found) for n in (1, 2)] == [60, 5]
 
 
 def test_a_schedule_that_was_behind_is_looked_at_from_there() -> None:
-    schedules = {UUID(int=n): loaded() for n in (1, 2)}
+    schedules = dict(loaded(n) for n in (1, 2))
     found = walked(schedules, window(5 * MINUTE, behind={UUID(int=1): NOW - 2 * HOUR}))
     assert [sum(key == UUID(int=n) for key, _ in found) for n in (1, 2)] == [120, 5]
 

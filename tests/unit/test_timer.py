@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
 from services import timer as timer_module
 from services.clock import DatabaseClock
 from services.fires import Fire
-from services.timer import FIRES_PER_SCHEDULE, Timer
+from services.timer import FIRES_PER_SCHEDULE, Entry, Timer
 from services.triggers import parse_trigger, spread_offset
 from tests.waiting import eventually
 
@@ -35,10 +35,8 @@ def timer(clock: Clock) -> Timer:
     return Timer(lambda fires: None, DatabaseClock(5, clock))
 
 
-def put(timer: Timer, schedule_id: UUID | None = None, spread_seconds: int = 0, priority: int = 0) -> UUID:
-    schedule_id = schedule_id or uuid4()
-    timer.put(schedule_id, EVERY_TEN, spread_seconds, priority, START)
-    return schedule_id
+def put(timer: Timer, spread_seconds: int = 0) -> Entry:
+    return timer.put(uuid4(), EVERY_TEN, spread_seconds, 0, START)
 
 
 def seconds(fires: Sequence[Fire]) -> list[float]:
@@ -80,8 +78,7 @@ def test_a_clock_that_is_set_back_repeats_nothing(timer: Timer, clock: Clock) ->
 
 
 def test_spread_moves_the_due_time_and_keeps_the_name(timer: Timer, clock: Clock) -> None:
-    schedule_id = put(timer, spread_seconds=8)
-    offset = spread_offset(schedule_id, 8)
+    offset = spread_offset(put(timer, spread_seconds=8).schedule_id, 8)
     clock.at += 10 + offset.total_seconds() - 0.001
     assert timer.take_due() == []
     clock.at += 0.002
@@ -91,8 +88,9 @@ def test_spread_moves_the_due_time_and_keeps_the_name(timer: Timer, clock: Clock
 
 
 def test_a_changed_schedule_fires_by_its_new_timing_only(timer: Timer, clock: Clock) -> None:
-    schedule_id = put(timer)
-    timer.put(schedule_id, parse_trigger("interval", {"seconds": 4}), 0, 7, START)
+    former = put(timer)
+    timer.put(former.schedule_id, parse_trigger("interval", {"seconds": 4}), 0, 7, START)
+    timer.remove(former)
     clock.at += 11
     fires = timer.take_due()
     assert seconds(fires) == [4, 8]
@@ -116,13 +114,27 @@ def test_a_schedule_without_further_fires_leaves_by_itself(timer: Timer, clock: 
 
 def test_many_edits_do_not_grow_the_heap_for_ever(timer: Timer, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timer_module, "SPARE_ITEMS", 10)
-    ids = [put(timer) for _ in range(5)]
+    entries = [put(timer) for _ in range(5)]
     for _ in range(100):
-        for schedule_id in ids:
-            put(timer, schedule_id)
-    assert len(timer._heap) < 40
+        for entry in entries:
+            timer.remove(entry)
+        entries = [put(timer) for _ in range(5)]
+    assert (len(timer._heap) < 40, len(timer)) == (True, 5)
     clock.at += 10
-    assert sorted(fire.schedule_id for fire in timer.take_due()) == sorted(ids)
+    assert {fire.schedule_id for fire in timer.take_due()} == {entry.schedule_id for entry in entries}
+
+
+def test_an_entry_that_is_removed_twice_or_after_its_last_fire_counts_once(timer: Timer, clock: Clock) -> None:
+    once = parse_trigger("once", {"at": (START + timedelta(seconds=5)).isoformat()})
+    entry, other = timer.put(uuid4(), once, 0, 0, START), put(timer)
+    timer.remove(timer.put(uuid4(), once, 0, 0, START + timedelta(minutes=1)))  # it never fires
+    clock.at += 6
+    timer.take_due()
+    timer.remove(entry)
+    assert len(timer) == 1
+    timer.remove(other)
+    timer.remove(other)
+    assert len(timer) == 0
 
 
 def test_the_timer_never_sleeps_longer_than_a_second(timer: Timer, clock: Clock) -> None:
