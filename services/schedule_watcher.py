@@ -4,12 +4,15 @@ LISTEN is only the wake-up: what changed is asked by transaction ids, which miss
 and every `check_interval` the whole table is compared by its revisions. Rows that make no sense are parked.
 """
 
+import gc
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -21,7 +24,7 @@ from services import metrics
 from services.clock import DatabaseClock
 from services.errors import InvalidSchedule, Unavailable
 from services.timer import Entry, Timer
-from services.triggers import parse_trigger
+from services.triggers import Trigger, parse_trigger
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +37,9 @@ LOAD_ROWS = 2000
 REPAIR_ROWS = 500
 SECOND = timedelta(seconds=1)
 
-COLUMNS = """schedule_id, revision, effective_from, enabled, frequency, time_config, timezone, start_at, end_at,
-             spread_seconds, priority, next_run, invalid_reason"""
+COLUMNS = """schedule_id, revision, effective_from, enabled, frequency, time_config::text AS time_config, timezone,
+             start_at, end_at, spread_seconds, priority, next_run, invalid_reason"""
+TRIGGERS_BY_TEXT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ class ScheduleWatcher:
         self._load(self._connection.run(SOME_ROWS, {"ids": list(differing)}), gone=differing)
 
     def _load_all(self) -> None:
-        with self._db.transaction() as connection:
+        with _no_collection(), self._db.transaction() as connection:
             # text(), not the driver's own call: only that streams from a server-side cursor.
             result = connection.execution_options(yield_per=LOAD_ROWS).execute(text(f"SELECT {COLUMNS} FROM schedules"))  # noqa: S608
             for rows in result.partitions(LOAD_ROWS):
@@ -199,7 +203,7 @@ class ScheduleWatcher:
             )
 
     def _take(self, row: Row[Any], now: datetime, planned: list[tuple[UUID, int, datetime | None]]) -> None:
-        trigger = parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
+        trigger = _trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
         if not row.enabled:
             self._know(row, None)
             if row.next_run is not None:
@@ -251,6 +255,25 @@ class ScheduleWatcher:
             part = planned[first : first + REPAIR_ROWS]
             values = [{"schedule_id": str(item[0]), "revision": item[1], "next_run": item[2]} for item in part]
             self._connection.run(REPAIR_NEXT_RUN, {"rows": json.dumps(values, default=str)})
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """What is loaded stays, and has no cycles: the garbage collector would walk all of it again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_on:
+            gc.enable()
+
+
+@lru_cache(TRIGGERS_BY_TEXT)
+def _trigger(frequency: str, time_config: str, *more: Any) -> Trigger:
+    """Many schedules have the same timing: its text is read once."""
+    return parse_trigger(frequency, json.loads(time_config), *more)
 
 
 def _is_new(row: Row[Any], known: Loaded | None) -> bool:
