@@ -1,33 +1,110 @@
-"""python -m benchmarks [scenario …]: run the named scenarios, or all of them."""
+"""python -m benchmarks [--quick] [--peers] [scenario …]: run the named scenarios, or all of them.
+
+What was found is printed, and written to benchmarks/results as JSON, Markdown and plots.
+"""
 
 import argparse
-from collections.abc import Callable
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from benchmarks import engine, job_loop, pipeline, repository, sync, triggers
+from rich.console import Console
 
-SCENARIOS: dict[str, Callable[[], None]] = {
-    "triggers": triggers.run,
-    "repository": repository.run,
+from benchmarks import (
+    burst,
+    changes,
+    claim_path,
+    failover,
+    history,
+    job_loop,
+    load,
+    pipeline,
+    plots,
+    repository,
+    round_trips,
+    sheet,
+    steady,
+    surface,
+    sync,
+    triggers,
+)
+from benchmarks.scale import FULL, QUICK, Scale
+from benchmarks.sheet import Sheet
+
+RESULTS = Path(__file__).parent / "results"
+Scenario = Callable[[Scale], Iterable[Sheet]]
+
+# In the order in which people ask; --quick runs the first ones.
+ENGINE: dict[str, Scenario] = {
+    "burst": burst.run,
+    "steady": steady.run,
+    "round-trips": round_trips.run,
+    "changes": changes.run,
+    "claim-path": claim_path.run,
+    "load": load.run,
+    "failover": failover.run,
+    "cleanup": history.run,
+}
+OTHERS: dict[str, Scenario] = {
+    "surface": surface.run,
     "sync": sync.run,
-    "burst": engine.burst,
-    "changes": engine.changes,
-    "failover": engine.failover,
-    "load": engine.load,
     "job-loop": job_loop.throughput,
     "contention": job_loop.contention,
     "pipeline": pipeline.run,
+    "repository": repository.run,
+    "triggers": triggers.run,
 }
+SCENARIOS = ENGINE | OTHERS
+IN_QUICK = ("burst", "round-trips", "changes", "claim-path")
+EXAMPLES = """examples:
+  make bench ARGS=--quick              a look, in under two minutes
+  make bench ARGS="burst steady"       two scenarios
+  make bench PEERS=1 ARGS=burst        beside Celery, procrastinate and APScheduler 4, installed on demand
+"""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure; results go to the terminal.")
+    arguments = _arguments()
+    scale = replace(QUICK if arguments.quick else FULL, peers=arguments.peers)
+    names = arguments.scenario or (IN_QUICK if arguments.quick else list(SCENARIOS))
+    about = {"at": datetime.now(UTC).isoformat(timespec="minutes"), "quick": arguments.quick, **_machine()}
+    found: list[Sheet] = []
+    for name in names:
+        started = time.perf_counter()
+        for one in SCENARIOS[name](scale):
+            one.show()
+            found.append(one)
+        Console().print(f"{name}: {time.perf_counter() - started:.0f} s", style="dim")
+    if not arguments.quick:
+        sheet.write(found, RESULTS, about)
+        plots.draw(RESULTS)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure, on servers of its own. Prints, and unless quick writes to benchmarks/results.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("scenario", nargs="*", help=f"one or more of: {', '.join(SCENARIOS)} (default: all)")
-    names = parser.parse_args().scenario or list(SCENARIOS)
-    unknown = [name for name in names if name not in SCENARIOS]
+    parser.add_argument("--quick", action="store_true", help="small numbers, one round, nothing written")
+    parser.add_argument("--peers", action="store_true", help="other schedulers too, each in its own environment")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.scenario if name not in SCENARIOS]
     if unknown:
         parser.error(f"no scenario {', '.join(unknown)} (known: {', '.join(SCENARIOS)})")
-    for name in names:
-        SCENARIOS[name]()
+    return arguments
+
+
+def _machine() -> dict[str, Any]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {"cores": os.cpu_count(), "memory_gib": round(memory), "python": platform.python_version()}
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 """
 
 import argparse
+import json
 import logging
 import random
 import subprocess
@@ -12,15 +13,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from benchmarks.scale import FULL, Scale
+from benchmarks.sheet import Sheet, from_table
 from config import PROJECT_ROOT
 from database.connection import DatabaseConnection
 from database.workflow_models import Domain
@@ -32,7 +34,7 @@ from services.workflows.job_loop import run_job_loop
 from services.workflows.steps import Steps
 from tests.places import LIMITS, add_places, query, run_places
 
-ITEMS = 10_000
+ROUNDS = 3
 CONTENTION_SECONDS = 30
 FAST = {"batch_size": 50, "concurrency": 32, "run_budget_seconds": 600}
 
@@ -52,46 +54,57 @@ def load(session: Session, key: int) -> str:
     return str(session.execute(text("SELECT place_id FROM places_staging WHERE id = :id"), {"id": key}).scalar_one())
 
 
-KINDS: dict[str, Callable[[int, Session], None] | Steps[int]] = {
-    "no-op, plain function": nothing,
-    "no-op in threads": Steps[int](work=lambda snapshot: None, save=lambda session, key, result: None),
-    "load, no-op in threads, save": Steps[int](load=load, work=lambda snapshot: snapshot, save=save),
+@dataclass(frozen=True, slots=True)
+class Kind:
+    rows: int
+    process: Callable[[int, Session], None] | Steps[int]
+
+
+KINDS = {
+    "no-op, plain function": Kind(20_000, nothing),
+    "no-op in threads": Kind(20_000, Steps(work=lambda snapshot: None, save=lambda session, key, result: None)),
+    "load, no-op in threads, save": Kind(5_000, Steps(load=load, work=lambda snapshot: snapshot, save=save)),
 }
 
 
-def throughput() -> None:
-    """Durable commits, as in production. The machine's noise hits both columns."""
-    table = Table("items", "1 process", "2 processes", "worked on twice", title=f"job loop, {ITEMS:,} rows, items/s")
+def throughput(scale: Scale) -> Iterator[Sheet]:
+    """Durable commits, as in production. One process and two take turns; the best of each counts, the rest is noise."""
+    title = f"job loop, each row worked on once; items/s, best of {ROUNDS}"
+    table = Table("items", "rows", "1 process", "2 processes", title=title)
     with database() as (db, url):
         for kind in KINDS:
-            one, again = measure(db, url, kind, 1)
-            two, twice = measure(db, url, kind, 2)
-            table.add_row(kind, f"{one:,.0f}", f"{two:,.0f} ({two / one:.1f} x)", str(again + twice))
-    Console().print(table)
+            rates = [(measure(db, url, kind, 1), measure(db, url, kind, 2)) for _ in range(ROUNDS)]
+            one, two = (max(found) for found in zip(*rates, strict=True))
+            table.add_row(kind, f"{KINDS[kind].rows:,}", f"{one:,.0f}", f"{two:,.0f} ({two / one:.1f} x)")
+    yield from_table("job-loop", table)
 
 
-def measure(db: DatabaseConnection, url: str, kind: str, processes: int) -> tuple[float, int]:
+def measure(db: DatabaseConnection, url: str, kind: str, processes: int) -> float:
+    """From the first claim to the last finish, as the processes say."""
+    rows = KINDS[kind].rows
     query(db, "TRUNCATE places_staging, workflow_queues")
-    add_places(db, ITEMS)
+    add_places(db, rows)
     query(db, "ANALYZE places_staging")
     workers = [start(url, "work", kind) for _ in range(processes)]
-    begun = time.perf_counter()
     for worker in workers:
         go(worker)
-    for worker in workers:
-        assert worker.wait(600) == 0
-    seconds = time.perf_counter() - begun
-    ((done, attempts),) = query(
-        db, "SELECT count(*) FILTER (WHERE deep_scan_status = 'Completed'), sum(attempts) FROM places_staging"
-    )
-    assert done == ITEMS
-    return ITEMS / seconds, int(attempts) - ITEMS
+    told = [json.loads(worker.communicate(timeout=600)[0]) for worker in workers]
+    check_each_once(db, rows, sum(each["succeeded"] for each in told))
+    seconds: float = max(each["ended_at"] for each in told) - min(each["begun_at"] for each in told)
+    return rows / seconds
+
+
+def check_each_once(db: DatabaseConnection, rows: int, succeeded: int) -> None:
+    ended = query(db, "SELECT deep_scan_status, attempts, count(*) FROM places_staging GROUP BY 1, 2")
+    assert ended == [("Completed", 1, rows)], ended
+    assert query(db, "SELECT claimed, succeeded, lost FROM workflow_queues") == [(rows, rows, 0)]
+    assert succeeded == rows
 
 
 # --- contention ---
 
 
-def contention(seconds: float = CONTENTION_SECONDS) -> None:
+def contention(scale: Scale, seconds: float = CONTENTION_SECONDS) -> Iterator[Sheet]:
     """Four processes on the two queues of one table, with failures, rescues and an operator: no deadlock."""
     with database() as (db, url):
         query(
@@ -113,7 +126,7 @@ def contention(seconds: float = CONTENTION_SECONDS) -> None:
     table = Table("seconds", "items", "items/s", "succeeded", "claims lost", "rescued", "deadlocks", title="contention")
     rate = f"{int(claimed) / seconds:,.0f}"
     table.add_row(f"{seconds:g}", f"{claimed:,}", rate, f"{succeeded:,}", str(lost), str(stale), str(found))
-    Console().print(table)
+    yield from_table("contention", table)
     assert found == 0
 
 
@@ -203,7 +216,9 @@ def run_worker(url: str, kind: str, argument: str) -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     if kind == "work":
-        run_places(db, KINDS[argument], **FAST)
+        begun_at = time.time()
+        summary = run_places(db, KINDS[argument].process, **FAST)
+        print(json.dumps({"begun_at": begun_at, "ended_at": time.time(), "succeeded": summary.succeeded}))
     else:
         contend(db, kind, float(argument))
 
@@ -216,7 +231,8 @@ def main() -> None:
     if options.worker:
         run_worker(*options.worker)
     else:
-        contention(options.minutes * 60)
+        for sheet in contention(FULL, options.minutes * 60):
+            sheet.show()
 
 
 if __name__ == "__main__":

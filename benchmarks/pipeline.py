@@ -5,12 +5,14 @@ The sites run in the same process, and no distance is kept between requests: thi
 
 import logging
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks.job_loop import database
+from benchmarks.scale import Scale
+from benchmarks.sheet import Sheet, from_table
 from database.connection import DatabaseConnection
 from services.workflows.queue import queues
 from tests.pipeline_stand_ins import PipelineWorld
@@ -20,23 +22,28 @@ SITES, PAGES = 100, 5
 BASELINE = 30  # items a minute, all workflows together: what the first design reached
 
 
-def run() -> None:
+def run(scale: Scale) -> Iterator[Sheet]:
     logging.disable()
     table = Table("workflow", "items", "seconds", "items/min", f"x {BASELINE}/min", title=f"pipeline, {SITES} sites")
     with database() as (db, _url), PipelineWorld() as world:
         fill(db, world)
+        items, all_seconds = 0, 0.0
         for queue in queues.all():
             begun = time.perf_counter()
             summary = queue.run(settings=world.settings(**_without_budget()), db=db)
             seconds = time.perf_counter() - begun
             assert summary.succeeded == summary.claimed > 0, (queue.name, summary)
-            rate = summary.succeeded / seconds * 60
-            table.add_row(
-                queue.name, str(summary.succeeded), f"{seconds:.1f}", f"{rate:,.0f}", f"{rate / BASELINE:,.0f} x"
-            )
+            table.add_row(queue.name, *_pace(summary.succeeded, seconds))
+            items, all_seconds = items + summary.succeeded, all_seconds + seconds
+        table.add_row("one after the other", *_pace(items, all_seconds))
         ((contacts,),) = query(db, "SELECT count(*) FROM contacts")
-    Console().print(table)
+    yield from_table("pipeline", table)
     assert contacts == SITES * PAGES
+
+
+def _pace(items: int, seconds: float) -> tuple[str, str, str, str]:
+    rate = items / seconds * 60
+    return str(items), f"{seconds:.1f}", f"{rate:,.0f}", f"{rate / BASELINE:,.0f} x"
 
 
 def fill(db: DatabaseConnection, world: PipelineWorld) -> None:

@@ -2,13 +2,14 @@
 
 import resource
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.scale import Scale
+from benchmarks.sheet import Sheet, from_table
 from database.connection import DatabaseConnection
 from run_migrations import upgrade
 from services.cli.schedule_files import read_documents, write_documents
@@ -20,15 +21,15 @@ from tests.schedules import many
 COUNT = 100_000
 
 
-def run() -> None:
+def run(scale: Scale) -> Iterator[Sheet]:
     with tempfile.TemporaryDirectory() as directory, EmbeddedServers(Path(directory) / "servers") as servers:
         db = DatabaseConnection(servers.addresses.database_url)
         upgrade(db)
-        _measure(ScheduleRepository(db), Path(directory) / "schedules.yaml")
+        yield _measure(ScheduleRepository(db), Path(directory) / "schedules.yaml")
         db.close()
 
 
-def _measure(repository: ScheduleRepository, file: Path) -> None:
+def _measure(repository: ScheduleRepository, file: Path) -> Sheet:
     def export() -> None:
         with file.open("w") as stream:
             write_documents(repository.iter_schedules(), stream)
@@ -49,4 +50,4 @@ def _measure(repository: ScheduleRepository, file: Path) -> None:
         step()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         table.add_row(name, f"{perf_counter() - start:.2f}", str(peak))
-    Console().print(table)
+    return from_table("repository", table)

@@ -8,14 +8,15 @@ import json
 import multiprocessing
 import resource
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import perf_counter, process_time
 
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.scale import Scale
+from benchmarks.sheet import Sheet, from_table
 from config import Settings
 from database.connection import DatabaseConnection
 from run_migrations import upgrade
@@ -26,7 +27,7 @@ from tests.api_stand_in import ApiStandIn, item, many_items
 COUNT = 50_000
 
 
-def run() -> None:
+def run(scale: Scale) -> Iterator[Sheet]:
     ours, theirs = multiprocessing.Pipe()
     api = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
     api.start()
@@ -36,13 +37,13 @@ def run() -> None:
         settings = Settings(database_url=address, api_url=url, fetch_allowed_networks="127.0.0.0/8", request_timeout=60)
         db = DatabaseConnection(address)
         upgrade(db)
-        _measure(settings, db, lambda change: _tell(ours, change), size_bytes)
+        yield _measure(settings, db, lambda change: _tell(ours, change), size_bytes)
         db.close()
     ours.send("end")
     api.join(10)
 
 
-def _measure(settings: Settings, db: DatabaseConnection, tell: Callable[[str], None], size_bytes: int) -> None:
+def _measure(settings: Settings, db: DatabaseConnection, tell: Callable[[str], None], size_bytes: int) -> Sheet:
     def sync(preview: bool = False) -> SyncReport:
         with open_api_sync(settings, db, allow_removals=False) as api_sync:
             return api_sync.preview() if preview else api_sync.run()
@@ -68,7 +69,7 @@ def _measure(settings: Settings, db: DatabaseConnection, tell: Callable[[str], N
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         told = ", ".join(f"{count} {kind.value}" for kind, count in report.counts.items() if count)
         table.add_row(name, f"{seconds:.2f}", f"{cpu:.2f}", str(peak), told or report.outcome.value)
-    Console().print(table)
+    return from_table("sync", table)
 
 
 def _serve(pipe: Connection) -> None:

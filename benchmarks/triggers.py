@@ -1,14 +1,15 @@
 """How many fire times per second: a million next_after calls per family, each from the fire before it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from time import perf_counter
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.scale import Scale
+from benchmarks.sheet import Sheet, from_table
 from services.triggers import Trigger, parse_trigger
 
 CALLS = 1_000_000
@@ -30,7 +31,7 @@ FAMILIES: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def run() -> None:
+def run(scale: Scale) -> Iterator[Sheet]:
     table = Table("calls", "trigger", "µs per call", "calls per second", title="triggers")
     for column in table.columns[2:]:
         column.justify = "right"
@@ -42,7 +43,7 @@ def run() -> None:
     _add(table, "parse_trigger", shared.describe(), partial(_parse, "cron", {"expression": "0 2 * * 1"}))
     daily = parse_trigger("daily", {"hour": 2, "minute": 30}, "Europe/Berlin")
     _add(table, "parse_trigger", daily.describe(), partial(_parse, "daily", {"hour": 2, "minute": 30}))
-    Console().print(table)
+    yield from_table("triggers", table)
 
 
 def _add(table: Table, calls: str, what: str, measured: Callable[[], None]) -> None:

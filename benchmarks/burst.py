@@ -1,0 +1,113 @@
+"""N schedules due at one instant. Designs take turns, so that a busy moment of the machine hits all of them."""
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from benchmarks.cluster import REPLICAS, WORKERS, cluster, sleep_until
+from benchmarks.designs.catalogue import FLOOR, NAIVE, NAIVE_PER_FIRE, OURS, Design, Processes
+from benchmarks.designs.plan import Plan
+from benchmarks.peers import peers
+from benchmarks.scale import Scale
+from benchmarks.sheet import Sheet
+from tests.replicas import Cluster
+
+LONGEST_SECONDS = 240
+SLOW_DESIGNS_ROUNDS = 1  # of the largest burst, which takes the slowest of them minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    last_start: float  # seconds after the instant
+    last_end: float
+    p99: float
+    twice: int
+    missing: int
+    cpu: float
+
+
+def run(scale: Scale) -> Iterator[Sheet]:
+    designs = [OURS, NAIVE, NAIVE_PER_FIRE, FLOOR, *(peers() if scale.peers else [])]
+    title = f"Burst at one instant: {REPLICAS} replicas, MAX_WORKERS={WORKERS}, no-op job, medians"
+    columns = ["fires", "design", "last start", "all ended", "p99 late", "twice", "not run", "CPU/fire", "ours is"]
+    sheet = Sheet("burst", title, columns)
+    for count in scale.bursts:
+        measured = _take_turns(count, designs, scale.rounds)
+        for design in designs:
+            _add(sheet, count, design, measured[design.name], measured[OURS.name])
+    _note_targets(sheet, max(scale.bursts))
+    yield sheet
+
+
+def _take_turns(count: int, designs: Sequence[Design], rounds: int) -> dict[str, list[Drained]]:
+    measured: dict[str, list[Drained]] = {design.name: [] for design in designs}
+    for number in range(rounds):
+        for design in designs:
+            is_quick = design in (OURS, FLOOR) or count < 10_000
+            if is_quick or number < SLOW_DESIGNS_ROUNDS:
+                measured[design.name].append(_measure(count, design))
+    return measured
+
+
+def _measure(count: int, design: Design) -> Drained:
+    with cluster() as made, design.start(made, count, 1) as (plan, processes):
+        return _drained(made, design, plan, processes)
+
+
+def _drained(made: Cluster, design: Design, plan: Plan, processes: Processes) -> Drained:
+    """Until nothing has ended for three seconds after every fire ran. CPU counts from shortly before the instant."""
+    sleep_until(plan.at - timedelta(seconds=0.5))
+    cpu_before = processes.cpu_seconds()
+    deadline = plan.at.timestamp() + LONGEST_SECONDS
+    before = -1
+    while time.time() < deadline:
+        ((distinct, total),) = made.rows(
+            f"SELECT count(DISTINCT schedule_id), count(*) FROM {design.table} WHERE status = 'success'"
+        )
+        if distinct == plan.count and total == before:
+            break
+        before = total
+        time.sleep(3)
+    ((start, end, p99, total, distinct),) = made.rows(
+        f"""SELECT extract(epoch FROM max(first)), extract(epoch FROM max(ended)),
+                   percentile_cont(0.99) WITHIN GROUP (ORDER BY extract(epoch FROM first)), sum(runs), count(*)
+            FROM (SELECT schedule_id, min(started_at - scheduled_for) AS first,
+                         min(completed_at - scheduled_for) AS ended, count(*) AS runs
+                  FROM {design.table} WHERE started_at IS NOT NULL GROUP BY schedule_id) AS fires"""
+    )
+    cpu = (processes.cpu_seconds() - cpu_before) / plan.count
+    return Drained(float(start), float(end), float(p99), int(total) - int(distinct), plan.count - int(distinct), cpu)
+
+
+def _add(sheet: Sheet, count: int, design: Design, rounds: list[Drained], ours: list[Drained]) -> None:
+    """Times are medians; duplicates and losses are the worst of all rounds."""
+    start = statistics.median(one.last_start for one in rounds)
+    end = statistics.median(one.last_end for one in rounds)
+    p99 = statistics.median(one.p99 for one in rounds)
+    cpu = statistics.median(one.cpu for one in rounds)
+    ratio = start / statistics.median(one.last_start for one in ours)
+    twice, missing = max(one.twice for one in rounds), max(one.missing for one in rounds)
+    sheet.add(
+        f"{count:,}", design.name, f"{start:.2f} s", f"{end:.2f} s", f"{p99 * 1000:,.0f} ms", f"{twice:,}",
+        f"{missing:,}", f"{cpu * 1e6:,.0f} us", "" if design is OURS else f"{ratio:.1f} x as fast",
+    )  # fmt: skip
+    sheet.facts.setdefault(str(count), {})[design.name] = {
+        "last_start_seconds": start, "last_end_seconds": end, "p99_seconds": p99, "cpu_seconds_per_fire": cpu,
+        "run_twice": twice, "not_run": missing, "rounds": [one.last_start for one in rounds],
+    }  # fmt: skip
+
+
+def _note_targets(sheet: Sheet, count: int) -> None:
+    facts = sheet.facts[str(count)]
+    ours = facts[OURS.name]
+
+    def ratio(other: Design, key: str = "last_start_seconds") -> float:
+        return float(facts[other.name][key]) / float(ours[key])
+
+    sheet.notes.append(
+        f"{count:,} fires: {ratio(NAIVE):.1f} x faster than naive, {ratio(NAIVE_PER_FIRE):.1f} x than with a key per "
+        f"fire; {1 / ratio(FLOOR):.2f} x the floor until the last start, {1 / ratio(FLOOR, 'last_end_seconds'):.2f} x "
+        f"until all ended; CPU per fire {1 / ratio(FLOOR, 'cpu_seconds_per_fire'):.2f} x the floor's"
+    )

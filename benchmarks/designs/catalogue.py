@@ -1,0 +1,92 @@
+"""The designs that are compared: N schedules due at one instant, or due once a second for a while.
+
+A design is a number of processes that say when they are ready, are then told the Plan's first instant, and write what
+they ran into a table.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+from benchmarks.cluster import REPLICAS, cpu_seconds, soon
+from benchmarks.designs.plan import RUNS, Plan
+from config import PROJECT_ROOT
+from tests.replicas import Cluster
+from tests.waiting import eventually
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """A design at work."""
+
+    pids: Sequence[int]
+
+    def cpu_seconds(self) -> float:
+        """Used so far, by all of them."""
+        return sum(cpu_seconds(pid) for pid in self.pids)
+
+
+# With a number of schedules, and of fires of each; what it yields lives as long as the design.
+Start = Callable[[Cluster, int, int], AbstractContextManager[tuple[Plan, Processes]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    name: str
+    table: str
+    start: Start
+
+
+@contextmanager
+def _ours(made: Cluster, count: int, fires_each: int) -> Iterator[tuple[Plan, Processes]]:
+    replicas = made.start(REPLICAS)
+    plan = Plan(count, soon(4 + count / 2000), fires_each)
+    insert_schedules(made, plan)
+    yield plan, Processes([replica.pid for replica in replicas])
+
+
+def in_processes(module: str, python: str = sys.executable, **environment: str) -> Start:
+    """One process per replica, each of which says `ready` in the table and then waits for the plan's instant."""
+
+    @contextmanager
+    def start(made: Cluster, count: int, fires_each: int) -> Iterator[tuple[Plan, Processes]]:
+        made.run(RUNS)
+        insert_schedules(made, Plan(count, soon(86_400), fires_each))
+        given = {**made.environment, "PATH": os.defpath, "FIRES_EACH": str(fires_each), **environment}
+        command = [python, "-m", f"benchmarks.designs.{module}"]
+        processes = [
+            subprocess.Popen(command, cwd=PROJECT_ROOT, env={**given, "PART": str(number), "PARTS": str(REPLICAS)})
+            for number in range(REPLICAS)
+        ]
+        try:
+            eventually(lambda: made.rows("SELECT count(*) FROM runs WHERE status = 'ready'")[0][0] == REPLICAS, 120)
+            plan = Plan(count, soon(4 + count / 500), fires_each)
+            made.run("INSERT INTO runs (status, scheduled_for) VALUES ('plan', %s)", plan.at)
+            yield plan, Processes([process.pid for process in processes])
+        finally:
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                process.wait(60)
+
+    return start
+
+
+def insert_schedules(made: Cluster, plan: Plan) -> None:
+    frequency, config = plan.timing()
+    made.run(
+        """INSERT INTO schedules (domain_config_id, domain, job_type, frequency, time_config, start_at, end_at)
+           SELECT gen_random_uuid(), 'd' || n, 'noop', %s, %s::jsonb, %s, %s FROM generate_series(1, %s) AS n""",
+        frequency, json.dumps(config), plan.at if plan.fires_each > 1 else None,
+        plan.end if plan.fires_each > 1 else None, plan.count,
+    )  # fmt: skip
+
+
+OURS = Design("Enhanced Scheduler", "job_executions", _ours)
+NAIVE = Design("naive (APScheduler, SET NX)", "runs", in_processes("naive"))
+NAIVE_PER_FIRE = Design("naive, a key per fire", "runs", in_processes("naive", KEY_PER_FIRE="1"))
+FLOOR = Design("floor (our SQL, bare loop)", "job_executions", in_processes("floor"))

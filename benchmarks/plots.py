@@ -1,0 +1,80 @@
+"""Pictures of what was found, for the README: drawn from benchmarks/results/latest.json alone."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib import pyplot
+
+from benchmarks import sheet
+from benchmarks.sheet import Sheet
+
+OURS_COLOUR, OTHERS_COLOUR, FLOOR_COLOUR = "#2563eb", "#9ca3af", "#16a34a"
+
+matplotlib.use("Agg")
+
+
+def draw(directory: Path) -> None:
+    found = sheet.read(directory)
+    for name, draw_one in {"burst": _burst, "steady": _steady, "load": _load}.items():
+        if name in found:
+            figure = draw_one(found[name])
+            figure.savefig(directory / f"{name}.png", dpi=110, metadata={"Software": None})
+            pyplot.close(figure)
+
+
+def _burst(found: Sheet) -> Any:
+    """How long until the last of N fires started, by design; both axes logarithmic, because it spans four decades."""
+    figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
+    for design in next(iter(found.facts.values())):
+        counts = [int(count) for count in found.facts]
+        seconds = [found.facts[str(count)][design]["last_start_seconds"] for count in counts]
+        axes.plot(counts, seconds, marker="o", label=design, color=_colour(design), linewidth=2)
+        axes.annotate(f"{seconds[-1]:.1f} s", (counts[-1], seconds[-1]), xytext=(6, -3), textcoords="offset points")
+    axes.set(xscale="log", yscale="log", xlabel="schedules due at one instant", ylabel="seconds until the last start")
+    axes.set_title("Burst: three replicas on one machine, full history")
+    return _finish(figure, axes)
+
+
+def _steady(found: Sheet) -> Any:
+    figure, axes = pyplot.subplots(figsize=(8, 3), layout="constrained")
+    names = list(found.facts)[::-1]
+    values = [found.facts[name]["p99_seconds"] * 1000 for name in names]
+    bars = axes.barh(names, values, color=[_colour(name) for name in names])
+    twice = [found.facts[name]["run_twice"] for name in names]
+    labels = [f"{value:,.0f} ms, {count:,} run twice" for value, count in zip(values, twice, strict=True)]
+    axes.bar_label(bars, labels, padding=4)
+    axes.set(xlabel="lateness, 99th percentile, ms", xlim=(0, max(values) * 1.45))
+    axes.set_title("200 fires a second, three replicas")
+    return _finish(figure, axes, legend=False)
+
+
+def _load(found: Sheet) -> Any:
+    counts = [int(count) for count in found.facts if count.isdigit()]
+    figure, (time_axes, memory_axes) = pyplot.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    for axes, key, label in (
+        (time_axes, "loaded_seconds", "seconds until loaded"),
+        (memory_axes, "memory_mb", "memory of the replica, MB"),
+    ):
+        values = [found.facts[str(count)][key] for count in counts]
+        axes.plot(counts, values, marker="o", color=OURS_COLOUR, linewidth=2)
+        axes.set(xscale="log", xlabel="schedules", ylabel=label, ylim=(0, max(values) * 1.15))
+        axes.annotate(
+            f"{values[-1]:.0f}", (counts[-1], values[-1]), xytext=(-4, 6), textcoords="offset points", ha="right"
+        )
+        _finish(figure, axes, legend=False)
+    return figure
+
+
+def _finish(figure: Any, axes: Any, *, legend: bool = True) -> Any:
+    axes.grid(visible=True, which="major", alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if legend:
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _colour(design: str) -> str | None:
+    if design == "Enhanced Scheduler":
+        return OURS_COLOUR
+    return FLOOR_COLOUR if design.startswith("floor") else None

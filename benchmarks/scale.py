@@ -1,0 +1,35 @@
+"""How much each scenario does: in full, or enough to see within two minutes that everything works."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    rounds: int
+    bursts: tuple[int, ...]
+    steady_seconds: int
+    loads: tuple[int, ...]
+    changes: int
+    history_rows: int
+    claim_fires: int
+    peers: bool = False
+
+
+FULL = Scale(
+    rounds=3,
+    bursts=(100, 1000, 10_000),
+    steady_seconds=60,
+    loads=(1000, 10_000, 100_000, 1_000_000),
+    changes=50,
+    history_rows=1_000_000,
+    claim_fires=10_000,
+)
+QUICK = Scale(
+    rounds=1,
+    bursts=(1000,),
+    steady_seconds=10,
+    loads=(1000, 10_000),
+    changes=20,
+    history_rows=50_000,
+    claim_fires=2000,
+)

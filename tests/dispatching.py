@@ -1,0 +1,52 @@
+"""One replica's dispatcher with its pool, finisher and store, in this process and without loops: tests call `tick`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+from services.clock import DatabaseClock
+from services.dispatcher import Dispatcher
+from services.distributed_lock import Coordinator
+from services.execution_store import ExecutionStore
+from services.finisher import Finisher
+from services.jobs import ExecutionContext, JobRegistry, WorkerPool
+from services.peers import Peers
+from services.redis_client import RedisClient
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    dispatcher: Dispatcher
+    finisher: Finisher
+    ran: list[UUID]  # the executions whose handler was called
+
+
+@contextmanager
+def dispatching(store: ExecutionStore, redis: RedisClient, max_workers: int = 2) -> Iterator[Parts]:
+    ran: list[UUID] = []
+    registry = JobRegistry()
+
+    @registry.job("noop")
+    def _noop(context: ExecutionContext, config: dict[str, Any]) -> None:
+        ran.append(context.execution_id)
+
+    coordinator = Coordinator(redis, owner=str(uuid4()), lease_seconds=60, mark_seconds=60)
+    finisher = Finisher(store, coordinator)
+    dispatcher = Dispatcher(
+        store=store,
+        coordinator=coordinator,
+        finisher=finisher,
+        peers=Peers("replica"),
+        clock=DatabaseClock(5),
+        instance_id="replica",
+        max_workers=max_workers,
+        verify_after_seconds=5,
+        may_claim=lambda: True,
+    )
+    pool = WorkerPool(max_workers, registry, dispatcher.done)
+    dispatcher.use(pool)
+    finisher.on_written = dispatcher.forget
+    yield Parts(dispatcher, finisher, ran)
+    pool.shutdown(5)
