@@ -44,8 +44,8 @@ format: $(READY) ## format the code, sort the imports
 migrate: $(READY) ## bring the database to the newest schema
 	@$(BIN)/python run_migrations.py
 
-bench: $(READY) ## measure (results go to the terminal)
-	@$(BIN)/python -m benchmarks $(ARGS)
+bench: $(READY) ## measure; ARGS=--quick for a look, PEERS=1 beside other schedulers
+	@$(BIN)/python -m benchmarks $(if $(PEERS),--peers) $(ARGS)
 
 clean: ## remove the virtual environment, caches and embedded servers' data
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m services.embedded stop || true; fi

@@ -41,7 +41,7 @@ def _measure(sheet: Sheet, design: Design, seconds: int) -> None:
             plan.at,
             plan.end,
         )
-    twice = int(total) - int(run)
+    twice, p50, p99 = int(total or 0) - int(run), p50 or 0, p99 or 0
     sheet.add(design.name, f"{run:,}", f"{twice:,}", f"{p50 * 1000:,.0f} ms", f"{p99 * 1000:,.0f} ms", f"{cpu:.1f} s")
     sheet.facts[design.name] = {
         "run": run, "run_twice": twice, "planned": plan.fires, "p50_seconds": float(p50), "p99_seconds": float(p99),

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
-from benchmarks.cluster import REPLICAS, cpu_seconds, soon
+from benchmarks.cluster import REPLICAS, cpu_seconds, sleep_until, soon
 from benchmarks.designs.plan import RUNS, Plan
 from config import PROJECT_ROOT
 from tests.replicas import Cluster
@@ -49,23 +50,36 @@ def _ours(made: Cluster, count: int, fires_each: int) -> Iterator[tuple[Plan, Pr
     yield plan, Processes([replica.pid for replica in replicas])
 
 
-def in_processes(module: str, python: str = sys.executable, **environment: str) -> Start:
-    """One process per replica, each of which says `ready` in the table and then waits for the plan's instant."""
+def in_processes(
+    module: str,
+    python: str = sys.executable,
+    count: int = REPLICAS,
+    per_second: int = 500,
+    lead_seconds: float = 5,
+    **environment: str,
+) -> Start:
+    """So many processes, each of which says `ready`, hears the plan, and says `planned` before the plan's instant.
+
+    They get `lead_seconds`, and the time that it takes to plan `per_second` schedules a second.
+    """
 
     @contextmanager
-    def start(made: Cluster, count: int, fires_each: int) -> Iterator[tuple[Plan, Processes]]:
+    def start(made: Cluster, schedules: int, fires_each: int) -> Iterator[tuple[Plan, Processes]]:
         made.run(RUNS)
-        insert_schedules(made, Plan(count, soon(86_400), fires_each))
+        insert_schedules(made, Plan(schedules, soon(86_400), fires_each))
         given = {**made.environment, "PATH": os.defpath, "FIRES_EACH": str(fires_each), **environment}
         command = [python, "-m", f"benchmarks.designs.{module}"]
         processes = [
-            subprocess.Popen(command, cwd=PROJECT_ROOT, env={**given, "PART": str(number), "PARTS": str(REPLICAS)})
-            for number in range(REPLICAS)
+            subprocess.Popen(command, cwd=PROJECT_ROOT, env={**given, "PART": str(number), "PARTS": str(count)})
+            for number in range(count)
         ]
         try:
-            eventually(lambda: made.rows("SELECT count(*) FROM runs WHERE status = 'ready'")[0][0] == REPLICAS, 120)
-            plan = Plan(count, soon(4 + count / 500), fires_each)
+            eventually(lambda: _said(made, "ready") == count, 120)
+            plan = Plan(schedules, soon(lead_seconds + schedules / per_second), fires_each)
             made.run("INSERT INTO runs (status, scheduled_for) VALUES ('plan', %s)", plan.at)
+            sleep_until(plan.at - timedelta(seconds=1))
+            if _said(made, "planned") < count:
+                raise RuntimeError(f"{module} had not planned {schedules:,} schedules in time")
             yield plan, Processes([process.pid for process in processes])
         finally:
             for process in processes:
@@ -74,6 +88,10 @@ def in_processes(module: str, python: str = sys.executable, **environment: str) 
                 process.wait(60)
 
     return start
+
+
+def _said(made: Cluster, word: str) -> int:
+    return int(made.rows("SELECT count(*) FROM runs WHERE status = %s", word)[0][0])
 
 
 def insert_schedules(made: Cluster, plan: Plan) -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from benchmarks.designs.plan import await_plan
+from benchmarks.designs.plan import await_plan, say_planned
 from database.connection import DatabaseConnection
 from services import execution_sql as sql
 from services.distributed_lock import Coordinator
@@ -48,6 +48,7 @@ class BareLoop:
 
     def wait(self) -> None:
         self._at = await_plan(self._connection.run).at
+        say_planned(self._connection.run)
         time.sleep(max(0.0, self._at.timestamp() - time.time()))
 
     def work(self, ids: list[UUID]) -> None:

@@ -19,7 +19,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from psycopg2.pool import ThreadedConnectionPool
 
-from benchmarks.designs.plan import await_plan
+from benchmarks.designs.plan import await_plan, say_planned
 
 LOCK_SECONDS = 60
 
@@ -43,6 +43,7 @@ class NaiveReplica:
                 self._job, **timing, args=[schedule_id], id=str(schedule_id), misfire_grace_time=None, max_instances=3
             )
         self._scheduler.start()
+        say_planned(self._sql)
         signal.sigwait([signal.SIGTERM])
         os._exit(0)
 

@@ -46,3 +46,8 @@ def await_plan(sql: Callable[[str], Sequence[Sequence[Any]]]) -> Plan:
     while not (found := sql("SELECT scheduled_for FROM runs WHERE status = 'plan'")):
         time.sleep(0.05)
     return Plan(0, found[0][0], int(os.environ["FIRES_EACH"]))
+
+
+def say_planned(sql: Callable[[str], object]) -> None:
+    """Everything that this process has to know is in its scheduler."""
+    sql("INSERT INTO runs (status) VALUES ('planned')")
