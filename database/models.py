@@ -16,6 +16,7 @@ from sqlalchemy import (
     ForeignKey,
     Identity,
     Index,
+    Integer,
     MetaData,
     Sequence,
     String,
@@ -207,6 +208,8 @@ class Schedule(Base):
         Index("schedules_name_key", "name", unique=True, postgresql_where=text("name IS NOT NULL")),
         Index("schedules_domain_idx", "domain"),
         Index("schedules_domain_config_id_idx", "domain_config_id"),
+        Index("schedules_revision_idx", "revision"),
+        Index("schedules_parked_idx", "updated_at", postgresql_where=text("invalid_reason IS NOT NULL")),
     )
 
 
@@ -270,6 +273,7 @@ class JobExecution(Base):
         CheckConstraint("attempt >= 1", "attempt"),
         Index("job_executions_created_at_idx", "created_at"),
         Index("job_executions_domain_idx", "domain", "created_at"),
+        Index("job_executions_cause_idx", "cause", "created_at", postgresql_where=text("cause <> 'schedule'")),
         Index("job_executions_live_idx", "schedule_id", postgresql_where=text("status IN ('claimed', 'running')")),
         Index("job_executions_pending_idx", "due_at", postgresql_where=text("status = 'pending'")),
         Index(
@@ -285,6 +289,25 @@ class JobExecution(Base):
             postgresql_where=text("reason = 'catchup_cap'"),
         ),
     )
+
+
+class ExecutionHour(Base):
+    """What became of one past hour's executions. The row of -infinity is a mark: services/execution_tallies_sql.py."""
+
+    __tablename__ = "execution_hours"
+
+    hour: Mapped[datetime] = mapped_column(primary_key=True)
+    outcomes: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))  # status -> executions
+    duration_count: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    duration_sum: Mapped[float] = mapped_column(server_default=text("0"))
+    duration_min: Mapped[float | None]
+    duration_max: Mapped[float | None]
+    duration_places: Mapped[list[int]] = mapped_column(ARRAY(Integer), server_default=text("'{}'::integer[]"))
+    duration_counts: Mapped[list[int]] = mapped_column(ARRAY(Integer), server_default=text("'{}'::integer[]"))
+    lateness_places: Mapped[list[int]] = mapped_column(ARRAY(Integer), server_default=text("'{}'::integer[]"))
+    lateness_counts: Mapped[list[int]] = mapped_column(ARRAY(Integer), server_default=text("'{}'::integer[]"))
+    counted_at: Mapped[datetime] = mapped_column(server_default=NOW)
+    horizon: Mapped[int] = mapped_column(TransactionId, server_default=text("pg_current_xact_id()"))
 
 
 class SchedulerInstance(Base):

@@ -46,6 +46,8 @@ AGE_BOOST = "10 minutes"
 MAX_URL_BYTES = 2048  # a longer one does not fit into a unique index beside its domain
 
 ZERO, EMPTY_LIST = text("0"), text("'{}'::text[]")
+NEW = text("'New'")
+ACTOR = text("coalesce(nullif(current_setting('scheduler.actor', true), ''), 'sql:' || session_user)")  # who does it
 
 
 def claim_order(prefix: str = "") -> str:
@@ -102,7 +104,7 @@ class Place(QueueColumns, Base):
     longitude: Mapped[float | None]
     rating: Mapped[float | None]
     user_ratings_total: Mapped[int | None]
-    status: Mapped[str] = mapped_column(String(16), server_default=text("'New'"))
+    status: Mapped[str] = mapped_column(String(16), server_default=NEW)
     deep_scan_status: Mapped[str | None] = mapped_column(String(16))
     deep_scan_error: Mapped[str | None]
 
@@ -145,7 +147,7 @@ class LocalBusiness(QueueColumns, Base):
     saturday_hours: Mapped[str | None]
     sunday_hours: Mapped[str | None]
     additional_json: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
-    status: Mapped[str] = mapped_column(String(16), server_default=text("'New'"))
+    status: Mapped[str] = mapped_column(String(16), server_default=NEW)
     domain_extraction_status: Mapped[str | None] = mapped_column(String(16))
     domain_extraction_error: Mapped[str | None]
 
@@ -193,10 +195,13 @@ class Domain(QueueColumns, Base):
     sitemap_claim_token: Mapped[UUID | None]
     sitemap_not_before: Mapped[datetime] = mapped_column(server_default=NOW)
     sitemap_priority: Mapped[int] = mapped_column(server_default=ZERO)
+    sitemap_curation_status: Mapped[str] = mapped_column(String(16), server_default=NEW, sort_order=902)
+    created_by: Mapped[str | None] = mapped_column(server_default=ACTOR, sort_order=903)
 
     __table_args__ = (
         CheckConstraint("domain = lower(domain)", "domain"),
         _status("status", DomainStatus),
+        _status("sitemap_curation_status", PlaceStatus),
         _status("sitemap_analysis_status", SitemapAnalysisStatus),
         Index("domains_local_business_id_idx", "local_business_id"),
         *_queue("domains", "status", "pending", "processing", "error"),
@@ -248,9 +253,11 @@ class SitemapFile(QueueColumns, Base):
     last_modified: Mapped[datetime | None]
     sitemap_import_status: Mapped[str | None] = mapped_column(String(16))
     sitemap_import_error: Mapped[str | None]
+    sitemap_import_curation_status: Mapped[str] = mapped_column(String(16), server_default=NEW, sort_order=902)
 
     __table_args__ = (
         UniqueConstraint("domain_id", "url"),
+        _status("sitemap_import_curation_status", PlaceStatus),
         CheckConstraint(f"octet_length(url) <= {MAX_URL_BYTES}", "url"),
         _status("sitemap_type", SitemapType),
         _status("discovery_method", DiscoveryMethod),
@@ -274,10 +281,12 @@ class Page(QueueColumns, Base):
     priority_level: Mapped[int | None]
     page_processing_status: Mapped[str | None] = mapped_column(String(16))
     page_processing_error: Mapped[str | None]
-    contact_scrape_status: Mapped[str] = mapped_column(String(16), server_default=text("'New'"))
+    contact_scrape_status: Mapped[str] = mapped_column(String(16), server_default=NEW)
+    page_curation_status: Mapped[str] = mapped_column(String(16), server_default=NEW, sort_order=902)
 
     __table_args__ = (
         UniqueConstraint("domain_id", "url"),
+        _status("page_curation_status", PlaceStatus),
         CheckConstraint(f"octet_length(url) <= {MAX_URL_BYTES}", "url"),
         _status("page_processing_status", PageProcessingStatus),
         _status("contact_scrape_status", ContactScrapeStatus),
@@ -298,7 +307,8 @@ class Contact(Kept, Base):
     phone_number: Mapped[str | None]
     source_url: Mapped[str | None]
     context: Mapped[str | None]
-    contact_curation_status: Mapped[str] = mapped_column(String(16), server_default=text("'New'"))
+    contact_curation_status: Mapped[str] = mapped_column(String(16), server_default=NEW)
+    created_by: Mapped[str | None] = mapped_column(server_default=ACTOR, sort_order=902)
 
     __table_args__ = (
         UniqueConstraint("domain_id", "email"),
@@ -306,6 +316,7 @@ class Contact(Kept, Base):
         _status("email_type", EmailType),
         _status("contact_curation_status", ContactCurationStatus),
         Index("contacts_page_id_idx", "page_id"),
+        Index("contacts_created_at_idx", "created_at", "id"),
     )
 
 

@@ -13,17 +13,21 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Row, text
+from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection
 from database.models import Source
 from services.api_edits import Edit, LocalEdits, api_fields, merge
 from services.api_items import ApiItem, BadItem, plain_line, their_words
 from services.audited_writes import ROWS_PER_COMMIT, write_as
+from services.errors import InvalidSchedule
 from services.jobs import JobRegistry
 from services.schedule_batch import Action, Saved, ScheduleBatch, ScheduleRecord
 from services.schedule_spec import parse_spec
 
 API_ACTOR = "api-sync"
+# Classes of SQLSTATE: data, constraints, limits of a row or an index, what a trigger raises.
+ROW_FAULTS = frozenset({"22", "23", "54", "P0"})
 
 # What was written last into schedules that nobody has touched since. Read once: asked in portions, Postgres may well
 # choose to read everything for each portion.
@@ -111,6 +115,7 @@ class ApiUpsert:
         self._db, self._jobs, self._now = db, jobs, now
         self._policy, self._actor, self._dry_run = policy, actor, dry_run
         self._before_write = before_write
+        self.refused_by_database = 0  # items that it may well take another time
 
     def save(self, items: Iterable[ApiItem | BadItem]) -> Iterator[Chunk]:
         """Each chunk is committed before it is handed out. If it never ends, the next sync asks for everything."""
@@ -128,8 +133,7 @@ class ApiUpsert:
                 for item in chunk
                 if isinstance(item, ApiItem) and untouched.get(item.config_id.bytes) != item.digest
             ]
-            saved = write_as(self._db, self._actor, lambda connection: self._save(connection, changed))  # noqa: B023
-            yield Chunk(len(chunk), tuple(sorted([*bad, *saved], key=lambda one: one.number)))
+            yield Chunk(len(chunk), tuple(sorted([*bad, *self._saved(changed)], key=lambda one: one.number)))
 
     def _begin(self, connection: Connection) -> None:
         self._before_write(connection)
@@ -139,6 +143,20 @@ class ApiUpsert:
         with self._db.transaction() as connection:
             rows = connection.execution_options(yield_per=ROWS_PER_COMMIT).execute(UNTOUCHED)
             return {bytes(config): digest for config, digest in rows}
+
+    def _saved(self, changed: Sequence[ApiItem]) -> list[ApiSaved]:
+        """What the database refuses is one item's fault: the others are written without it, in smaller portions."""
+        try:
+            return write_as(self._db, self._actor, lambda connection: self._save(connection, changed))
+        except (DBAPIError, InvalidSchedule) as error:
+            reason = _fault_of_a_row(error)
+            if reason is None or not changed:
+                raise
+        if len(changed) == 1:
+            self.refused_by_database += 1
+            return [ApiSaved(changed[0].number, Action.REFUSED, plain_line(changed[0].domain), reasons=(reason,))]
+        middle = len(changed) // 2
+        return [*self._saved(changed[:middle]), *self._saved(changed[middle:])]
 
     def _save(self, connection: Connection, changed: Sequence[ApiItem]) -> list[ApiSaved]:
         self._before_write(connection)
@@ -189,6 +207,16 @@ class _Merging:
 
     def kept(self, index: int) -> tuple[Edit, ...]:
         return self.edits.get(index, ()) if self._policy is LocalEdits.KEEP else ()
+
+
+def _fault_of_a_row(error: DBAPIError | InvalidSchedule) -> str | None:
+    """None: it has nothing to do with what was to be written."""
+    if isinstance(error, InvalidSchedule):
+        return "; ".join(map(their_words, error.problems))
+    if str(getattr(error.orig, "pgcode", None))[:2] not in ROW_FAULTS:
+        return None
+    said = str(error.orig).strip().partition("\n")[0]
+    return f"the database refuses it: {said if said.isprintable() else ascii(said)}"
 
 
 def _known(connection: Connection, items: Sequence[ApiItem]) -> dict[UUID, Row[Any]]:

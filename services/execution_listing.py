@@ -9,7 +9,7 @@ import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -120,7 +120,8 @@ class ExecutionOrder:
             name, at, last = json.loads(base64.urlsafe_b64decode(cursor.encode()))
             if name != self.name:
                 raise ValueError(f"an order {name}")
-            return [_aware("cursor", datetime.fromisoformat(at)), UUID(last) if self is BY_CREATION else _attempt(last)]
+            place = _aware("cursor", datetime.fromisoformat(at)).astimezone(UTC)  # Postgres knows fewer offsets
+            return [place, UUID(last) if self is BY_CREATION else _attempt(last)]
         except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
             raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None
 

@@ -33,6 +33,7 @@ from services.execution_listing import (
     select_records,
     to_execution,
 )
+from services.execution_tallies import ExecutionTallies
 from services.history_retention import HistoryRetention, Progress
 from services.jobs.texts import storable, storable_json
 from services.schedule_spec import config_id, parse_uuid
@@ -76,6 +77,7 @@ class JobHistory:
     def __init__(self, db: DatabaseConnection, *, fence_horizon_seconds: int = DAY_SECONDS) -> None:
         self._db = db
         self._retention = HistoryRetention(db, fence_horizon_seconds)
+        self._tallies = ExecutionTallies(db)
 
     # --- look ---
 
@@ -133,10 +135,14 @@ class JobHistory:
     def get_execution_statistics(self, days: int = 7) -> dict[str, int | float]:
         """Counts, durations and lateness (seconds) of the last days; 0.0 where there is nothing to measure.
 
-        `total_executions` is `successful` + `failed`; what was abandoned or timed out has failed.
+        `total_executions` is `successful` + `failed`; what was abandoned or timed out has failed. Percentiles over more
+        than the last two hours are off by 2 % at most (execution_tallies.py), everything else is exact.
         """
         if not 1 <= days <= 36_500:
             raise InvalidInput(Problem("days", f"must be between 1 and 36500, got {days}"))
+        self._tallies.count_hours()
+        if (found := self._tallies.read(days)) is not None:
+            return found
         with self._db.transaction() as connection:
             return dict(connection.exec_driver_sql(sql.STATISTICS, {"days": days}).one()._mapping)
 

@@ -124,7 +124,7 @@ class Overview:
     # --- reading ---
 
     def _this_minute(self) -> datetime:
-        now: datetime = self._rows("SELECT date_trunc('minute', clock_timestamp()) AS now")[0].now
+        now: datetime = self._rows("SELECT date_trunc('minute', now()) AS now")[0].now
         return now
 
     def _rows(self, statement: str, **values: Any) -> list[Row[Any]]:

@@ -1,4 +1,7 @@
-"""The statements of overview.py and forecast.py. Each reads a bounded part of the history, by its indexes."""
+"""The statements of overview.py and forecast.py. Each reads a bounded part of the history, by its indexes.
+
+They say now() and not clock_timestamp(): for a volatile limit the planner would read the whole history.
+"""
 
 LABEL = "CASE WHEN job_id = schedule_id::text THEN domain ELSE job_id END"
 
@@ -6,10 +9,10 @@ LABEL = "CASE WHEN job_id = schedule_id::text THEN domain ELSE job_id END"
 MINUTES = """
 SELECT date_trunc('minute', coalesce(due_at, scheduled_for)) AS at, status, count(*) AS executions,
        percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (
-           ORDER BY extract(epoch FROM started_at - coalesce(due_at, scheduled_for))::float8)
+           ORDER BY date_part('epoch', started_at - coalesce(due_at, scheduled_for)))
            FILTER (WHERE started_at IS NOT NULL AND cause = 'schedule' AND attempt = 1) AS lateness
 FROM job_executions
-WHERE created_at >= date_trunc('minute', clock_timestamp()) - make_interval(mins => %(minutes)s)
+WHERE created_at >= date_trunc('minute', now()) - make_interval(mins => %(minutes)s)
 GROUP BY GROUPING SETS ((1, 2), (1))
 ORDER BY 1
 """
@@ -35,8 +38,8 @@ ORDER BY s.last_run DESC NULLS LAST
 LATE = """
 SELECT schedule_id, coalesce(name, domain) AS label, next_run AS since
 FROM schedules
-WHERE enabled AND invalid_reason IS NULL
-  AND next_run + make_interval(secs => spread_seconds + %(seconds)s) < clock_timestamp()
+WHERE enabled AND invalid_reason IS NULL AND next_run < now() - make_interval(secs => %(seconds)s)
+  AND next_run + make_interval(secs => spread_seconds + %(seconds)s) < now()
 ORDER BY next_run LIMIT %(limit)s
 """
 
@@ -46,14 +49,14 @@ SELECT e.execution_id, e.schedule_id, {LABEL} AS label, e.status, e.instance_id,
 FROM job_executions AS e
 WHERE e.status IN ('claimed', 'running') AND e.incarnation IS NOT NULL
   AND NOT EXISTS (SELECT FROM scheduler_instances AS i WHERE i.incarnation = e.incarnation
-                  AND i.heartbeat_at > clock_timestamp() - make_interval(secs => %(seconds)s))
+                  AND i.heartbeat_at > now() - make_interval(secs => %(seconds)s))
 ORDER BY since LIMIT %(limit)s
 """
 
 WAITING = f"""
 SELECT e.execution_id, e.schedule_id, {LABEL} AS label, e.due_at AS since
 FROM job_executions AS e
-WHERE e.status = 'pending' AND e.due_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+WHERE e.status = 'pending' AND e.due_at < now() - make_interval(secs => %(seconds)s)
 ORDER BY e.due_at LIMIT %(limit)s
 """
 
@@ -61,14 +64,14 @@ TIMELINE = f"""
 SELECT execution_id, schedule_id, {LABEL} AS label, coalesce(instance_id, '') AS instance_id, status, attempt,
        started_at, completed_at
 FROM job_executions
-WHERE created_at >= clock_timestamp() - make_interval(mins => %(minutes)s) AND started_at IS NOT NULL
+WHERE created_at >= now() - make_interval(mins => %(minutes)s) AND started_at IS NOT NULL
 ORDER BY created_at DESC LIMIT %(limit)s
 """
 
 CALENDAR = """
 SELECT (scheduled_for AT TIME ZONE %(timezone)s)::date AS day, status, count(*) AS executions
 FROM job_executions
-WHERE schedule_id = %(schedule_id)s AND scheduled_for >= clock_timestamp() - make_interval(days => %(days)s)
+WHERE schedule_id = %(schedule_id)s AND scheduled_for >= now() - make_interval(days => %(days)s)
 GROUP BY 1, 2
 """
 
@@ -88,6 +91,6 @@ SELECT s.frequency, s.time_config, s.timezone, s.start_at, s.end_at, s.spread_se
        min(coalesce(s.name, s.domain)) AS label
 FROM schedules AS s CROSS JOIN otherwise AS o LEFT JOIN typical AS t USING (schedule_id)
 WHERE s.enabled AND s.invalid_reason IS NULL
-  AND s.next_run < clock_timestamp() + make_interval(mins => %(minutes)s)
+  AND s.next_run < now() + make_interval(mins => %(minutes)s)
 GROUP BY s.frequency, s.time_config, s.timezone, s.start_at, s.end_at, s.spread_seconds
 """

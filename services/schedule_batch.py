@@ -132,13 +132,7 @@ class _Plan:
     schedule_id: UUID
     spec: ScheduleSpec
     existing: ScheduleRecord | None
-
-    @property
-    def changes(self) -> dict[str, tuple[Any, Any]]:
-        if self.existing is None:
-            return {}
-        pairs = {name: (getattr(self.existing, name), getattr(self.spec, name)) for name in DEFINITION_FIELDS}
-        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    changes: dict[str, tuple[Any, Any]]
 
     @property
     def action(self) -> Action:
@@ -153,6 +147,14 @@ class _Plan:
         same_timing = self.existing is not None and not TIMING_FIELDS & self.changes.keys()
         row["next_run"] = self.existing.next_run if self.existing and same_timing else self.spec.next_run_after(now)
         return row
+
+
+def _changes(existing: ScheduleRecord | None, spec: ScheduleSpec) -> dict[str, tuple[Any, Any]]:
+    """Field -> what it said and what it shall say."""
+    if existing is None:
+        return {}
+    pairs = ((name, getattr(existing, name), getattr(spec, name)) for name in DEFINITION_FIELDS)
+    return {name: (old, new) for name, old, new in pairs if old != new}
 
 
 class ScheduleBatch:
@@ -222,7 +224,7 @@ class ScheduleBatch:
         if item.given.get("external_id", spec.external_id) != spec.external_id:
             reason = "cannot be given: it is the domain_config_id as another system wrote it; give that"
             raise InvalidSchedule(Problem("external_id", reason))
-        return _Plan(item, schedule_id, spec, existing)
+        return _Plan(item, schedule_id, spec, existing, _changes(existing, spec))
 
     def _read_existing(self, items: Sequence[_Item], lock: bool) -> list[ScheduleRecord]:
         """Every row that an item means, or that holds a unique key which an item wants."""

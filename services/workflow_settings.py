@@ -43,7 +43,9 @@ def _attempts(queue: str) -> Any:
 class WorkflowSettings(BaseSettings):
     environment: str = knob("production", GROUP, "`development` or `dev` opens the development tools")
     workflows_enabled: bool = knob(False, GROUP, "give every workflow its schedule when a replica starts")
-    scheduler_system_user_id: UUID | None = knob(None, GROUP, "user id that workflows act as")
+    scheduler_system_user_id: UUID | None = knob(
+        None, GROUP, "user id under which workflows create rows and pause; unset: their queue's name"
+    )
     default_tenant_id: UUID = knob(UUID("550e8400-e29b-41d4-a716-446655440000"), GROUP, "tenant of rows that name none")
     workflow_retry_backoff_seconds: float = knob(30, GROUP, "wait before an item's second attempt; doubles", ge=0)
     workflow_stale_slack_seconds: float = knob(

@@ -10,7 +10,14 @@ from services.scanning.browser_engine import BrowserEngine
 from services.scanning.findings import Consent, PageVisit
 from tests.scan_site import Answer
 
-QUICK = {"settle_seconds": 2.0, "quiet_seconds": 0.2, "banner_seconds": 2.0, "collect_seconds": 3.0}
+QUICK = {
+    "settle_seconds": 2.0,
+    "quiet_seconds": 0.2,
+    "banner_seconds": 2.0,
+    "press_seconds": 0.5,
+    "collect_seconds": 3.0,
+}
+PATIENT = {"banner_seconds": 30.0, "collect_seconds": 30.0}  # for what will be there, however busy the machine is
 
 
 def new_engine(accept_selector: str | None = None, allowed: str = "127.0.0.0/8", **limits: Any) -> BrowserEngine:

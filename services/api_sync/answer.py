@@ -16,8 +16,10 @@ from services.errors import SchedulerError
 WINDOW_BYTES = 1024 * 1024
 MAX_DIGITS = 300
 SPACE = re.compile(r"[ \t\r\n]*")
-BRACKET_OR_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+# A text without an end is one too: else the next of its quotes would begin the same search again.
+BRACKET_OR_TEXT = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 CUT_OFF = "Unterminated string"  # json's word for a text that may only be longer than the window
+NO_JSON = {"": "it is empty", "<": "it is a page of HTML or XML, not JSON"}  # by the first sign
 NEAR_THE_END = 16  # characters that a token other than a text can lack
 
 
@@ -42,7 +44,10 @@ def count_items(body: bytes) -> int:
 
 
 def _items(window: "_Window") -> Iterator[Any]:
-    if window.next_sign() != "{":
+    first = window.next_sign()
+    if first in NO_JSON:
+        raise UnusableAnswer(NO_JSON[first])
+    if first != "{":
         raise UnusableAnswer(_not_documented(window.value()))
     found = False
     for name in _names(window):

@@ -39,6 +39,7 @@ class Applied:
     items: int
     tally: Tally
     refused: str | None  # why nothing was switched off
+    is_settled: bool  # the same answer would change nothing any more
 
 
 class Applying:
@@ -60,15 +61,16 @@ class Applying:
 
     def apply(self, body: bytes, on_progress: Progress) -> Applied:
         total = count_items(body)  # nothing is written before the last bracket was seen
-        items, done = ApiItems(), 0
-        for chunk in self._upsert().save(items.read(read_items(body))):
+        items, upsert, done = ApiItems(), self._upsert(), 0
+        for chunk in upsert.save(items.read(read_items(body))):
             self._tally.add_chunk(chunk)
             done += chunk.size
             on_progress(done, total)
             self._check()
         if self._lease:
             self._write(notice_changes)
-        return Applied(total, self._tally, self._remove(items, total))
+        refused = self._remove(items, total)
+        return Applied(total, self._tally, refused, is_settled=not refused and not upsert.refused_by_database)
 
     def _upsert(self) -> ApiUpsert:
         return ApiUpsert(

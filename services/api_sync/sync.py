@@ -84,9 +84,10 @@ class ApiSync:
             report = self._report(Outcome.NOT_MODIFIED, started_at)
             lease.end(report)
             return report
-        report = self._applied(started_at, self._applying(lease).apply(fetched.body, on_progress))
-        # An answer whose removals were refused is looked at again as a whole, whatever the API says about it then.
-        validators = validators_of(fetched) if report.outcome is Outcome.DONE else Validators()
+        applied = self._applying(lease).apply(fetched.body, on_progress)
+        report = self._applied(started_at, applied)
+        # An answer that was not settled is looked at again as a whole, whatever the API says about it then.
+        validators = validators_of(fetched) if applied.is_settled else Validators()
         lease.end(report, rules=self._written_under, validators=validators)
         return report
 

@@ -94,10 +94,11 @@ def requeue(
       manage.py dead-letters requeue --queue deep_scan --error OVER_QUERY_LIMIT --rate 5 --dry-run
     """
     where = _filter(queue, error, since, ids=ids)
-    found = min(limit, sum(DeadLetters(get_db_connection()).count(where).values()))
+    requeue = Requeue(get_db_connection(), actor())
+    found = requeue.count_letters(where, limit)
     if not dry_run and found and not yes:
         typer.confirm(f"Queue {found} items again?", abort=True, err=True)
-    done = {} if dry_run else Requeue(get_db_connection(), actor()).letters(where, limit, rate)
+    done = {} if dry_run else requeue.letters(where, limit, rate)
     if as_json:
         print_json({"found": found, "requeued": done, "dry_run": dry_run})
     elif dry_run:

@@ -8,6 +8,7 @@ from services.scanning.findings import ChangeKind, Consent, Cookie, CookieChange
 from services.scanning.report_words import (
     PARTIES,
     PLACES,
+    called,
     change_words,
     lifetime,
     not_necessary,
@@ -16,6 +17,7 @@ from services.scanning.report_words import (
     visible,
 )
 
+SHOWN_NOTES = 10  # about single pages
 SIGNS = {ChangeKind.NEW: ("+", "green"), ChangeKind.GONE: ("-", "red"), ChangeKind.CHANGED: ("~", "yellow")}
 
 
@@ -56,7 +58,7 @@ def cookie_table(scan: Scan) -> Table:
 def _cells(cookie: Cookie) -> tuple[str, ...]:
     where = cookie.domain if cookie.path == "/" else cookie.domain + cookie.path
     consent, stays = str(cookie.consent), lifetime(cookie)
-    return (cookie.name, where, cookie.category, PARTIES[cookie.party], consent, stays, flags(cookie))
+    return (called(cookie.name), where, cookie.category, PARTIES[cookie.party], consent, stays, flags(cookie))
 
 
 def flags(cookie: Cookie) -> str:
@@ -74,7 +76,9 @@ def flags(cookie: Cookie) -> str:
 def change_line(change: CookieChange) -> Text:
     sign, style = SIGNS[change.kind]
     details = f": {'; '.join(change_words(change))}" if change.fields else ""
-    return Text(f"{sign} {shown(change.name)} ({shown(change.domain)}, {change.category}){shown(details)}", style)
+    return Text(
+        f"{sign} {visible(called(change.name))} ({shown(change.domain)}, {change.category}){shown(details)}", style
+    )
 
 
 def shown(text: str) -> str:
@@ -88,5 +92,18 @@ def _print_pages(scan: Scan) -> None:
         out.print("\npages that could not be seen", style="bold")
     for page in failed:
         out.print(Text(f"{shown(page.url)}: {shown(page.error or '')}", "red"))
-    for note in scan.summary.get("notes", []):
-        out.print(Text(f"note: {shown(str(note))}", "yellow"))
+    told = list(map(str, scan.summary.get("notes", [])))
+    for note in told + _page_notes(scan, told):
+        out.print(Text(f"note: {shown(note)}", "yellow"))
+
+
+def _page_notes(scan: Scan, told: list[str]) -> list[str]:
+    """What was remarked about some pages, each remark once; the reports have it page by page."""
+    found: dict[str, list[str]] = {}
+    for page in scan.pages:
+        for note in page.notes:
+            found.setdefault(note, []).append(page.url)
+    new = [(note, urls) for note, urls in found.items() if not any(note in one for one in told)]
+    notes = [f"{short(urls[0])}{f' and {len(urls) - 1} more' * (len(urls) > 1)}: {note}" for note, urls in new]
+    more = [f"and {len(notes) - SHOWN_NOTES} more remarks about pages"] if len(notes) > SHOWN_NOTES else []
+    return notes[:SHOWN_NOTES] + more

@@ -1,6 +1,7 @@
 """Bodies are read in pieces, decompressed piece by piece, and never further than asked for."""
 
 from collections.abc import Callable
+from io import BytesIO
 
 import requests
 
@@ -16,18 +17,24 @@ def strange_encoding(response: requests.Response) -> str | None:
     return next((name.strip() for name in names if name.strip() in NOT_DECODED), None)
 
 
+def announced_bytes(response: requests.Response) -> int | None:
+    """How long the body will be; None when the server does not say, or says it of the compressed one only."""
+    return None if response.headers.get("Content-Encoding") else response.raw.length_remaining
+
+
 def read_beginning(response: requests.Response, limit: int, check: Callable[[], object]) -> tuple[bytes, bool]:
     """The first `limit` bytes, and whether there would have been more; the rest is never fetched nor inflated.
 
     `check` is called before every piece and may raise.
     """
     decode = strange_encoding(response) is None
-    content = bytearray()
-    while len(content) <= limit:
+    content = BytesIO()  # hands out what it holds without another copy
+    while (room := limit + 1 - content.tell()) > 0:
         check()
         # read1, because the others wait for a full piece, which a server that drips never fills.
-        piece = response.raw.read1(min(CHUNK_BYTES, limit + 1 - len(content)), decode_content=decode)
+        piece = response.raw.read1(min(CHUNK_BYTES, room), decode_content=decode)
         if not piece:
-            return bytes(content), False
-        content += piece
-    return bytes(content[:limit]), True
+            return content.getvalue(), False
+        content.write(piece)
+    content.truncate(limit)
+    return content.getvalue(), True

@@ -6,9 +6,10 @@ import re
 LOOKED_AT_BYTES = 4096
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-_IN_HEADER = re.compile(r"""charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
-_IN_XML = re.compile(rb"""\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE)
-_IN_META = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
+# Possessive (`*+`): ten thousand blanks must not be tried in every partition, while nothing else of this process runs.
+_IN_HEADER = re.compile(r"""charset\s*+=\s*+["']?+\s*+([\w.:-]{1,40})""", re.IGNORECASE)
+_IN_XML = re.compile(rb"""\s*+<\?xml[^>]{0,200}?encoding\s*+=\s*+["']?+([\w.:-]{1,40})""", re.IGNORECASE)
+_IN_META = re.compile(rb"""<meta[^>]{0,200}?charset\s*+=\s*+["']?+\s*+([\w.:-]{1,40})""", re.IGNORECASE)
 # Python's names of the encodings that browsers know. Others are no text, or slow on input made for that (punycode).
 _KNOWN = re.compile(
     r"ascii|utf-8|utf-16(-[lb]e)?|iso8859-\d+|cp125\d|cp866|cp874|cp932|cp949|koi8-[ru]|mac-(roman|cyrillic)|"

@@ -3,10 +3,11 @@
 The messages of requests and urllib3 repeat the URL and the headers, secrets included; here the cause alone is told.
 """
 
+import errno
 import ssl
 from collections.abc import Callable, Iterator
 from http.client import BadStatusLine, HTTPException, IncompleteRead, RemoteDisconnected, UnknownProtocol
-from socket import gaierror
+from socket import EAI_AGAIN, gaierror
 
 import requests
 from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, MissingSchema, TooManyRedirects
@@ -19,14 +20,25 @@ from services.fetching.session import BadRedirect, UnsafeRedirect
 # What opening a request and reading its answer may raise.
 FETCH_ERRORS = (BlockedAddress, requests.RequestException, Urllib3Error, OSError, ValueError)
 RETRYABLE_STATUS = frozenset({408, 425, 429})
+NO_WAY_OUT = frozenset({EAI_AGAIN, errno.ENETUNREACH, errno.ENETDOWN})  # the first: no name server answers
 
 
 class FetchFailed(SchedulerError):
-    """No usable answer. An answer with an error status is an answer, and no failure."""
+    """No usable answer. An answer with an error status is an answer, and no failure.
 
-    def __init__(self, message: str, *, retryable: bool = True, retry_after_seconds: float | None = None) -> None:
+    `of_network`: there is no way out of this machine, which says nothing about the host.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retryable: bool = True,
+        retry_after_seconds: float | None = None,
+        of_network: bool = False,
+    ) -> None:
         super().__init__(message)
-        self.retryable, self.retry_after_seconds = retryable, retry_after_seconds
+        self.retryable, self.retry_after_seconds, self.of_network = retryable, retry_after_seconds, of_network
 
 
 def may_work_later(status_code: int) -> bool:
@@ -41,7 +53,8 @@ def failure_of(error: Exception, request: str) -> FetchFailed:
     for kinds, say, retryable in _TELLING:
         for cause in causes:
             if isinstance(cause, kinds):
-                return FetchFailed(f"{request}: {say(cause)}", retryable=retryable)
+                of_network = any(isinstance(each, OSError) and each.errno in NO_WAY_OUT for each in causes)
+                return FetchFailed(f"{request}: {say(cause)}", retryable=retryable, of_network=of_network)
     return FetchFailed(f"{request}: {type(error).__name__}")
 
 

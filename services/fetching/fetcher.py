@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import requests
 
 from config import Settings
-from services.fetching.bodies import read_beginning, strange_encoding
+from services.fetching.bodies import announced_bytes, read_beginning, strange_encoding
 from services.fetching.charsets import decode_text
 from services.fetching.deadline import Deadline
 from services.fetching.failures import FETCH_ERRORS, FetchFailed, failure_of
@@ -151,7 +151,8 @@ def _body(response: requests.Response, limits: Limits, deadline: Deadline) -> tu
     encoding = strange_encoding(response)
     if encoding is not None:
         raise FetchFailed(f"{request}: the body is compressed as {encoding}, which was not asked for", retryable=False)
-    body, truncated = read_beginning(response, limits.max_bytes, deadline.left)
+    is_hopeless = not limits.cut and (announced_bytes(response) or 0) > limits.max_bytes
+    body, truncated = (b"", True) if is_hopeless else read_beginning(response, limits.max_bytes, deadline.left)
     if truncated and not limits.cut:
         raise FetchFailed(f"{request}: the body is larger than {limits.max_bytes:,} bytes", retryable=False)
     return body, truncated

@@ -8,7 +8,7 @@ import binascii
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Self
 from uuid import UUID
 
@@ -107,8 +107,8 @@ def _read(cursor: str) -> tuple[datetime, UUID]:
         place = datetime.fromisoformat(at)
         if place.tzinfo is None:
             raise ValueError("no instant")
-        return place, UUID(scan_id)
-    except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError):
+        return place.astimezone(UTC), UUID(scan_id)
+    except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
         raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None
 
 

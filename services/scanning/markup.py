@@ -33,7 +33,8 @@ _EMBEDDED = {
     "input": ("src",),
 }
 _FETCHED_RELATIONS = frozenset({"stylesheet", "icon", "apple-touch-icon", "manifest", "preload", "modulepreload"})
-_REFRESH = re.compile(r"\s*[\d.]*\s*[;,]?\s*url\s*=\s*['\"]?([^'\"]+)", re.IGNORECASE)
+# Possessive (`*+`): a page full of blanks must not keep this process busy with trying them in every partition.
+_REFRESH = re.compile(r"\s*+[\d.]*+\s*+[;,]?+\s*+url\s*+=\s*+['\"]?+([^'\"]+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

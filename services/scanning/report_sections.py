@@ -13,6 +13,7 @@ from services.scanning.report_words import (
     PLACES,
     before_consent,
     by_category,
+    called,
     category_counts,
     change_sentence,
     change_words,
@@ -187,11 +188,11 @@ def _name(cookie: Cookie, change: ChangeKind | None = None) -> Markup:
     kind = () if cookie.storage is Storage.COOKIE else (PLACES[cookie.storage],)
     rule = () if cookie.category_rule in (None, cookie.name) else (f"known as {short(str(cookie.category_rule))}",)
     badge = () if change is None else (tag("mark", change),)
-    return join([lines(short(cookie.name), short(where), *kind, *rule), *badge])
+    return join([lines(called(cookie.name), short(where), *kind, *rule), *badge])
 
 
 def _change_name(change: CookieChange) -> Markup:
-    return lines(short(change.name), short(f"{change.domain}{change.path}"))
+    return lines(called(change.name), short(f"{change.domain}{change.path}"))
 
 
 def _what(change: CookieChange, found: dict[tuple[str, str, str, str], Cookie]) -> str:
@@ -202,7 +203,7 @@ def _what(change: CookieChange, found: dict[tuple[str, str, str, str], Cookie]) 
 
 
 def _names(cookies: list[Cookie]) -> str:
-    names = [short(cookie.name) for cookie in cookies[:MOST_NAMES]]
+    names = [called(cookie.name) for cookie in cookies[:MOST_NAMES]]
     more = len(cookies) - len(names)
     return ", ".join([*names, *([f"and {more:,} more"] if more else [])])
 

@@ -67,6 +67,11 @@ PLACES = {
 }
 
 
+def called(name: str) -> str:
+    """Browsers keep cookies without a name."""
+    return short(name) or "(without a name)"
+
+
 def short(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
 

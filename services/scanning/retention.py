@@ -1,6 +1,7 @@
 """Deletes old scans in small batches, each its own transaction. The newest of each domain and engine always stays: the
 next scan is compared with it."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from sqlalchemy import text
@@ -39,8 +40,8 @@ class ScanRetention:
         with self._db.transaction() as connection:
             return int(connection.execute(COUNT, {"limit": self._limit(days)}).scalar_one())
 
-    def delete_old(self, days: int) -> int:
-        """How many scans are gone now."""
+    def delete_old(self, days: int, on_progress: Callable[[int], None] = lambda _: None) -> int:
+        """How many scans are gone now. `on_progress` hears the number so far."""
         values = {"limit": self._limit(days), "since": datetime.min.replace(tzinfo=UTC), "batch": BATCH}
         total = 0
         while True:
@@ -50,6 +51,7 @@ class ScanRetention:
                 return total
             total += deleted.n
             values["since"] = deleted.place
+            on_progress(total)
 
     def _limit(self, days: int) -> datetime:
         """The instant before which a scan is old, by Postgres' clock."""

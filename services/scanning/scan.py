@@ -1,5 +1,7 @@
 """A scan, told once: find the site, walk through it, and make the findings of what was seen. Start reading here."""
 
+from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from config import Settings
@@ -9,7 +11,7 @@ from services.scanning.config import CookieScanConfig
 from services.scanning.crawl import Crawl
 from services.scanning.engines import open_engine
 from services.scanning.failures import ScanFailed
-from services.scanning.findings import EngineName, ScanEngine
+from services.scanning.findings import EngineName, Page, ScanEngine
 from services.scanning.outcome import ScanOutcome
 from services.scanning.robots import Robots
 from services.scanning.sitemaps import pages_in_sitemaps
@@ -57,7 +59,7 @@ def run_scan(
         config=config.given(),
         pages=tuple(crawl.pages),
         cookies=crawl.inventory.cookies(site, rules),
-        notes=_few([*_remarks(domain, start_url, config), *crawl.notes]),
+        notes=_few([*_remarks(domain, start_url, config), *_on_every_page(crawl.pages), *crawl.notes]),
         is_complete=crawl.is_complete,
     )
 
@@ -69,6 +71,13 @@ def _remarks(domain: str, start_url: str, config: CookieScanConfig) -> list[str]
     if config.accept_selector and config.engine_name is not EngineName.BROWSER:
         notes.append("accept_selector has no effect: only the browser engine can click")
     return notes
+
+
+def _on_every_page(pages: Iterable[Page]) -> list[str]:
+    """What was remarked about each of them concerns the scan: that nobody could agree to anything, for example."""
+    seen = [page for page in pages if page.error is None]
+    remarks = Counter(note for page in seen for note in page.notes)
+    return [f"on every page: {note}" for note, count in remarks.items() if count == len(seen)]
 
 
 def _few(notes: list[str]) -> tuple[str, ...]:

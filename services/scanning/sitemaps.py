@@ -11,6 +11,7 @@ from services.fetching import Fetched, Fetcher, FetchFailed, Limits
 from services.scanning.urls import Site, normal_url
 
 MAX_FILES = 10
+MAX_ADDRESSES = 50_000  # of one file; the format allows no more
 LIMITS = Limits(max_bytes=5 * 1024 * 1024, max_seconds=20.0)
 _GZIP = b"\x1f\x8b"
 
@@ -41,7 +42,7 @@ def read_sitemap(fetched: Fetched) -> tuple[list[str], list[str]]:
     """The pages and the further sitemaps that a file names: XML, zipped XML, or a list of lines."""
     body = _unzipped(fetched.body) if fetched.body.startswith(_GZIP) else fetched.body
     if not body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
-        return body.decode("utf-8-sig", errors="replace").split(), []
+        return body.decode("utf-8-sig", errors="replace").split()[:MAX_ADDRESSES], []
     reader = _Reader()
     target: Any = reader  # the stubs ask for more methods than lxml does
     # No entity is resolved and nothing is fetched: neither a bomb nor a file of ours ends up in an address.
@@ -51,7 +52,7 @@ def read_sitemap(fetched: Fetched) -> tuple[list[str], list[str]]:
         parser.close()
     except etree.LxmlError:  # it broke off, or was cut: what was found before stands
         pass
-    return reader.pages, reader.files
+    return reader.pages[:MAX_ADDRESSES], reader.files[:MAX_ADDRESSES]
 
 
 class _Reader:

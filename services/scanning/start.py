@@ -1,5 +1,7 @@
 """Where a scan begins: https first, then plain http, then the `www.` twin of a domain that has no server itself."""
 
+from collections.abc import Mapping
+
 from services.fetching import FetchFailed
 from services.scanning.config import CookieScanConfig
 from services.scanning.failures import ScanFailed
@@ -13,16 +15,16 @@ BACKOFF_SECONDS = 1.0
 def find_start(domain: str, config: CookieScanConfig, robots: Robots, watch: Watch) -> str:
     """The first address whose server answers; raises ScanFailed with what each of them said."""
     for attempt in range(config.max_retries + 1):
-        failures: list[FetchFailed] = []
+        failures: dict[str, FetchFailed] = {}
         for url in candidates(domain, config):
             rules = robots.rules(origin_of(url))
             if rules.failure is None or (rules.is_reachable and not config.respect_robots):
                 return url
-            failures.append(rules.failure)
+            failures[url] = rules.failure
             robots.forget(origin_of(url))
-        if attempt == config.max_retries or watch.is_over or not any(failure.retryable for failure in failures):
+        if attempt == config.max_retries or watch.is_over or not _may_pass(failures):
             break
-        watch.log(f"{domain} does not answer, attempt {attempt + 1}: {failures[0]}")
+        watch.log(f"{domain} does not answer, attempt {attempt + 1}: {_causes(failures)}")
         watch.wait(BACKOFF_SECONDS * 2**attempt)
     raise _unreachable(domain, failures)
 
@@ -34,10 +36,24 @@ def candidates(domain: str, config: CookieScanConfig) -> list[str]:
     return [f"{scheme}://{host}/" for host in hosts for scheme in ("https", "http")]
 
 
-def _unreachable(domain: str, failures: list[FetchFailed]) -> ScanFailed:
-    said = "; ".join(dict.fromkeys(map(str, failures)))
+def _unreachable(domain: str, failures: Mapping[str, FetchFailed]) -> ScanFailed:
     return ScanFailed(
-        f"{domain} cannot be scanned: {said}",
-        retryable=any(failure.retryable for failure in failures),
-        retry_after_seconds=max((failure.retry_after_seconds or 0.0 for failure in failures), default=0.0) or None,
+        f"{domain} cannot be scanned: {_causes(failures)}",
+        retryable=_may_pass(failures),
+        retry_after_seconds=max((failure.retry_after_seconds or 0.0 for failure in failures.values()), default=0.0)
+        or None,
     )
+
+
+def _may_pass(failures: Mapping[str, FetchFailed]) -> bool:
+    return any(failure.retryable for failure in failures.values())
+
+
+def _causes(failures: Mapping[str, FetchFailed]) -> str:
+    """Each cause once, with the addresses that it holds for."""
+    found: dict[str, list[str]] = {}
+    for url, failure in failures.items():
+        said = str(failure)
+        cause = said.removeprefix(f"GET {origin_of(url)}/robots.txt: ")
+        found.setdefault(cause, []).extend([url] if cause != said else [])  # else it names the address itself
+    return "; ".join(f"{', '.join(urls)}: {cause}" if urls else cause for cause, urls in found.items())

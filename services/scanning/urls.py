@@ -20,6 +20,7 @@ from services.scanning.findings import Party
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_PATH_SEGMENTS, MAX_REPEATED_SEGMENTS = 16, 3
+LEAST_ID_CHARACTERS = 16  # of a hexadecimal word that tells one page from another
 
 # Who sent the visitor, or which session it is: the page is the same without them.
 _VISIT = re.compile(
@@ -61,7 +62,7 @@ def host_of(url: str) -> str:
 def shape_of(url: str) -> str:
     """What pages of one kind share: `/news/2024/17?page=3` -> `/news/#/#?page`."""
     parts = urlsplit(url)
-    path = re.sub(r"(?<=[/_-])[0-9a-f-]{16,}(?=$|[/._])|\d+", "#", parts.path)
+    path = re.sub(r"\d+", "#", "".join(map(_without_id, re.split(r"([/._])", parts.path))))
     names = sorted({pair.partition("=")[0] for pair in parts.query.split("&") if pair})
     return f"{parts.netloc}{path}{'?' if names else ''}{'&'.join(names)}"
 
@@ -118,6 +119,16 @@ def is_address(host: str) -> bool:
 def _suffixes() -> PublicSuffixList:
     """The list that comes with the package: nothing is fetched."""
     return PublicSuffixList()
+
+
+def _without_id(word: str) -> str:
+    """`report-3f2a90c1d4e5f678` -> `report-#`"""
+    rest = word.rstrip("0123456789abcdef-")
+    head, tail = rest, word[len(rest) :]
+    if rest:  # then it begins after a hyphen
+        letters, _, tail = tail.partition("-")
+        head = f"{rest}{letters}-"
+    return f"{head}#" if len(tail) >= LEAST_ID_CHARACTERS else word
 
 
 def _netloc(parts: SplitResult) -> str | None:

@@ -15,6 +15,7 @@ from services.web.auth.authenticator import OneTimeToken
 from services.web.middleware import LimitedBody, RequestContext
 from services.web.parts import build_parts
 from services.web.routes.contacts import contacts
+from services.web.routes.dead_letters import dead_letters
 from services.web.routes.dev_tools import dev_tools
 from services.web.routes.docs import docs
 from services.web.routes.executions import executions
@@ -39,6 +40,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     sync,
     workflows,
     contacts,
+    dead_letters,
     sessions,
     tokens,
     dev_tools,

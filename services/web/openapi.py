@@ -23,6 +23,7 @@ TAGS = [
     {"name": "sync", "description": "Schedules from another system's API"},
     {"name": "workflows", "description": "What curators decide about places, businesses, domains, sitemaps and pages"},
     {"name": "contacts", "description": "Who was found, and contacts by hand"},
+    {"name": "dead-letters", "description": "Items of the workflows whose last attempt failed, and their way back"},
     {"name": "session", "description": "Logging in with a browser"},
     {"name": "tokens", "description": "Named API tokens"},
     {"name": "dev-tools", "description": "With ENVIRONMENT=development only"},

@@ -1,7 +1,7 @@
 """The circuit breaker of a queue: too many failures among the last items open it, one good item closes it again. Pure.
 
 What is counted are failures that another attempt may cure: they say something about the outside world. A permanent
-failure says something about its own row.
+failure says something about its own row, and so does a site that only this row asks (run_ledger.py).
 """
 
 from dataclasses import dataclass, replace

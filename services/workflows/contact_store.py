@@ -5,11 +5,11 @@ import binascii
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, and_, case, delete, func, literal, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, literal, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -17,12 +17,13 @@ from sqlalchemy.orm import Session
 from database.connection import DatabaseConnection
 from database.workflow_models import Contact, Domain, Page
 from database.workflow_statuses import ContactCurationStatus, EmailType
+from services.audited_writes import write_as
 from services.errors import InvalidInput, Problem, SchedulerError
 from services.hostnames import spellings
 from services.jobs.texts import storable_json
 from services.schedule_spec import plain_text
-from services.workflows.contacts import FoundContact
-from services.workflows.email_addresses import spelled_address, type_of
+from services.workflows.parsing.contacts import FoundContact
+from services.workflows.parsing.email_addresses import spelled_address, type_of
 
 FILLED = ("name", "phone_number", "source_url", "context", "page_id")
 WRITABLE = ("email", "email_type", "name", "phone_number", "source_url", "context", "contact_curation_status")
@@ -46,6 +47,7 @@ class ContactRecord:
     source_url: str | None
     context: str | None
     contact_curation_status: str
+    created_by: str | None
     created_at: datetime
     updated_at: datetime
 
@@ -103,10 +105,11 @@ class ContactStore:
             found = [_record(row) for row in connection.execute(query)]
         return ContactPage(found[:limit], _cursor_after(found[limit - 1]) if len(found) > limit else None)
 
-    def create(self, domain_id: UUID, given: Mapping[str, Any]) -> ContactRecord:
+    def create(self, domain_id: UUID, given: Mapping[str, Any], actor: str) -> ContactRecord:
         """Raises InvalidInput or ContactExists."""
         values = _checked(given)
-        with self._db.transaction() as connection:
+
+        def create(connection: Connection) -> ContactRecord:
             domain = connection.scalar(select(Domain.domain).where(Domain.id == domain_id))
             if domain is None:
                 raise InvalidInput(Problem("domain_id", f"there is no domain {domain_id}"))
@@ -116,6 +119,8 @@ class ContactStore:
             if created is None:
                 raise ContactExists(values["email"])
             return _record(connection.execute(_SELECT.where(Contact.id == created)).one())
+
+        return write_as(self._db, actor, create)
 
     def update(self, contact_id: UUID, given: Mapping[str, Any]) -> ContactRecord | None:
         """None: there is no such contact. Raises InvalidInput or ContactExists."""
@@ -136,18 +141,22 @@ class ContactStore:
 
 def save_found(session: Session, page: Page, found: Sequence[FoundContact]) -> None:
     """One for each address of the domain; a known one gets only what was unknown about it."""
-    if not found:
-        return
-    beside = {"domain_id": page.domain_id, "page_id": page.id, "source_url": page.url}
-    rows = [storable_json(asdict(each)) | beside for each in sorted(found, key=lambda each: each.email)]
-    new = insert(Contact).values(rows)
-    gaps = [and_(getattr(Contact, name).is_(None), new.excluded[name].is_not(None)) for name in FILLED]
-    unknown_type = and_(Contact.email_type == EmailType.UNKNOWN, new.excluded.email_type != EmailType.UNKNOWN)
-    filled: dict[str, Any] = {name: func.coalesce(getattr(Contact, name), new.excluded[name]) for name in FILLED}
-    filled["email_type"] = case((unknown_type, new.excluded.email_type), else_=Contact.email_type)
-    session.execute(
-        new.on_conflict_do_update(index_elements=["domain_id", "email"], set_=filled, where=or_(*gaps, unknown_type))
-    )
+    if found:
+        rows = json.dumps([storable_json(asdict(each)) for each in found])
+        values = {"rows": rows, "domain_id": page.domain_id, "page_id": page.id, "url": page.url}
+        session.connection().exec_driver_sql(SAVE_FOUND, values)
+
+
+SAVE_FOUND = f"""
+INSERT INTO contacts AS c (domain_id, page_id, source_url, email, email_type, name, phone_number, context)
+SELECT %(domain_id)s, %(page_id)s, %(url)s, f.email, f.email_type, f.name, f.phone_number, f.context
+FROM json_populate_recordset(NULL::contacts, %(rows)s::json) AS f ORDER BY f.email
+ON CONFLICT (domain_id, email) DO UPDATE SET
+    {", ".join(f"{name} = coalesce(c.{name}, excluded.{name})" for name in FILLED)},
+    email_type = CASE WHEN c.email_type = 'UNKNOWN' THEN excluded.email_type ELSE c.email_type END
+WHERE {" OR ".join(f"(c.{name} IS NULL AND excluded.{name} IS NOT NULL)" for name in FILLED)}
+   OR (c.email_type = 'UNKNOWN' AND excluded.email_type <> 'UNKNOWN')
+"""  # noqa: S608 - made of constants
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,6 +192,6 @@ def _read(cursor: str) -> tuple[datetime, UUID]:
         place = datetime.fromisoformat(at)
         if place.tzinfo is None:
             raise ValueError("no instant")
-        return place, UUID(contact_id)
-    except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError):
+        return place.astimezone(UTC), UUID(contact_id)
+    except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
         raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None

@@ -1,9 +1,9 @@
-"""What a curator decides: a status for some rows, and with `Selected` their place in the next queue.
+"""What a curator decides: a word that every row keeps, and with `Selected` its place in the next queue.
 
-A row that is queued or being worked on already stays as it is.
+A row that is queued or being worked on already keeps its place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -28,6 +28,10 @@ from services.workflows.sitemap_submission import SITEMAP_SUBMISSION
 
 MOST_AT_ONCE = 1000
 MOST_DOMAINS = 100
+UNFIT = {
+    "page_processing_status": PageProcessingStatus.FILTERED,
+    "contact_scrape_status": ContactScrapeStatus.NOT_A_FIT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +52,24 @@ class Curation:
         self._db, self._actor = db, actor
 
     def places(self, ids: Sequence[int | str], status: PlaceStatus) -> Curated:
-        return self._curate(DEEP_SCAN, _places(ids), status, {"status": status})
+        return self._curate(DEEP_SCAN, _places(ids), {"status": status})
 
     def queue_deep_scans(self, ids: Sequence[int | str]) -> Curated:
-        return self._curate(DEEP_SCAN, _places(ids), PlaceStatus.SELECTED, {})
+        return self._curate(DEEP_SCAN, _places(ids), {})
 
     def businesses(self, ids: Sequence[UUID], status: PlaceStatus) -> Curated:
-        return self._curate(DOMAIN_EXTRACTION, LocalBusiness.id.in_(ids), status, {"status": status})
+        return self._curate(DOMAIN_EXTRACTION, LocalBusiness.id.in_(ids), {"status": status})
 
     def domains(self, ids: Sequence[UUID], status: PlaceStatus) -> Curated:
-        _only(status, PlaceStatus.SELECTED)
-        return self._curate(SITEMAP_SUBMISSION, Domain.id.in_(ids), status, {})
+        return self._curate(SITEMAP_SUBMISSION, Domain.id.in_(ids), {"sitemap_curation_status": status})
 
     def sitemap_files(self, ids: Sequence[UUID], status: PlaceStatus) -> Curated:
-        _only(status, PlaceStatus.SELECTED)
-        return self._curate(SITEMAP_IMPORT, SitemapFile.id.in_(ids), status, {})
+        return self._curate(SITEMAP_IMPORT, SitemapFile.id.in_(ids), {"sitemap_import_curation_status": status})
 
     def pages(self, ids: Sequence[UUID], status: PlaceStatus) -> Curated:
-        """`Not a Fit` takes a page out for good."""
-        _only(status, PlaceStatus.SELECTED, PlaceStatus.NOT_A_FIT)
-        unfit = {
-            "page_processing_status": PageProcessingStatus.FILTERED,
-            "contact_scrape_status": ContactScrapeStatus.NOT_A_FIT,
-        }
-        return self._curate(PAGE_CURATION, Page.id.in_(ids), status, {} if status is PlaceStatus.SELECTED else unfit)
+        """`Not a Fit` also takes a page out for good."""
+        unfit = UNFIT if status is PlaceStatus.NOT_A_FIT else {}
+        return self._curate(PAGE_CURATION, Page.id.in_(ids), {"page_curation_status": status}, unfit)
 
     def submit_domains(self, names: Sequence[str]) -> list[Submitted]:
         """Domains as people write them; each one once, in the order given. Raises InvalidInput with every bad one."""
@@ -89,20 +87,27 @@ class Curation:
         return write_as(self._db, self._actor, submit)
 
     def _curate(
-        self, queue: Queue[Any], which: ColumnElement[bool], status: PlaceStatus, values: dict[str, Any]
+        self,
+        queue: Queue[Any],
+        which: ColumnElement[bool],
+        word: dict[str, PlaceStatus],
+        unfit: dict[str, Any] | None = None,
     ) -> Curated:
+        """`word` is kept by every row; without one they are only queued. `unfit` is for rows in no queue."""
         model, field = queue.model, getattr(queue.model, queue.status_field_name)
         resting = or_(field.is_(None), field.not_in([queue.words.queued, queue.words.processing]))
+        selected = PlaceStatus.SELECTED in word.values() or not word
 
         def curate(connection: Connection) -> Curated:
             keys = _locked(connection, model, which)
-            if status is not PlaceStatus.SELECTED:
-                free = resting if queue.status_field_name in values else None
-                return Curated(_update(connection, model, keys, values, free), 0)
-            if values:
-                _update(connection, model, keys, values)
+            if word:
+                _update(connection, model, keys, word)
+            if unfit:
+                _update(connection, model, keys, unfit, resting)
+            if not selected:
+                return Curated(len(keys), 0)
             queued = _update(connection, model, keys, {queue.status_field_name: queue.words.queued}, resting)
-            return Curated(len(keys) if values else queued, queued)
+            return Curated(len(keys) if word else queued, queued)
 
         return write_as(self._db, self._actor, curate)
 
@@ -117,7 +122,7 @@ def _update(
     connection: Connection,
     model: type[Base],
     keys: Sequence[Any],
-    values: dict[str, Any],
+    values: Mapping[str, Any],
     condition: ColumnElement[bool] | None = None,
 ) -> int:
     key = model.__mapper__.primary_key[0]
@@ -129,12 +134,6 @@ def _places(ids: Sequence[int | str]) -> ColumnElement[bool]:
     """Numbers are rows, texts are the directory's own names of places."""
     texts = [plain_text("ids", name) for name in ids if isinstance(name, str)]
     return or_(Place.id.in_([number for number in ids if isinstance(number, int)]), Place.place_id.in_(texts))
-
-
-def _only(status: PlaceStatus, *kept: PlaceStatus) -> None:
-    if status not in kept:
-        allowed = " or ".join(f"{word.value!r}" for word in kept)
-        raise InvalidInput(Problem("status", f"must be {allowed} here: these rows keep no other word of a curator"))
 
 
 def _domains(names: Sequence[str]) -> list[str]:

@@ -13,9 +13,9 @@ from database.workflow_statuses import DomainStatus as Status
 from database.workflow_statuses import SitemapAnalysisStatus
 from services.fetching import Limits
 from services.jobs.texts import storable_json
+from services.workflows.parsing.site_metadata import SiteMetadata, detect_site_metadata
 from services.workflows.queue import Queue, queues
 from services.workflows.queue_table import Words
-from services.workflows.site_metadata import SiteMetadata, detect_site_metadata
 from services.workflows.steps import Steps
 from services.workflows.web_pages import polite_fetcher
 
@@ -54,7 +54,7 @@ def open_steps(settings: Settings) -> Iterator[Steps[UUID]]:
         def work(snapshot: Snapshot) -> SiteMetadata:
             return detect_site_metadata(snapshot.domain, fetcher, snapshot.country)
 
-        yield Steps(load=load, work=work, save=save)
+        yield Steps(load=load, work=work, save=save, own_sites=True)
 
 
 DOMAIN_METADATA = queues.register(

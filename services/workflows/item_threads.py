@@ -16,6 +16,8 @@ from services.jobs.containment import Raised, contained
 from services.workflows.deadline import ItemDeadline, current
 from services.workflows.outcomes import Claimed, Ended, ItemTimedOut, K
 
+TOGETHER_SECONDS = 0.004
+
 
 class Abandoned:
     """The threads of this process that nobody waits for any more, by queue."""
@@ -77,16 +79,21 @@ class ItemThreads(Generic[K]):
             Thread(target=self._take_tasks, name=f"item-{self._queue_name}", daemon=True).start()
 
     def ended(self, wait_seconds: float) -> list[Ended[K]]:
-        """What has ended by now, or within this time; what is overdue has ended, too."""
+        """What has ended by now, or within this time; what is overdue has ended, too.
+
+        After the first one it waits a moment for those that end together with it: they are written together.
+        """
         ended: list[Ended[K]] = []
         for oldest in list(self._in_flight.values())[:1]:
             wait_seconds = min(wait_seconds, max(0.0, oldest.deadline.at - time.monotonic()))
+        wait_until = time.monotonic() + wait_seconds
         while self._in_flight:
             try:
-                result = self._results.get_nowait() if ended else self._results.get(timeout=wait_seconds)
+                result = self._results.get(timeout=max(0.0, wait_until - time.monotonic()))
             except queue.Empty:
                 break
             if self._in_flight.pop(result.claim, None):  # else it was given up before
+                wait_until = wait_until if ended else time.monotonic() + TOGETHER_SECONDS
                 ended.append(result)
         return ended + self._give_up_overdue()
 

@@ -46,10 +46,11 @@ class ItemWriter(Generic[K]):
         table: QueueTable[K],
         steps: Steps[K],
         *,
+        actor: str,
         max_attempts: int,
         backoff_seconds: float,
     ) -> None:
-        self._db, self._queue, self._table, self._steps = db, queue, table, steps
+        self._db, self._queue, self._table, self._steps, self._actor = db, queue, table, steps, actor
         self._max_attempts, self._backoff_seconds = max_attempts, backoff_seconds
 
     def write(self, ended: Sequence[Ended[K]]) -> Written[K]:
@@ -84,12 +85,12 @@ class ItemWriter(Generic[K]):
     def _save_together(self, items: Sequence[Ended[K]]) -> set[Claimed[K]]:
         """First the fence: nothing is saved for a row that is not ours any more."""
         with self._db.get_background_session() as session:
-            held = self._table.lock_held(session.connection(), [item.claim for item in items])
+            held = self._table.lock_held(session.connection(), [item.claim for item in items], self._actor)
             for item in items:
                 if item.claim in held and isinstance(item.outcome, Returned):
                     self._steps.save(session, item.claim.key, item.outcome.value)
             session.flush()
-            self._table.complete(session.connection(), list(held))
+            self._table.complete(session.connection(), held)
         return held
 
     def _save_alone(self, item: Ended[K]) -> Verdict | None:

@@ -66,15 +66,23 @@ class JobLoop(Generic[K]):
         limits: LoopLimits,
         context: RunContext,
         downstream: Downstream | None = None,
+        actor: str | None = None,
     ) -> None:
+        self._actor = actor or f"system:{queue}"
         self._db, self._queue, self._table, self._work, self._limits = db, queue, table, steps.work, limits
         self._context, self._downstream = context, downstream
         self._states = QueueStates(db)
-        self._ledger = RunLedger(self._states, queue, limits.breaker)
+        self._ledger = RunLedger(self._states, queue, limits.breaker, own_sites=steps.own_sites)
         self._loader = ItemLoader(db, steps.load)
         self._threads: ItemThreads[K] = ItemThreads(queue, limits.concurrency, limits.item_timeout_seconds)
         self._writer = ItemWriter(
-            db, queue, table, steps, max_attempts=limits.max_attempts, backoff_seconds=limits.retry_backoff_seconds
+            db,
+            queue,
+            table,
+            steps,
+            actor=self._actor,
+            max_attempts=limits.max_attempts,
+            backoff_seconds=limits.retry_backoff_seconds,
         )
         self._rescue = Rescue(db, queue, table, self._writer, limits.stale_after_seconds)
         self._batch = limits.pace(None, threads=steps.work is not None)
@@ -172,7 +180,7 @@ class JobLoop(Generic[K]):
         """Nothing can work until somebody changes a setting: all goes back, and the queue waits for that somebody."""
         self._stop = "paused"
         self._hand_back_all()
-        self._patiently(lambda: self._states.pause(self._queue, reason, "job loop"))
+        self._patiently(lambda: self._states.pause(self._queue, reason, self._actor))
         self._context.log(f"paused: {reason}")
         logger.error("queue %s pauses itself: %s", self._queue, reason, extra={"event": "queue_paused"})
 

@@ -4,7 +4,6 @@ import traceback
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
-from uuid import UUID
 
 from services.errors import SchedulerError
 from services.jobs import JobFailed
@@ -22,7 +21,7 @@ class Claimed(Generic[K]):
     """The right to work on one row, as long as the row carries this token."""
 
     key: K
-    token: UUID
+    token: str  # a UUID; texts are quicker to hash and to send
     attempt: int
 
 

@@ -16,8 +16,8 @@ from services.fetching import Fetcher, Limits
 from services.jobs import PermanentFailure
 from services.scanning.urls import host_of
 from services.workflows.contact_store import save_found
-from services.workflows.contacts import FoundContact, find_contacts
 from services.workflows.deadline import remaining_seconds
+from services.workflows.parsing.contacts import FoundContact, find_contacts
 from services.workflows.queue import Queue, queues
 from services.workflows.queue_table import Words
 from services.workflows.steps import Steps
@@ -61,7 +61,13 @@ def on_failed(session: Session, key: UUID, _error: str) -> None:
 @contextmanager
 def open_steps(settings: Settings) -> Iterator[Steps[UUID]]:
     with polite_fetcher(settings, LIMITS) as fetcher:
-        yield Steps(load=load, work=lambda snapshot: work(fetcher, snapshot), save=save, on_failed=on_failed)
+        yield Steps(
+            load=load,
+            work=lambda snapshot: work(fetcher, snapshot),
+            save=save,
+            on_failed=on_failed,
+            own_sites=True,
+        )
 
 
 PAGE_CURATION = queues.register(

@@ -96,7 +96,8 @@ class Queue(Generic[K]):
         settings, db = settings or get_settings(), db or get_db_connection()
         with self.steps(settings) as steps:
             limits, downstream = self.limits(settings), self._downstream(settings)
-            return JobLoop(db, self.name, self.table, steps, limits, context, downstream).run()
+            actor = f"system:{settings.scheduler_system_user_id or self.name}"
+            return JobLoop(db, self.name, self.table, steps, limits, context, downstream, actor).run()
 
     def _downstream(self, settings: Settings) -> Downstream | None:
         after = queues.get(self.downstream) if self.downstream else None

@@ -20,10 +20,12 @@ class Names:
 
 # Somebody's open transaction delays its own row only: whoever waits for it longer than this tries again later.
 IMPATIENT = "SET LOCAL lock_timeout = '200ms'; "
+# A claim that a crash of Postgres swallows was never made: the row is still queued, and its former owner is fenced off.
+UNFLUSHED = "SET LOCAL synchronous_commit = off; "
 
 
 def _claims(n: Names) -> str:
-    return f"unnest(%(keys)s::{n.key_type}[], %(tokens)s::uuid[]) AS c (key, token)"
+    return f"unnest(%(keys)s::{n.key_type}[], %(tokens)s::uuid[]) WITH ORDINALITY AS c (key, token, place)"
 
 
 def _held(n: Names) -> str:
@@ -33,7 +35,7 @@ def _held(n: Names) -> str:
 def claim(n: Names) -> str:
     """MATERIALIZED makes Postgres choose the rows once; a plain IN (…) might do it again and lock more of them."""
     return f"""
-    WITH chosen AS MATERIALIZED (
+    {UNFLUSHED} WITH chosen AS MATERIALIZED (
         SELECT {n.key} AS key FROM {n.table}
         WHERE {n.status} = %(queued)s AND {n.prefix}not_before <= clock_timestamp()
         ORDER BY {n.order} LIMIT %(count)s FOR NO KEY UPDATE SKIP LOCKED
@@ -53,17 +55,18 @@ def lock_held(n: Names) -> str:
 def wait_for_held(n: Names) -> str:
     """For one row."""
     return f"""
-    {IMPATIENT} SELECT c.key, c.token FROM {n.table} AS t JOIN {_claims(n)} ON {_held(n)} FOR NO KEY UPDATE OF t
+    {IMPATIENT} SET LOCAL scheduler.actor = %(actor)s;
+    SELECT c.place FROM {n.table} AS t JOIN {_claims(n)} ON {_held(n)} FOR NO KEY UPDATE OF t
     """
 
 
 def complete(n: Names) -> str:
-    """`save` may have chosen another end by itself. The rows are locked by us: the token alone says whose they are."""
+    """`save` may have chosen another end by itself. The rows are locked by us: their keys are enough."""
     return f"""
     UPDATE {n.table} AS t SET
         {n.status} = CASE WHEN t.{n.status} = %(processing)s THEN %(completed)s ELSE t.{n.status} END,
         {n.error} = NULL, {n.prefix}claim_token = NULL, {n.prefix}claimed_at = NULL
-    FROM {_claims(n)} WHERE t.{n.key} = c.key AND t.{n.prefix}claim_token = c.token
+    WHERE t.{n.key} = ANY(%(keys)s::{n.key_type}[])
     """
 
 

@@ -1,6 +1,6 @@
 """One queue on its table: claim, finish, hand back, rescue. Every write about a claim asks for its token."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -84,17 +84,18 @@ class QueueTable(Generic[K]):
         """The next rows, now ours: at most `count`, none that somebody else has."""
         return self._take(connection, self._claim, count=count)
 
-    def lock_held(self, connection: Connection, claims: Sequence[Claimed[K]]) -> set[Claimed[K]]:
+    def lock_held(self, connection: Connection, claims: Sequence[Claimed[K]], actor: str) -> set[Claimed[K]]:
         """Which of these are surely still ours; nobody can take their rows until the transaction ends.
 
-        Of several, those that somebody else has locked right now are left out; a single one is waited for.
+        Of several, those that somebody else has locked right now are left out; a single one is waited for. What the
+        transaction writes from now on is the actor's.
         """
         statement = self._lock_held if len(claims) > 1 else self._wait_for_held
-        held = {(row.key, row.token) for row in self._run(connection, statement, **_of(claims))}
-        return {claim for claim in claims if (claim.key, claim.token) in held}
+        return {claims[row.place - 1] for row in self._run(connection, statement, actor=actor, **_of(claims))}
 
-    def complete(self, connection: Connection, claims: Sequence[Claimed[K]]) -> None:
-        self._run(connection, self._complete, **_of(claims))
+    def complete(self, connection: Connection, held: Iterable[Claimed[K]]) -> None:
+        """After `lock_held`, in its transaction."""
+        self._run(connection, self._complete, keys=[claim.key for claim in held])
 
     def retry(self, connection: Connection, claim: Claimed[K], error: str, delay_seconds: float) -> bool:
         """False: the row is not ours any more."""
@@ -134,7 +135,7 @@ class QueueTable(Generic[K]):
     # --- inside ---
 
     def _take(self, connection: Connection, statement: str, **values: Any) -> list[Claimed[K]]:
-        token = uuid4()
+        token = str(uuid4())
         rows = sorted(self._run(connection, statement, token=token, **values), key=lambda row: int(row.place))
         return [Claimed(row.key, token, row.attempts) for row in rows]
 

@@ -32,16 +32,22 @@ class Requeue:
             self._sign(connection)
             return queue.table.requeue_failed(connection, queue.name, which, per_second)
 
+    def count_letters(self, where: LetterFilter, limit: int) -> int:
+        _check(limit, 0)
+        return min(limit, sum(DeadLetters(self._db).count(where).values()))
+
     def letters(self, where: LetterFilter, limit: int, per_second: float = 0) -> dict[str, int]:
         """Oldest letters first; how many rows of each queue. A row that is not failed any more stays as it is."""
         _check(limit, per_second)
         keys: dict[str, list[str]] = {}
         for letter in DeadLetters(self._db).oldest(where, limit):
             keys.setdefault(letter.queue, []).append(letter.item_key)
-        return {
-            name: self.failed(queues.find(name), FailedFilter(keys=items, dead=True, limit=len(items)), per_second)
-            for name, items in keys.items()
-        }
+        return {name: self._letters_of(queues.get(name), items, per_second) for name, items in keys.items()}
+
+    def _letters_of(self, queue: Queue[Any] | None, keys: list[str], per_second: float) -> int:
+        """A queue that this program does not know keeps its letters."""
+        which = FailedFilter(keys=keys, dead=True, limit=len(keys))
+        return 0 if queue is None else self.failed(queue, which, per_second)
 
     def _sign(self, connection: Connection) -> None:
         connection.exec_driver_sql("SELECT set_config('scheduler.actor', %s, true)", (self._actor,))

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from services import metrics
+from services.fetching import FetchFailed
+from services.jobs import JobFailed
+from services.jobs.containment import Raised, Returned
 from services.workflows.circuit import DID_NOT, WORKED, Breaker
 from services.workflows.outcomes import Ended, Summary, Verdict
 from services.workflows.queue_state import QueueState, QueueStates
@@ -22,9 +25,15 @@ OUTCOMES = {
 }
 
 
+def is_about_site(outcome: Returned[Any] | Raised) -> bool:
+    """What was planned for is about the site that was asked; the rest is about us, or about the way out."""
+    error = outcome.error if isinstance(outcome, Raised) else None
+    return isinstance(error, JobFailed) or (isinstance(error, FetchFailed) and not error.of_network)
+
+
 class RunLedger:
-    def __init__(self, states: QueueStates, queue: str, breaker: Breaker) -> None:
-        self._states, self._queue, self._breaker = states, queue, breaker
+    def __init__(self, states: QueueStates, queue: str, breaker: Breaker, *, own_sites: bool = False) -> None:
+        self._states, self._queue, self._breaker, self._own_sites = states, queue, breaker, own_sites
         self._unreported: Counter[str] = Counter()
         self._outcomes = ""
         self._reported_at = self._begun_at = time.monotonic()
@@ -50,7 +59,7 @@ class RunLedger:
     def settled(self, items: Sequence[tuple[Ended[Any], Verdict]]) -> None:
         for verdict, number in Counter(verdict for _, verdict in items).items():
             self._count(verdict.value, number)
-        self._outcomes += "".join(OUTCOMES[verdict] for _, verdict in items)
+        self._outcomes += "".join(self._outcome(item, verdict) for item, verdict in items)
         metrics.queue_items_took(self._queue, [item.seconds for item, _ in items])
 
     def report(self, batch_size: int | None = None) -> QueueState:
@@ -58,6 +67,10 @@ class RunLedger:
         state = self._states.report(self._queue, self._breaker, self._outcomes, self._unreported, batch_size)
         self._unreported, self._outcomes, self._reported_at = Counter(), "", time.monotonic()
         return state
+
+    def _outcome(self, item: Ended[Any], verdict: Verdict) -> str:
+        found = OUTCOMES[verdict]
+        return WORKED if found == DID_NOT and self._own_sites and is_about_site(item.outcome) else found
 
     def _count(self, what: str, number: int) -> None:
         if number:

@@ -15,8 +15,8 @@ from services.fetching import Fetched, Fetcher, FetchFailed, Limits, may_work_la
 from services.jobs import JobFailed
 from services.scanning.urls import host_of, normal_url, origin_of
 from services.workflows.deadline import remaining_seconds
-from services.workflows.page_content import read_page
-from services.workflows.sitemap_documents import BadSitemap, Sitemap, read_sitemap
+from services.workflows.parsing.page_content import read_page
+from services.workflows.parsing.sitemap_documents import BadSitemap, Sitemap, read_sitemap
 from services.workflows.web_pages import HTML, get, home_page, is_of_site
 
 COMMON_PATHS = (

@@ -14,9 +14,9 @@ from database.workflow_statuses import SitemapFileStatus
 from database.workflow_statuses import SitemapImportStatus as Status
 from services.fetching import Fetcher, Limits
 from services.workflows.deadline import remaining_seconds
+from services.workflows.parsing.sitemap_documents import MAX_BYTES, Sitemap, read_sitemap
 from services.workflows.queue import Queue, queues
 from services.workflows.queue_table import Words
-from services.workflows.sitemap_documents import MAX_BYTES, Sitemap, read_sitemap
 from services.workflows.sitemap_files import queue_children
 from services.workflows.sitemap_pages import SitemapContent, content_of, insert_pages
 from services.workflows.steps import Steps
@@ -68,6 +68,7 @@ def open_steps(settings: Settings) -> Iterator[Steps[UUID]]:
             work=lambda snapshot: work(fetcher, snapshot, settings.page_import_queue_policy),
             save=save,
             on_failed=on_failed,
+            own_sites=True,
         )
 
 

@@ -56,6 +56,7 @@ def open_steps(settings: Settings) -> Iterator[Steps[int]]:
             work=lambda domain: discover_sitemaps(fetcher, domain),
             save=lambda session, key, found: save(session, key, found, settings.sitemap_auto_queue_import),
             on_failed=on_failed,
+            own_sites=True,
         )
 
 

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from database.workflow_models import MAX_URL_BYTES
 from database.workflow_statuses import PageProcessingStatus, SitemapType
 from services.scanning.urls import Site, host_of, normal_url
-from services.workflows.page_priorities import PriorityLevel, priority_of
-from services.workflows.sitemap_documents import Sitemap
+from services.workflows.parsing.page_priorities import PriorityLevel, priority_of
+from services.workflows.parsing.sitemap_documents import Sitemap
 
 CHUNK_ROWS = 500
 LEAD_SOURCE = "sitemap_import"

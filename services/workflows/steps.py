@@ -23,12 +23,14 @@ class Steps(Generic[K]):
     work(snapshot) -> result            in a thread of its own, under the item timeout, without a session
     save(session, key, result)          in the transaction that also ends the item; without `work`, of the snapshot
     on_failed(session, key, error)      in the transaction that fails the item for good
+    own_sites                           every item asks a site of its own: one that fails says nothing about the others
     """
 
     save: Save[K]
     load: Load[K] | None = None
     work: Work | None = None
     on_failed: OnFailed[K] | None = None
+    own_sites: bool = False
 
     @classmethod
     def plain(cls, process: Process[K], on_failed: OnFailed[K] | None = None) -> "Steps[K]":

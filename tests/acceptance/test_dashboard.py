@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("browser")  # one web process and one browser for all of them
 PATIENCE_MS = 60_000
-PAGES = ("/", "/schedules", "/schedules/new", "/executions", "/timeline", "/scans", "/queues", "/replicas")
+PAGES = ("/", "/schedules", "/schedules/new", "/executions", "/timeline", "/scans", "/queues", "/contacts", "/replicas")
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,24 @@ def insert(cluster: Cluster, name: str, job_type: str, config: str = "{}", time_
 
 def enabled(cluster: Cluster, name: str) -> bool:
     return bool(cluster.rows("SELECT enabled FROM schedules WHERE name = %s", name)[0][0])
+
+
+@contextmanager
+def without_connections(cluster: Cluster, database: str) -> Iterator[None]:
+    """Nobody gets into the database of the test, and who is in there is thrown out."""
+    elsewhere = cluster.db.engine.url.set(database="postgres").render_as_string(hide_password=False)
+    with closing(DatabaseConnection(elsewhere)) as db:
+
+        def run(statement: str) -> None:
+            with db.transaction() as connection:
+                connection.exec_driver_sql(statement)
+
+        run(f'ALTER DATABASE "{database}" ALLOW_CONNECTIONS false')
+        run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'")
+        try:
+            yield
+        finally:
+            run(f'ALTER DATABASE "{database}" ALLOW_CONNECTIONS true')
 
 
 def test_without_a_token_nothing_is_shown(web: str, token: str, browser: Browser) -> None:
@@ -210,6 +229,54 @@ def test_what_fails_is_on_the_first_page_without_reloading(page: Page, cluster: 
     expect(page.get_by_role("link", name="always fails").first).to_be_visible()
     expect(page.get_by_text("failing", exact=True).first).to_be_visible()
     cluster.run("UPDATE schedules SET enabled = false WHERE name = 'always fails'")
+
+
+def test_contacts_are_listed_searched_and_linked_to_where_they_were_found(page: Page, cluster: Cluster) -> None:
+    cluster.run(
+        """WITH made AS (INSERT INTO domains (domain) VALUES ('bakery.example') RETURNING id)
+           INSERT INTO contacts (domain_id, email, source_url)
+           SELECT id, 'anna@bakery.example', 'https://bakery.example/team' FROM made
+           UNION ALL SELECT id, 'mallory@bakery.example', 'javascript:alert(1)' FROM made"""
+    )
+    page.goto("/")
+    page.get_by_role("navigation").get_by_role("link", name="Contacts").click()
+    expect(page.get_by_text("javascript:alert(1)")).to_be_visible()
+    expect(page.get_by_role("link", name="javascript:alert(1)")).to_have_count(0)
+    page.get_by_label("part of the address").fill("ANNA@")
+    expect(page.get_by_text("mallory@bakery.example")).to_have_count(0)
+    link = page.get_by_role("link", name="https://bakery.example/team")
+    expect(link).to_have_attribute("rel", "noopener noreferrer")
+
+
+def test_a_button_stays_the_same_while_only_other_things_change(page: Page, cluster: Cluster) -> None:
+    page.goto("/queues")
+    pause = page.get_by_role("button", name="Pause").first
+    pause.evaluate("button => button.dataset.seen = 'yes'")
+    for key in ("first", "second"):
+        cluster.run(
+            "INSERT INTO dead_letters (queue, item_key, attempts, error) VALUES ('deep_scan', %s, 1, 'gone')", key
+        )
+        expect(page.get_by_text(key, exact=True)).to_be_visible()
+    expect(pause).to_have_attribute("data-seen", "yes")
+    pause.click()
+    expect(page.get_by_text("paused", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+
+
+def test_without_postgres_a_page_says_so_and_names_no_address(page: Page, cluster: Cluster, web: str) -> None:
+    """A page that is open keeps what it shows; one that is opened says what is missing."""
+    name = cluster.db.engine.url.database
+    page.goto("/replicas")
+    expect(page.get_by_text("replica-1").first).to_be_visible()
+    cookies = {cookie["name"]: cookie["value"] for cookie in page.context.cookies()}
+    with without_connections(cluster, str(name)):
+        expect(page.get_by_text("Postgres does not answer; this page shows what was known before.")).to_be_visible()
+        expect(page.get_by_text("replica-1").first).to_be_visible()
+        answer = requests.get(f"{web}/schedules", cookies=cookies, timeout=60)
+        assert answer.status_code == 500
+        assert "Postgres does not answer" in answer.text
+        assert str(name) not in answer.text
+    expect(page.get_by_text("Postgres does not answer")).to_be_hidden()
 
 
 def test_a_viewer_can_change_nothing(page: Page, cluster: Cluster) -> None:

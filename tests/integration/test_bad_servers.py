@@ -4,7 +4,7 @@ import socket
 import threading
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,23 @@ def test_a_bomb_does_not_go_off_in_memory(bad: BadServer, fetcher: Fetcher, path
         tracemalloc.stop()
     assert (len(fetched.body), fetched.truncated) == (1_000_000, True)
     assert peak < 10_000_000
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_large_body_is_held_once(bad: BadServer, fetcher: Fetcher, cut: bool) -> None:
+    tracemalloc.start()
+    try:
+        with suppress(FetchFailed):
+            fetcher.get(f"{bad.url}/endless", limits=Limits(max_bytes=8_000_000, cut=cut))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 8_000_000 < peak < 12_000_000
+
+
+def test_a_body_that_is_announced_as_too_large_is_refused_unread(bad: BadServer, fetcher: Fetcher) -> None:
+    bad.answer("/", b"HTTP/1.1 200 OK\r\nContent-Length: 2147483648\r\n\r\n")  # and none of it follows
+    assert "the body is larger than 100,000 bytes" in str(failure(fetcher, f"{bad.url}/", WHOLE))
 
 
 def test_a_body_of_exactly_the_limit_is_whole(bad: BadServer, fetcher: Fetcher) -> None:

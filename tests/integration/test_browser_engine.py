@@ -7,10 +7,11 @@ import pytest
 
 from services.scanning.browser_engine import BrowserEngine
 from services.scanning.findings import Consent, PageFailed, Storage
-from tests.browsers import html, plenty, setters
+from tests.browsers import PATIENT, html, plenty, setters
 from tests.scan_site import Answer, ScanSite, WebServer
 
 ACCEPT = "button[data-role='accept']"
+VEIL = '<div style="position: fixed; inset: 0; z-index: 9"></div>'
 Make = Callable[..., BrowserEngine]
 pytestmark = pytest.mark.xdist_group("browser")  # one Chromium at a time is enough for two cores
 
@@ -24,7 +25,7 @@ def site() -> Iterator[ScanSite]:
 def test_cookies_and_storage_of_all_kinds_are_seen_with_who_set_them_and_the_side_of_the_consent(
     site: ScanSite, browser: Make
 ) -> None:
-    engine = browser(ACCEPT)
+    engine = browser(ACCEPT, **PATIENT)
     first = engine.visit(f"{site.url}/", plenty)
     assert setters(first, Consent.BEFORE) == {
         ("cookie", "session_id"): "",
@@ -130,15 +131,25 @@ def test_a_banner_that_comes_late_and_in_a_frame_is_found(web: WebServer, browse
     web.answer("/banner", html(f'<button id="yes" onclick="{click}">Yes</button>'))
     late = "const f = document.createElement('iframe'); f.src = '/banner'; document.body.append(f)"
     web.answer("/", html(f"<script>setTimeout(() => {{ {late} }}, 700)</script>"))
-    seen = browser("#yes", banner_seconds=20.0).visit(f"{web.url}/", plenty)
+    seen = browser("#yes", **PATIENT).visit(f"{web.url}/", plenty)
     assert setters(seen, Consent.AFTER).keys() == {("cookie", "agreed")}
 
 
 def test_a_button_under_a_veil_is_clicked_all_the_same(web: WebServer, browser: Make) -> None:
-    veil = '<div style="position: fixed; inset: 0; z-index: 9"></div>'
-    web.answer("/", html(f"{veil}<button id=yes onclick=\"document.cookie = 'agreed=1'\">Yes</button>"))
-    seen = browser("#yes").visit(f"{web.url}/", plenty)
+    web.answer("/", html(f"{VEIL}<button id=yes onclick=\"document.cookie = 'agreed=1'\">Yes</button>"))
+    no_time = {**PATIENT, "banner_seconds": 0.001}  # the last look may take longer than the wait for a banner
+    seen = browser("#yes", **no_time).visit(f"{web.url}/", plenty)
     assert ("cookie", "agreed") in setters(seen, Consent.AFTER)
+
+
+def test_a_button_that_goes_away_when_it_is_reached_for_is_a_note(web: WebServer, browser: Make) -> None:
+    far_below = '<div style="height: 9000px"></div><button id=yes>Yes</button>'
+    flee = "addEventListener('scroll', () => document.getElementById('yes').remove())"
+    web.answer("/", html(f"{VEIL}{far_below}<script>document.cookie = 'a=1'; {flee}</script>"))
+    seen = browser("#yes", banner_seconds=30.0).visit(f"{web.url}/", plenty)
+    assert seen.notes == ("accept_selector '#yes' could not be clicked",)
+    assert setters(seen).keys() == {("cookie", "a")}
+    assert setters(seen, Consent.AFTER) == {}
 
 
 def test_what_only_the_second_visitor_gets_before_the_click_was_set_without_consent(
@@ -147,6 +158,6 @@ def test_what_only_the_second_visitor_gets_before_the_click_was_set_without_cons
     count = itertools.count()
     page = html("<button id=yes onclick=\"document.cookie = 'agreed=1'\">Yes</button>")
     web.answer("/", lambda _: Answer(page.body, cookies=("unasked=1",) if next(count) else ()))
-    seen = browser("#yes").visit(f"{web.url}/", plenty)
+    seen = browser("#yes", **PATIENT).visit(f"{web.url}/", plenty)
     assert setters(seen).keys() == {("cookie", "unasked")}
     assert setters(seen, Consent.AFTER).keys() == {("cookie", "agreed")}

@@ -10,6 +10,7 @@ import pytest
 from services.scanning.browser.limits import MEBIBYTE
 from services.scanning.browser_engine import BrowserEngine
 from services.scanning.findings import PageFailed
+from tests.bad_servers import BadServer
 from tests.browsers import html, plenty, setters
 from tests.certificate import server_tls
 from tests.ledger import Ledger
@@ -45,6 +46,11 @@ def test_a_download_is_no_page(web: WebServer, any_browser: BrowserEngine) -> No
     with pytest.raises(PageFailed, match="this is a download, not a page") as failure:
         any_browser.visit(f"{web.url}/file", plenty)
     assert not failure.value.retryable
+
+
+def test_what_is_no_http_is_said_so(any_browser: BrowserEngine) -> None:
+    with BadServer() as bad, pytest.raises(PageFailed, match="the answer is not HTTP"):
+        any_browser.visit(f"{bad.url}/not-http", plenty)
 
 
 def test_a_service_worker_is_not_installed(web: WebServer, any_browser: BrowserEngine) -> None:

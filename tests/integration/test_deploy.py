@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -192,3 +193,42 @@ def test_the_image_contains_every_package_that_the_programs_import() -> None:
     packages = {path.parent.name for path in PROJECT_ROOT.glob("*/__init__.py")} - {"tests", "benchmarks"}
     assert packages <= copied
     assert {"migrations"} <= copied
+
+
+# --- as the tools see it, where they can be had ---
+
+
+def _run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    command = [program, *map(str, arguments)]
+    return subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "config", DEPLOY / "prometheus/prometheus.yml"),
+        ("test", "rules", PROJECT_ROOT / "tests/integration/alert_cases.yml"),
+    ],
+    ids=["configuration", "alerts"],
+)
+def test_promtool_agrees(arguments: tuple[object, ...]) -> None:
+    done = _run("promtool", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_docker_compose_reads_the_file_with_the_example_filled_in(tmp_path: Path) -> None:
+    example = (DEPLOY / "compose.env.example").read_text()
+    (tmp_path / "env").write_text(re.sub(r"^([A-Z_]+)=$", rf"\1={'x' * 32}", example, flags=re.MULTILINE))
+    done = _run("docker-compose", "--env-file", tmp_path / "env", "config")
+    assert done.returncode == 0, done.stderr
+    services = yaml.safe_load(done.stdout)["services"]
+    assert services["scheduler"]["deploy"]["replicas"] == 3
+    assert services.keys() == COMPOSE["services"].keys()
+
+
+def test_docker_compose_refuses_to_start_without_passwords() -> None:
+    done = _run("docker-compose", "--env-file", DEPLOY / "compose.env.example", "config")
+    assert done.returncode != 0
+    assert "set POSTGRES_PASSWORD in .env" in done.stderr

@@ -16,6 +16,8 @@ from services.workflows.queue import queues
 from services.workflows.queue_table import Words
 from tests.places import query
 
+USER = "00000000-0000-4000-8000-000000004711"
+
 
 @pytest.mark.parametrize(
     ("website", "domain"),
@@ -64,6 +66,18 @@ def test_a_business_becomes_a_domain_that_waits_for_its_metadata(db: DatabaseCon
     assert run(db).succeeded == 1
     found = query(db, "SELECT d.domain, d.status FROM domains d JOIN local_businesses b ON b.id = d.local_business_id")
     assert found == [("one.example", "pending")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "maker"),
+    [({}, "system:domain_extraction"), ({"scheduler_system_user_id": USER}, f"system:{USER}")],
+)
+def test_what_the_workflow_makes_is_told_from_what_people_make(
+    db: DatabaseConnection, settings: dict[str, Any], maker: str
+) -> None:
+    businesses(db, "https://www.one.example/")
+    run(db, **settings)
+    assert query(db, "SELECT created_by FROM domains") == [(maker,)]
 
 
 def test_a_domain_that_is_known_already_stays_as_it_is(db: DatabaseConnection) -> None:

@@ -337,11 +337,11 @@ def test_a_clean_up_asks_first_and_counts_on_request(cli: Cli, db: DatabaseConne
         add(db, schedule_id, age_seconds=100 * 86_400 + n)
     add(db, schedule_id)
     counted = cli("cleanup", "--dry-run")
-    expected = "3 executions and 0 schedule changes older than 90 days; nothing was deleted\n"
+    expected = "3 executions, 0 schedule changes and 0 scans older than 90 days; nothing was deleted\n"
     assert (counted.exit_code, counted.stdout) == (0, expected)
     refused = cli("cleanup", answer="n\n")
     assert (refused.exit_code, len(JobHistory(db).get_executions_by_schedule(schedule_id))) == (1, 4)
     done = cli("cleanup", "--days", "30", "--yes", "--json")
-    assert json.loads(done.stdout) == {"days": 30, "dry_run": False, "executions": 3, "changes": 0}
+    assert json.loads(done.stdout) == {"days": 30, "dry_run": False, "executions": 3, "changes": 0, "scans": 0}
     assert len(JobHistory(db).get_executions_by_schedule(schedule_id)) == 1
     assert "nothing was deleted" in cli("cleanup", "--yes").stdout

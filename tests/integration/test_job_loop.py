@@ -242,7 +242,7 @@ def test_the_claim_reads_its_order_from_an_index(db: DatabaseConnection) -> None
     run_places(db, nothing, run_budget_seconds=0.0001)
     claim, values = next(one for one in sent if "chosen" in one[0])
     with db.transaction() as connection:
-        plan = "\n".join(row[0] for row in connection.exec_driver_sql(f"EXPLAIN {claim}", values))
+        plan = "\n".join(row[0] for row in connection.exec_driver_sql(claim.replace("WITH", "EXPLAIN WITH", 1), values))
     assert "places_staging_deep_scan_status_queued_idx" in plan
     assert "Sort" not in plan
 
@@ -367,7 +367,7 @@ def test_a_configuration_error_pauses_the_queue_and_hands_the_batch_back(
     assert summary.ended == "paused"
     assert places(db, "deep_scan_status, attempts, claim_token") == [("Queued", 0, None)] * 5
     state = query(db, "SELECT paused_reason, paused_by FROM workflow_queues")
-    assert state == [("GOOGLE_MAPS_API_KEY is not set", "job loop")]
+    assert state == [("GOOGLE_MAPS_API_KEY is not set", "system:deep_scan")]
     again = run_places(db, working(str))
     assert (again.skipped, again.claimed) == ("paused", 0)
 

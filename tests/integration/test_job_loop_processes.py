@@ -72,3 +72,20 @@ def test_what_a_killed_process_had_in_work_is_finished_by_another(db: DatabaseCo
     assert (later.stale, later.succeeded) == (4, 4)
     assert set(places(db)) == {"Completed"}
     assert places(db, "name").count("by another") == 4
+
+
+def test_two_processes_that_are_killed_in_the_middle_lose_nothing(db: DatabaseConnection, start: Start) -> None:
+    add_places(db, 200)
+    workers = [start(0.01), start(0.01)]
+    for worker in workers:
+        go(worker)
+    eventually(lambda: places(db).count("Completed") > 20, 30)
+    for worker in workers:
+        worker.kill()
+    for worker in workers:
+        worker.wait(30)
+    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    eventually(lambda: query(db, others) == [(0,)], 30)  # what was under way in Postgres has ended, too
+    summary = run_places(db, working(str), stale_seconds=0.0)
+    assert (summary.dead, set(places(db))) == (0, {"Completed"})
+    assert places(db, "attempts").count(2) == summary.stale <= 8  # four at once in each of them

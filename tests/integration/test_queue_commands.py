@@ -179,7 +179,7 @@ def test_a_rate_makes_rows_due_one_after_the_other(cli: Cli, db: DatabaseConnect
 )
 def test_a_bad_number_is_refused(cli: Cli, db: DatabaseConnection, option: str, line: str) -> None:
     die(db)
-    for command in (("queue", "requeue", QUEUE), ("dead-letters", "requeue")):
+    for command in (("queue", "requeue", QUEUE), ("dead-letters", "requeue"), ("dead-letters", "requeue", "7")):
         result = cli(*command, option, "--yes")
         assert (result.exit_code, result.stderr.startswith(line)) == (2, True)
     assert statuses(db) == ["Error"]
@@ -237,3 +237,10 @@ def test_dead_letters_are_requeued_by_filter_oldest_first(cli: Cli, db: Database
         QUEUE: 1
     }
     assert statuses(db).count("Queued") == 1
+
+
+def test_a_letter_of_a_queue_that_nobody_knows_keeps_no_other_from_its_way(cli: Cli, db: DatabaseConnection) -> None:
+    query(db, "INSERT INTO dead_letters (queue, item_key, attempts, error) VALUES ('gone', '1', 3, 'no answer')")
+    die(db)
+    result = answer(cli("dead-letters", "requeue", "--yes", "--json"))
+    assert (result["requeued"], statuses(db)) == ({"gone": 0, QUEUE: 1}, ["Queued"])

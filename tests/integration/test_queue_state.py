@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from prometheus_client import REGISTRY
 from sqlalchemy.orm import Session
 
 from database.connection import DatabaseConnection
+from services.fetching import FetchFailed
 from services.jobs import JobFailed, PermanentFailure
 from services.workflows.circuit import Breaker
 from services.workflows.domain_extraction import DOMAIN_EXTRACTION
@@ -111,6 +113,37 @@ def test_permanent_failures_are_the_items_own_and_open_nothing(db: DatabaseConne
     add_places(db, 20)
     summary = run_broken(db, PermanentFailure("no such place"))
     assert (summary.failed, summary.ended, circuit(db)) == (20, "empty", "closed")
+
+
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [
+        (JobFailed("the site answered 503"), "closed"),
+        (FetchFailed("the connection was refused"), "closed"),
+        (FetchFailed("no name server answers", of_network=True), "open"),
+        (KeyError("a mistake of ours"), "open"),
+    ],
+)
+def test_where_every_item_asks_a_site_of_its_own_a_site_in_trouble_opens_nothing(
+    db: DatabaseConnection, error: Exception, left: str
+) -> None:
+    add_places(db, 20)
+
+    def work(key: int) -> None:
+        raise error
+
+    steps = replace(working(work), own_sites=True)
+    run_places(db, steps, breaker=BREAKER, concurrency=1, retry_backoff_seconds=3600)
+    assert circuit(db) == left
+
+
+def test_a_site_that_hangs_opens_nothing_either(db: DatabaseConnection) -> None:
+    add_places(db, 3)
+    hangs = replace(working(lambda key: threading.Event().wait(1)), own_sites=True)
+    summary = run_places(
+        db, hangs, breaker=BREAKER, concurrency=3, item_timeout_seconds=0.1, retry_backoff_seconds=3600
+    )
+    assert (summary.retried, circuit(db)) == (3, "closed")
 
 
 def test_another_queue_has_a_circuit_of_its_own(db: DatabaseConnection) -> None:

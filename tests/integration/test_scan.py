@@ -1,5 +1,6 @@
 """Scans of a small local shop with the http engine: which pages are seen, in which order, and what is found."""
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ from services.jobs import JobCancelled
 from services.scanning.config import CookieScanConfig
 from services.scanning.failures import ScanFailed
 from services.scanning.findings import Category, Consent, EngineName, Party, Storage
+from services.scanning.scan import scan_domain
 from services.scanning.start import candidates
 from services.scanning.watch import Watch
 from tests.scan_site import Answer, Request, ScanSite, WebServer, zipped
@@ -116,6 +118,15 @@ def test_the_summary_counts_what_was_found(site: ScanSite) -> None:
     assert summary["consent"] == {"before": 6, "after": 0}
     assert summary["changes"] == {"new": 0, "gone": 0, "changed": 0}
     assert summary["notes"] == ["pages left out because robots.txt forbids them: 1"]
+
+
+def test_what_is_remarked_about_every_page_is_a_note_of_the_scan(site: ScanSite) -> None:
+    odd, remark = ("a\x01=1",), "Set-Cookie headers that browsers refuse: 1 (contains control characters)"
+    site.answer("/", Answer('<a href="/good">', cookies=odd))
+    site.answer("/good", Answer(""))
+    assert scan(site.url, scan_depth=0).notes == (f"on every page: {remark}",)
+    assert page(scan(site.url, max_pages=2), "/").notes == (remark,)
+    assert scan(site.url, max_pages=2).notes == ()
 
 
 def test_a_selector_without_a_browser_is_remarked(site: ScanSite) -> None:
@@ -271,8 +282,19 @@ def test_a_site_that_is_down_fails_with_the_cause_and_may_be_tried_again() -> No
         url = gone.url
     with pytest.raises(ScanFailed) as caught:
         scan(url)
-    assert str(caught.value) == f"{DOMAIN} cannot be scanned: GET {url}/robots.txt: the connection was refused"
+    assert str(caught.value) == f"{DOMAIN} cannot be scanned: {url}/: the connection was refused"
     assert caught.value.retryable
+
+
+def test_a_name_that_does_not_exist_is_said_once_with_all_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(ScanFailed) as caught:
+        scan_domain("a.example", CookieScanConfig(max_retries=0), Settings(_env_file=None))
+    addresses = "https://a.example/, http://a.example/, https://www.a.example/, http://www.a.example/"
+    assert str(caught.value) == f"a.example cannot be scanned: {addresses}: the host name cannot be resolved"
 
 
 def test_an_address_that_may_not_be_called_is_refused_for_good(site: ScanSite) -> None:

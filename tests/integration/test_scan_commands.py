@@ -4,14 +4,12 @@ import csv
 import io
 import json
 import os
-import pty
 import re
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from services.scanning.profiles import ScanProfiles
 from services.schedule_repository import ScheduleRepository
 from tests.scan_site import ScanSite
 from tests.schedules import VALID
+from tests.terminals import InTerminal
 from tests.waiting import eventually
 
 Cli = Callable[..., Result]
@@ -181,33 +180,13 @@ def test_ctrl_c_ends_a_scan_with_nothing_kept(
     assert count(db) == 0
 
 
-def read_all(terminal: int) -> str:
-    """Everything that is written to a terminal until its last writer has gone."""
-    pieces = []
-    with suppress(OSError):  # Linux says so when nobody is left
-        while piece := os.read(terminal, 65_536):
-            pieces.append(piece)
-    return b"".join(pieces).decode()
-
-
 def test_a_terminal_shows_a_progress_bar_and_takes_no_address_for_markup(
     own_process: dict[str, str], site: ScanSite
 ) -> None:
-    ours, theirs = pty.openpty()
     options = ["--base-url", site.url, "--set", "delay_seconds=0.1", "--page", "/[/red]"]
-    process = subprocess.Popen(
-        [sys.executable, "manage.py", "scan", "shop.example", *options],
-        cwd=PROJECT_ROOT,
-        env={**own_process, "FETCH_ALLOWED_NETWORKS": LOOPBACK, "PATH": os.defpath, "TERM": "xterm", "COLUMNS": "150"},
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        text=True,
-    )
-    os.close(theirs)
-    bar = read_all(ours)
-    os.close(ours)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
+    command = InTerminal(["scan", "shop.example", *options], {**own_process, "FETCH_ALLOWED_NETWORKS": LOOPBACK})
+    code, output, bar = command.finish()
+    assert code == 0
     assert "scanning" in bar
     assert "/[/red]: answered 404" in bar
     assert "\x1b" not in output
@@ -311,3 +290,13 @@ def test_every_command_explains_itself_with_an_example(cli: Cli, command: str) -
     result = cli(*command.split(), "--help")
     assert result.exit_code == 0
     assert f"manage.py {command}" in result.stdout
+
+
+def test_a_clean_up_deletes_old_scans_and_leaves_the_newest(cli: Cli, site: ScanSite, db: DatabaseConnection) -> None:
+    older, newest = (scan_document(cli, site, "--pages", "1")["scan_id"] for _ in range(2))
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE scans SET finished_at = finished_at - interval '100 days'")
+    assert "0 schedule changes and 1 scans older than 90 days" in cli("cleanup", "--dry-run").stdout
+    assert json.loads(cli("cleanup", "--yes", "--json").stdout)["scans"] == 1
+    assert cli("scans", "show", newest).exit_code == 0
+    assert cli("scans", "show", older).exit_code == 2

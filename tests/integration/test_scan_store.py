@@ -308,7 +308,9 @@ def test_old_scans_go_with_their_pages_and_cookies(db: DatabaseConnection, scans
     young = aged(db, scans.save(an_outcome([a_cookie()])).scan_id, 89)
     retention = ScanRetention(db)
     assert retention.count_old(90) == 60
-    assert retention.delete_old(90) == 60
+    heard: list[int] = []
+    assert retention.delete_old(90, heard.append) == 60
+    assert heard == [50, 60]
     assert [record.scan_id for record in scans.list_scans().items] == [young]
     assert (count(db, "scan_pages"), count(db, "scan_cookies")) == (2, 1)
     assert retention.delete_old(90) == 0

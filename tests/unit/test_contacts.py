@@ -3,7 +3,9 @@
 import pytest
 
 from database.workflow_statuses import EmailType
-from services.workflows.contacts import FoundContact, find_contacts
+from services.workflows.parsing.contacts import FoundContact, find_contacts
+from services.workflows.parsing.email_addresses import addresses_in
+from tests.waiting import within_a_moment
 
 
 def found(body: str, domain: str = "bakery.example", country: str | None = None) -> tuple[FoundContact, ...]:
@@ -34,6 +36,7 @@ def emails(body: str) -> list[str]:
         "<p>anna@<b>bakery</b>.example</p>",
         "<p>anna@\u200bbakery.ex\u00adample</p>",
         "<p>anna\uff20bakery.example</p>",
+        "<p><b>716-555-0100</b><i>anna@bakery.example</i><b>Call</b></p>",
         '<span data-cfemail="1d7c73737c5d7f7c76786f643378657c706d7178">[email&#160;protected]</span>',
         '<script type="application/ld+json">{"@type": "Bakery", "email": "mailto:anna@bakery.example"}</script>',
         '<script type="application/ld+json">{"@graph": [{"a": {"email": ["anna\\u0040bakery.example"]}}]}</script>',
@@ -59,6 +62,8 @@ def test_an_address_is_found_however_it_is_written(body: str) -> None:
         "<p>anna@localhost anna@10.0.0.1 @bakery.example anna@ anna@bakery</p>",
         "<p>follow @anna on https://social.example/@anna</p>",
         "<p>Meet us at bakery dot</p>",
+        "<p>https://key@errors.bakery.example/1 ftp://anna:secret@files.bakery.example git@github.com</p>",
+        "<p>@anna@social.example</p>",
         "<script>var mail = 'anna@bakery.example'</script>",
         "<!-- anna@bakery.example -->",
         "<style>.a { content: 'anna@bakery.example' }</style>",
@@ -184,3 +189,9 @@ def test_a_huge_page_of_digits_and_at_signs_costs_a_bounded_number_of_steps() ->
 @pytest.mark.parametrize("html", ["", "<", "\x00\x00", "<<<>>>", "<a href='mailto:'>", "<a href='tel:'>", "\ud800"])
 def test_rubbish_has_no_contacts(html: str) -> None:
     assert find_contacts(html, "https://a.example/", "a.example") == ()
+
+
+@pytest.mark.parametrize("blanks", ["&nbsp;" * 20_000, " " * 20_000, "[ at ] " * 20_000])
+def test_text_made_of_blanks_or_hints_is_read_in_a_moment(blanks: str) -> None:
+    with within_a_moment():
+        assert list(addresses_in(f"name @ {blanks} dot")) == []

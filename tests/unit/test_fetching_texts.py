@@ -4,6 +4,7 @@ import pytest
 
 from services.fetching import decode_text, parse_retry_after, shown_url, without_userinfo
 from services.fetching.retry_after import MAX_RETRY_AFTER_SECONDS
+from tests.waiting import within_a_moment
 
 META = '<html><head><meta charset="{}">'
 META_EQUIV = '<meta http-equiv="Content-Type" content="text/html; charset={}">'
@@ -48,6 +49,18 @@ def test_a_document_that_was_read_as_ascii_so_far_is_not_utf16() -> None:
 )
 def test_an_encoding_that_is_none_for_the_web_is_not_believed(name: str) -> None:
     assert decode_text("ü".encode(), f"text/html; charset={name}") == "ü"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"", f"text/html; charset={' ' * 20_000}!"),
+        (b"<meta" * 39 + b"charset=" + b" " * 3_800 + b"!", ""),
+    ],
+)
+def test_a_declaration_made_of_blanks_is_read_in_a_moment(body: bytes, content_type: str) -> None:
+    with within_a_moment():
+        decode_text(body, content_type)
 
 
 def test_a_body_that_was_cut_inside_a_character_is_still_utf8() -> None:

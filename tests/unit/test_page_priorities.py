@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.workflows.page_priorities import PageType, PriorityLevel, priority_of
+from services.workflows.parsing.page_priorities import PageType, PriorityLevel, priority_of
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 
 from services.fetching import Fetched
 from services.scanning.markup import MAX_LINKS, read_markup
-from services.scanning.sitemaps import LIMITS, read_sitemap
+from services.scanning.sitemaps import LIMITS, MAX_ADDRESSES, read_sitemap
+from tests.waiting import within_a_moment
 
 PAGE = "https://example.com/dir/page"
 
@@ -86,6 +87,11 @@ def test_a_megabyte_of_nesting_or_nonsense_is_read_in_a_moment(page: str) -> Non
     links(page * (1_000_000 // len(page)))  # a parser that builds trees needs gigabytes for the last one
 
 
+def test_a_refresh_made_of_blanks_is_read_in_a_moment() -> None:
+    with within_a_moment():
+        assert links(f'<meta http-equiv=refresh content="{" " * 2_000}x"><a href=/b>') == ["https://example.com/b"]
+
+
 # --- sitemaps ---
 
 
@@ -108,6 +114,14 @@ URLS = b"<urlset><url><loc> https://example.com/a </loc></url><url><loc>https://
 )
 def test_pages_are_read_from_sitemaps_of_every_kind(body: bytes) -> None:
     assert sitemap(body) == (["https://example.com/a", "https://example.com/b?x=1&y=2"], [])
+
+
+def test_of_a_sitemap_only_as_many_addresses_are_read_as_one_may_have() -> None:
+    many = range(MAX_ADDRESSES + 10)
+    lines = "\n".join(f"https://example.com/{number}" for number in many)
+    pages = "".join(f"<url><loc>https://example.com/{number}</loc></url>" for number in many)
+    for body in (lines, f"<urlset>{pages}</urlset>"):
+        assert len(sitemap(body.encode())[0]) == MAX_ADDRESSES
 
 
 def test_an_index_names_further_files() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from services.cli.scan_page import flags, print_scan
+from services.cli.scan_page import SHOWN_NOTES, flags, print_scan
 from services.scanning.findings import Storage
 from services.scanning.report_words import visible
-from tests.sample_scan import HOSTILE, a_cookie, a_rich_scan, a_scan, scan_full_of
+from tests.sample_scan import HOSTILE, a_cookie, a_page, a_rich_scan, a_scan, scan_full_of
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: repr(name)[:30])
@@ -27,8 +27,17 @@ def test_a_scan_on_the_screen_has_cookies_changes_failures_and_notes(capsys: pyt
         "~ lang (shop.example, preferences): lifetime: 1 year → 2 years; https only: no → yes",
         "https://shop.example/broken: timed out",
         "note: robots.txt keeps 2 pages closed",
+        "note: https://shop.example/basket: cut after 5 MB",
     ):
         assert part in shown, part
+
+
+def test_a_remark_about_many_pages_is_one_line_and_many_remarks_are_few(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [a_page(f"https://shop.example/{n}", notes=("slow", f"odd {n}", "told")) for n in range(30)]
+    print_scan(a_scan(pages=tuple(pages), summary={"notes": ["on every page: told"]}))
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert notes[:2] == ["note: on every page: told", "note: https://shop.example/0 and 29 more: slow"]
+    assert (len(notes), notes[-1]) == (1 + SHOWN_NOTES + 1, "note: and 21 more remarks about pages")
 
 
 def test_a_scan_of_nothing_is_one_sentence_and_its_date(capsys: pytest.CaptureFixture[str]) -> None:

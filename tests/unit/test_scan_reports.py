@@ -231,6 +231,10 @@ def test_no_name_can_become_part_of_the_page(name: str) -> None:
     page.encode()
 
 
+def test_a_cookie_without_a_name_is_called_so() -> None:
+    assert "(without a name)" in Reader(html_report(scan_full_of(""))).words
+
+
 def test_the_page_is_the_same_every_time() -> None:
     assert html_report(a_rich_scan()) == html_report(a_rich_scan())
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from services.scanning.findings import Party
 from services.scanning.frontier import Frontier, Target
 from services.scanning.urls import Site, looks_endless, normal_url, registrable_domain, shape_of
+from tests.waiting import within_a_moment
 
 BASE = "https://example.com/dir/page"
 SITE = Site.of("https://example.com/")
@@ -111,7 +112,15 @@ def test_pages_of_one_kind_have_one_shape() -> None:
     assert shape_of("https://h/news/2024/17?page=3") == shape_of("https://h/news/1999/2?page=4") == "h/news/#/#?page"
     assert shape_of("https://h/a?x=1&y=2") == shape_of("https://h/a?y=5&x=1")
     assert shape_of("https://h/i/0f8fad5b-d9cb-469f-a165-70867728950e") == "h/i/#"
+    assert shape_of("https://h/report-3f2a90c1d4e5f678.pdf") == "h/report-#.pdf"
     assert shape_of("https://h/about") != shape_of("https://h/imprint")
+    assert shape_of("https://h/decade-of-facades") == "h/decade-of-facades"
+
+
+def test_an_address_made_of_hyphens_has_its_shape_in_a_moment() -> None:
+    with within_a_moment():
+        for number in range(200):
+            shape_of(f"https://h/{'-' * 1_900}z{number}")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.workflows.site_metadata import SiteMetadata, metadata_of
+from services.workflows.parsing.site_metadata import SiteMetadata, metadata_of
 
 WORDPRESS = """<!DOCTYPE html><html lang="en-US"><head>
 <title> Elmwood &amp; Sons

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from database.workflow_statuses import SitemapType
-from services.workflows import sitemap_documents
-from services.workflows.sitemap_documents import BadSitemap, parse_last_modified, read_sitemap
+from services.workflows.parsing import sitemap_documents
+from services.workflows.parsing.sitemap_documents import BadSitemap, parse_last_modified, read_sitemap
 
 NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 
@@ -149,6 +149,12 @@ def test_a_million_addresses_are_refused_before_they_are_held() -> None:
     entry = b"<url><loc>https://a.example/</loc></url>"
     bomb = gzip.compress(b"<urlset>" + entry * 1_000_000 + b"</urlset>", 1)
     assert _peak_megabytes(bomb, "lists more than 50,000 addresses") < 30
+
+
+@pytest.mark.parametrize("begin", [b"<urlset a='", b"<urlset><!--", b"<urlset", b"<urlset><url><loc "])
+def test_a_tag_that_does_not_end_is_given_up(begin: bytes) -> None:
+    with pytest.raises(BadSitemap, match="a tag or a comment in it is longer than 1 MiB"):
+        read_sitemap(begin + b"x" * 5 * 1024 * 1024)
 
 
 def test_an_endless_address_is_cut() -> None:

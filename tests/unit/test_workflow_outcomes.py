@@ -1,11 +1,14 @@
 """How an exception of an item is read."""
 
+import errno
+import socket
 from typing import Any
 
 import pytest
 
+from config import Settings
 from services.errors import BlockedAddress
-from services.fetching import FetchFailed
+from services.fetching import FetchFailed, Limits, fetcher_from
 from services.jobs import JobFailed, PermanentFailure
 from services.workflows.deadline import remaining_seconds
 from services.workflows.outcomes import ItemTimedOut, Summary, Verdict, failure_of
@@ -33,6 +36,27 @@ def test_a_failed_fetch_says_itself_whether_and_when_to_come_back(facts: dict[st
     failure = failure_of(FetchFailed("no answer", **facts))
     assert (failure.message, failure.retryable) == ("no answer", facts["retryable"])
     assert failure.retry_after_seconds == facts.get("retry_after_seconds", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "of_network"),
+    [
+        (socket.gaierror(socket.EAI_AGAIN, "no name server answers"), True),
+        (socket.gaierror(socket.EAI_NONAME, "no such name"), False),
+        (OSError(errno.ENETUNREACH, "no route"), True),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), False),
+    ],
+)
+def test_a_failed_fetch_says_whether_there_is_a_way_out_at_all(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, of_network: bool
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    with fetcher_from(Settings(), Limits()) as fetcher, pytest.raises(FetchFailed) as failed:
+        fetcher.get("http://bakery.example/")
+    assert (failed.value.retryable, failed.value.of_network) == (True, of_network)
 
 
 def test_what_nobody_planned_keeps_its_traceback() -> None:

@@ -22,6 +22,12 @@ PERMANENT = {
     "ERR_UNSAFE_PORT": "browsers refuse this port",
     "ERR_RESPONSE_HEADERS_TOO_BIG": "the answer's headers are larger than a browser takes",
 }
+STRANGE = {
+    "ERR_INVALID_HTTP_RESPONSE": "the answer is not HTTP",
+    "ERR_CONTENT_DECODING_FAILED": "the body cannot be decompressed",
+    "ERR_INCOMPLETE_CHUNKED_ENCODING": "the answer broke off",
+    "ERR_CONTENT_LENGTH_MISMATCH": "the answer broke off",
+}
 PASSING = {
     "ERR_EMPTY_RESPONSE": "the other side hung up without an answer",
     "ERR_CONNECTION_RESET": "the other side hung up",
@@ -40,7 +46,7 @@ def page_failure(error: Error, seconds: float) -> PageFailed:
         return PageFailed(f"the certificate is not trusted ({code})", retryable=False)
     if code in PERMANENT:
         return PageFailed(PERMANENT[code], retryable=False)
-    return PageFailed(PASSING.get(code) or code or first_line(error))
+    return PageFailed(PASSING.get(code) or STRANGE.get(code) or code or first_line(error))
 
 
 def is_an_answer(error: Error) -> bool:

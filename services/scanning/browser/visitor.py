@@ -27,7 +27,6 @@ from services.scanning.findings import Consent, PageFailed, SeenCookie
 from services.scanning.guarded_proxy import GuardedProxy
 from services.scanning.urls import host_of
 
-CLICK_SECONDS = 2.0
 POLL_SECONDS = 0.1
 MAX_FRAMES = 100
 Key = tuple[str, str, str, str]
@@ -143,24 +142,30 @@ class Visitor:
 
     async def _agree(self, page: Page, traffic: Traffic, url: str) -> list[str]:
         """Click what the selector finds, in whichever frame it shows up."""
-        button = await self._within_time(self._find_button(page), None, self._limits.banner_seconds)
+        button = await self._within_time(self._find_button(page), None, self._limits.find_seconds)
         if button is None:
             return [] if self._agreed else [f"accept_selector {self._selector!r} matched nothing that can be seen"]
         if not self._agreed:
             await self._cookies(page, traffic, url)  # what is there now was not waiting for the click
-        if not await self._within_time(self._click(button), False):
+        if not await self._within_time(self._click(button), False, self._limits.click_seconds):
             return [f"accept_selector {self._selector!r} could not be clicked"]
         self._agreed = True
         await self._settle(traffic)
         return []
 
     async def _find_button(self, page: Page) -> Frame | None:
-        """Waits for it, until it was found once: then the banner is expected to stay away."""
+        """Waits for it, until it was found once: then the banner is expected to stay away.
+
+        The last look begins when the time is over: on a busy machine the first one alone may take all of it.
+        """
+        now = asyncio.get_running_loop().time
+        give_up_at = now() + self._limits.banner_seconds
         while True:
+            is_last = self._agreed or now() >= give_up_at
             for frame in page.frames[:MAX_FRAMES]:
                 if await self._is_visible(frame):
                     return frame
-            if self._agreed:
+            if is_last:
                 return None
             await asyncio.sleep(POLL_SECONDS)
 
@@ -173,9 +178,9 @@ class Visitor:
     async def _click(self, frame: Frame) -> bool:
         button = frame.locator(str(self._selector)).first
         try:
-            await button.click(timeout=CLICK_SECONDS * 1000, no_wait_after=True)
+            await button.click(timeout=self._limits.press_seconds * 1000, no_wait_after=True)
         except TookTooLong:  # something lies over it
-            await button.dispatch_event("click", timeout=CLICK_SECONDS * 1000)
+            await button.dispatch_event("click", timeout=self._limits.press_seconds * 1000)
         return True
 
     # --- what is there ---

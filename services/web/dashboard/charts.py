@@ -172,7 +172,7 @@ def durations(instants: Sequence[datetime], seconds: Sequence[float], statuses: 
     ]
     return _base(
         tooltip={"trigger": "item"},
-        xAxis={"type": "time", "splitLine": {"show": False}, "axisLabel": {"color": FAINT}},
+        xAxis={"type": "time", "splitLine": {"show": False}, "axisLabel": {"color": FAINT, "hideOverlap": True}},
         yAxis=_values("s"),
         series=[{"type": "scatter", "symbolSize": 7, "data": points}],
     )
@@ -202,7 +202,7 @@ def timeline(bars: Sequence[Bar], local: Any, now: datetime, minutes: int) -> di
             "type": "time",
             "min": local(now - timedelta(minutes=minutes)).isoformat(),
             "max": local(now).isoformat(),
-            "axisLabel": {"color": FAINT},
+            "axisLabel": {"color": FAINT, "hideOverlap": True},
         },
         yAxis={
             "type": "category",

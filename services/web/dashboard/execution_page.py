@@ -14,6 +14,7 @@ from services.job_history import Retry
 from services.web.auth.roles import Role
 from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.live import keep_fresh
 from services.web.dashboard.look import card, chip, clock, duration, empty
 from services.web.dashboard.visitor import Visitor, admit
 from services.web.routes.executions import WHY_NOT
@@ -33,7 +34,7 @@ async def execution(execution_id: str, request: Request) -> Response | None:
             return None
         page = _Page(visitor, record)
         await page.refresh()
-        ui.timer(REFRESH_SECONDS, page.refresh_live)
+        keep_fresh(REFRESH_SECONDS, page.refresh_live)
     return None
 
 
@@ -101,12 +102,12 @@ class _Page:
 
     def _moments(self) -> None:
         moments = timeline(self._record)
-        for before, moment in zip([None, *moments], moments, strict=False):
-            gap = None if before is None else (moment.at - before.at).total_seconds()
-            with ui.row().classes("items-baseline gap-3 no-wrap"):
+        with ui.element("div").classes("es-moments"):
+            for before, moment in zip([None, *moments], moments, strict=False):
+                gap = None if before is None else (moment.at - before.at).total_seconds()
                 ui.label(clock(self._visitor.local(moment.at))).classes("es-mono")
-                ui.label("" if gap is None else f"+{duration(gap)}").classes("es-faint w-20 text-right")
-                ui.label(moment.text)
+                ui.label("" if gap is None else f"+{duration(gap)}").classes("es-faint es-short text-right")
+                ui.label(moment.text).classes("es-words")
 
     def _attempt(self, attempt: ExecutionRecord) -> None:
         with ui.row().classes("items-center gap-3"):

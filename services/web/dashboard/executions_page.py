@@ -10,14 +10,25 @@ from database.models import Cause, ExecutionStatus
 from services.errors import InvalidInput
 from services.execution_listing import ExecutionFilter, ExecutionPage, ExecutionRecord
 from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.live import keep_fresh
 from services.web.dashboard.look import NOTHING, card, clock, colour, duration, nothing
-from services.web.dashboard.tables import Pager, columns, table
+from services.web.dashboard.tables import Pager, columns, fill, table
 from services.web.dashboard.visitor import Visitor, admit
 
 REFRESH_SECONDS = 3.0
 ROWS = 50
 SHOWN = columns(
-    "status", "what", "scheduled", "late", "took", "attempt", "cause", "replica", "why", right=("late", "took")
+    "status",
+    "what",
+    "scheduled",
+    "late",
+    "took",
+    "attempt",
+    "cause",
+    "replica",
+    "why",
+    right=("late", "took"),
+    short=("scheduled", "replica"),
 )
 
 
@@ -29,7 +40,7 @@ async def executions(request: Request) -> Response | None:
     with frame(visitor, "Executions", "/executions"):
         page = _Page(visitor, dict(request.query_params))
         await page.refresh()
-        ui.timer(REFRESH_SECONDS, page.refresh_first)
+        keep_fresh(REFRESH_SECONDS, page.refresh_first)
     return None
 
 
@@ -64,9 +75,7 @@ class _Page:
             self._problem.text = ""
         except InvalidInput as error:
             page, self._problem.text = ExecutionPage([], None), str(error)
-        self._table.rows = [_row(record, self._visitor) for record in page.items]
-        self._table.set_visibility(bool(page.items))
-        self._nothing.set_visibility(not page.items)
+        fill(self._table, self._nothing, [_row(record, self._visitor) for record in page.items])
         self._pager.show(page.next_cursor)
 
     async def refresh_first(self) -> None:

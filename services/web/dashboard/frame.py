@@ -33,6 +33,7 @@ class Place:
     path: str
     title: str
     icon: str
+    of_workflows: bool = False
 
 
 PLACES = [
@@ -41,7 +42,8 @@ PLACES = [
     Place("/executions", "Executions", "list_alt"),
     Place("/timeline", "Timeline", "view_timeline"),
     Place("/scans", "Scans", "cookie"),
-    Place("/queues", "Queues", "low_priority"),
+    Place("/queues", "Queues", "low_priority", of_workflows=True),
+    Place("/contacts", "Contacts", "contact_mail", of_workflows=True),
     Place("/replicas", "Replicas", "dns"),
 ]
 
@@ -58,13 +60,13 @@ def frame(visitor: Visitor, title: str, here: str) -> Iterator[ui.column]:
     ui.colors(primary="#2f5fd0")
     dark = ui.dark_mode(value=None)
     with ui.left_drawer(value=False, bordered=True).props("overlay behavior=mobile").classes("es-drawer") as drawer:
-        _links(here)
+        _links(visitor, here)
     with ui.header().classes("es-bar"):
         menu = ui.button(icon="menu", on_click=drawer.toggle)
         menu.props('flat round aria-label="Menu"').classes("es-menu")
         ui.link("Enhanced Scheduler", "/").classes("es-brand")
         with ui.row().classes("es-nav").props('role="navigation" aria-label="Pages"'):
-            _links(here)
+            _links(visitor, here)
         ui.space()
         _theme_button(dark)
         _account(visitor)
@@ -79,8 +81,10 @@ def styled(title: str) -> None:
     ui.add_head_html(FIND_ZONE)
 
 
-def _links(here: str) -> None:
+def _links(visitor: Visitor, here: str) -> None:
     for place in PLACES:
+        if place.of_workflows and not visitor.has_workflows and place.path != here:
+            continue
         with ui.link(target=place.path).classes("es-link") as link:
             ui.icon(place.icon)
             ui.label(place.title)

@@ -2,10 +2,13 @@
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from nicegui import app as pages
 from nicegui import ui
 from starlette.routing import BaseRoute, Match, Mount
 
+from services.errors import Unavailable
 from services.web.dashboard import (
+    contacts_page,
     execution_page,
     executions_page,
     login,
@@ -19,6 +22,8 @@ from services.web.dashboard import (
     timeline_page,
     visitor,
 )
+from services.web.dashboard.frame import styled
+from services.web.dashboard.look import card, empty
 from services.web.parts import Parts
 from services.web.problems import METHOD, HttpProblem, not_found
 
@@ -34,6 +39,7 @@ PAGES = (
     timeline_page,
     scans_page,
     queues_page,
+    contacts_page,
     replicas_page,
 )
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -42,8 +48,21 @@ METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 def mount_dashboard(app: FastAPI, parts: Parts) -> None:
     """After every route of the API: what none of them answers goes to the pages."""
     visitor.use(parts)
+    pages.on_page_exception(_show_failure)
     app.add_route("/api/{rest:path}", _not_in_the_api, METHODS, include_in_schema=False)
     ui.run_with(app, mount_path="/", title="Enhanced Scheduler", dark=None, show_welcome_message=False)
+
+
+def _show_failure(error: Exception) -> None:
+    """Instead of NiceGUI's own page, which shows the exception: addresses and SQL are for the log."""
+    styled("Not now")
+    with ui.column().classes("es-page"), card():
+        if isinstance(error, Unavailable):
+            empty(
+                f"{error.server} does not answer", "Nothing can be shown until it does. Replicas go on by themselves."
+            )
+        else:
+            empty("This page cannot be shown", "The log of the web process says why.")
 
 
 async def _not_in_the_api(request: Request) -> Response:

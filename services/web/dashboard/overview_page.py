@@ -1,6 +1,9 @@
 """The first page: is everything all right, what runs, what went how, and what needs attention."""
 
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from uuid import UUID
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -12,16 +15,26 @@ from services.replica_listing import Replicas, list_replicas
 from services.web.dashboard import charts
 from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import ago, card, chip, empty, redraw
 from services.web.dashboard.visitor import Visitor, admit
 
 REFRESH_SECONDS = 3.0
+MOST_RUNNING = 20
+MOST_OF_A_KIND = 6  # so that a hundred of one kind do not hide the one of another
 TROUBLES = {
     Trouble.STUCK: ("stuck", "failed"),
     Trouble.LATE: ("late", "missed"),
     Trouble.PARKED: ("parked", "timed_out"),
     Trouble.FAILING: ("failing", "failed"),
     Trouble.WAITING: ("waiting", "pending"),
+}
+ALL_OF_THEM = {
+    Trouble.STUCK: "/executions?status=running",
+    Trouble.LATE: "/schedules?order=next_run",
+    Trouble.PARKED: "/schedules?last=invalid",
+    Trouble.FAILING: "/schedules?last=failed",
+    Trouble.WAITING: "/executions?status=pending",
 }
 
 
@@ -43,7 +56,7 @@ async def overview(request: Request) -> Response | None:
         return visitor
     with frame(visitor, "Overview", "/"):
         page = _Page(visitor, await visitor.read(lambda: _look(visitor)))
-        ui.timer(REFRESH_SECONDS, page.refresh)
+        keep_fresh(REFRESH_SECONDS, page.refresh)
     return None
 
 
@@ -62,76 +75,122 @@ def _look(visitor: Visitor) -> Seen:
 class _Page:
     def __init__(self, visitor: Visitor, seen: Seen) -> None:
         self._visitor, self._seen = visitor, seen
-        self._tiles()
+        self._tiles = Live(_build_tiles, _tiles(seen))
         with card("Needs attention"):
-            self._attention()
+            self._attention = Live(_build_attention, seen.attention)
         with ui.element("div").classes("es-grid"):
             with card("Executions per minute"):
                 self._outcomes = ui.echart(charts.outcomes(seen.minutes, visitor.local)).classes("w-full h-64")
             with card("Lateness of starts"):
                 self._lateness = ui.echart(charts.lateness(seen.minutes, visitor.local)).classes("w-full h-64")
         with card("Running now"):
-            self._running()
+            self._running = Live(_build_running, _running(seen))
 
     async def refresh(self) -> None:
-        self._seen = await self._visitor.read(lambda: _look(self._visitor))
-        self._tiles.refresh()
-        self._attention.refresh()
-        self._running.refresh()
-        redraw(self._outcomes, charts.outcomes(self._seen.minutes, self._visitor.local))
-        redraw(self._lateness, charts.lateness(self._seen.minutes, self._visitor.local))
-
-    @ui.refreshable_method
-    def _tiles(self) -> None:
-        replicas, last_hour = self._seen.replicas, self._seen.minutes
-        live = replicas.live
-        failed = sum(minute.outcomes.get(status, 0) for minute in last_hour for status in charts.FAILURES)
-        ended = sum(sum(minute.outcomes.values()) for minute in last_hour)
-        with ui.element("div").classes("es-tiles"):
-            _tile("Replicas", str(len(live)), "live" if live else "nothing is run", bool(live), "/replicas")
-            _tile("Redis", *_redis(replicas))
-            _tile(
-                "Changes",
-                "applied" if replicas.are_converged else "pending",
-                f"newest revision {replicas.newest_revision}",
-                replicas.are_converged,
-                "/replicas",
-            )
-            _tile("Schedules", f"{self._seen.schedules:,}", "in the table", True, "/schedules")
-            _tile("Running", str(len(self._seen.running)), _workers(replicas), True, "/executions?status=running")
-            _tile("Last hour", f"{ended:,}", f"{failed:,} went wrong", failed == 0, "/executions")
-
-    @ui.refreshable_method
-    def _attention(self) -> None:
-        if not self._seen.attention:
-            empty("All is well", "Nothing is failing, late, parked or stuck.")
-        for item in self._seen.attention:
-            _attention_row(item)
-
-    @ui.refreshable_method
-    def _running(self) -> None:
-        if not self._seen.running:
-            empty("Nothing runs right now", "The next fires are in the timeline.")
-        for record in self._seen.running[:20]:
-            with ui.row().classes("items-center w-full gap-3"):
-                chip(record.status)
-                ui.link(name_of(record), f"/executions/{record.execution_id}")
-                ui.label(f"on {record.instance_id or 'a program of its own'}").classes("es-faint")
-                ui.label(f"since {ago(record.started_at or record.claimed_at).removesuffix(' ago')}").classes(
-                    "es-faint"
-                )
-                if record.attempt > 1:
-                    ui.label(f"attempt {record.attempt}").classes("es-faint")
+        seen = await self._visitor.read(lambda: _look(self._visitor))
+        self._tiles.show(_tiles(seen))
+        self._attention.show(seen.attention)
+        self._running.show(_running(seen))
+        if seen.minutes != self._seen.minutes:
+            redraw(self._outcomes, charts.outcomes(seen.minutes, self._visitor.local))
+            redraw(self._lateness, charts.lateness(seen.minutes, self._visitor.local))
+        self._seen = seen
 
 
-def _tile(title: str, value: str, words: str, good: bool, target: str = "") -> None:
+@dataclass(frozen=True, slots=True)
+class Tile:
+    title: str
+    value: str
+    words: str
+    good: bool
+    target: str = ""
+
+
+def _tiles(seen: Seen) -> list[Tile]:
+    replicas = seen.replicas
+    live, converged = len(replicas.live), replicas.are_converged
+    failed = sum(minute.outcomes.get(status, 0) for minute in seen.minutes for status in charts.FAILURES)
+    ended = sum(sum(minute.outcomes.values()) for minute in seen.minutes)
+    newest = f"newest revision {replicas.newest_revision}"
+    return [
+        Tile("Replicas", str(live), "live" if live else "nothing is run", bool(live), "/replicas"),
+        Tile("Postgres", "fine", "answered just now", True),
+        Tile("Redis", *_redis(replicas)),
+        Tile("Changes", "applied" if converged else "pending", newest, converged, "/replicas"),
+        Tile("Schedules", f"{seen.schedules:,}", "in the table", True, "/schedules"),
+        Tile("Running", str(len(seen.running)), _workers(replicas), True, "/executions?status=running"),
+        Tile("Last hour", f"{ended:,}", f"{failed:,} went wrong", failed == 0, "/executions"),
+    ]
+
+
+def _build_tiles(tiles: list[Tile], _: Ages) -> None:
+    with ui.element("div").classes("es-tiles"):
+        for tile in tiles:
+            _tile(tile)
+
+
+def _build_attention(found: list[Attention], ages: Ages) -> None:
+    if not found:
+        empty("All is well", "Nothing is failing, late, parked or stuck.")
+    for trouble, items in groupby(found, key=lambda item: item.trouble):
+        shown = list(items)
+        for item in shown[:MOST_OF_A_KIND]:
+            _attention_row(item, ages)
+        if len(shown) > MOST_OF_A_KIND:
+            ui.link(f"more that are {TROUBLES[trouble][0]}", ALL_OF_THEM[trouble])
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What is shown of an execution: its progress may change without anything to draw again."""
+
+    execution_id: UUID
+    name: str
+    status: str
+    where: str
+    since: datetime | None
+    attempt: int
+
+    def how_long(self) -> str:
+        words = ago(self.since)
+        return "just begun" if words == "now" else f"for {words.removesuffix(' ago')}"
+
+
+def _running(seen: Seen) -> list[Running]:
+    return [
+        Running(
+            execution_id=record.execution_id,
+            name=name_of(record),
+            status=record.status,
+            where=record.instance_id or "a program of its own",
+            since=record.started_at or record.claimed_at,
+            attempt=record.attempt,
+        )
+        for record in seen.running[:MOST_RUNNING]
+    ]
+
+
+def _build_running(found: list[Running], ages: Ages) -> None:
+    if not found:
+        empty("Nothing runs right now", "The next fires are in the timeline.")
+    for one in found:
+        with ui.row().classes("items-center w-full gap-3"):
+            chip(one.status)
+            ui.link(one.name, f"/executions/{one.execution_id}")
+            ui.label(f"on {one.where}").classes("es-faint")
+            ages.label(one.how_long).classes("es-faint")
+            if one.attempt > 1:
+                ui.label(f"attempt {one.attempt}").classes("es-faint")
+
+
+def _tile(tile: Tile) -> None:
     with ui.column().classes("es-card gap-1"):
-        if target:
-            ui.link(title, target).classes("es-faint")
+        if tile.target:
+            ui.link(tile.title, tile.target).classes("es-faint")
         else:
-            ui.label(title).classes("es-faint")
-        ui.label(value).classes("es-tile-value" + ("" if good else " es-bad"))
-        ui.label(words).classes("es-faint" if good else "es-bad")
+            ui.label(tile.title).classes("es-faint")
+        ui.label(tile.value).classes("es-tile-value" + ("" if tile.good else " es-bad"))
+        ui.label(tile.words).classes("es-faint" if tile.good else "es-bad")
 
 
 def _redis(replicas: Replicas) -> tuple[str, str, bool]:
@@ -145,11 +204,11 @@ def _workers(replicas: Replicas) -> str:
     return f"of {sum(replica.max_workers or 0 for replica in replicas.live)} workers"
 
 
-def _attention_row(item: Attention) -> None:
+def _attention_row(item: Attention, ages: Ages) -> None:
     word, tint = TROUBLES[item.trouble]
-    with ui.row().classes("items-baseline w-full gap-3 no-wrap"):
+    with ui.row().classes("items-baseline w-full gap-3 no-wrap es-line"):
         chip(tint, word)
         target = f"/executions/{item.execution_id}" if item.execution_id else f"/schedules/{item.schedule_id}"
         ui.link(item.label, target).classes("whitespace-nowrap")
-        ui.label(item.words).classes("ellipsis grow").tooltip(item.words)
-        ui.label(ago(item.since)).classes("es-faint whitespace-nowrap")
+        ui.label(item.words).classes("ellipsis grow es-words").tooltip(item.words)
+        ages.label(lambda: ago(item.since)).classes("es-faint whitespace-nowrap")

@@ -1,7 +1,9 @@
 """The queues of the workflows: how deep, how old, how fast, what failed for good; pause, resume, try again."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -11,6 +13,7 @@ from nicegui import ui
 from services.web.auth.roles import Role
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import NOTHING, ago, card, chip, duration, empty, redraw
 from services.web.dashboard.visitor import Visitor, admit
 from services.workflows.dead_letters import DeadLetters, Letter, LetterFilter
@@ -30,6 +33,19 @@ class Seen:
     letters: list[Letter]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What of a queue decides about its chips and buttons."""
+
+    name: str
+    display_name: str
+    circuit: str
+    paused_at: datetime | None
+    paused_by: str | None
+    paused_reason: str | None
+    stale: int
+
+
 @shown_at("/queues")
 async def queues(request: Request) -> Response | None:
     visitor = await admit(request)
@@ -37,7 +53,7 @@ async def queues(request: Request) -> Response | None:
         return visitor
     with frame(visitor, "Queues", "/queues"):
         page = _Page(visitor, await visitor.read(lambda: _look(visitor)))
-        ui.timer(REFRESH_SECONDS, page.refresh)
+        keep_fresh(REFRESH_SECONDS, page.refresh)
     return None
 
 
@@ -60,62 +76,52 @@ class _Page:
             with card():
                 empty("The workflows have not run yet", "Set WORKFLOWS_ENABLED=true for the replicas, and queue a row.")
         with ui.element("div").classes("es-grid"):
-            self._charts = {view.name: self._queue(view) for view in seen.queues}
+            self._queues = {view.name: _Queue(view, self._build_state) for view in seen.queues}
         with card("Dead letters"):
-            self._letters()
+            self._letters = Live(self._build_letters, seen.letters)
         self._draw()
 
     async def refresh(self) -> None:
         self._seen = await self._visitor.read(lambda: _look(self._visitor))
-        self._state.refresh()
-        self._letters.refresh()
+        for view in self._seen.queues:
+            self._queues[view.name].show(view)
+        self._letters.show(self._seen.letters)
         self._draw()
 
     def _draw(self) -> None:
-        for name, chart in self._charts.items():
+        for name, queue in self._queues.items():
             samples = self._seen.samples.get(name, [])
-            chart.set_visibility(len(samples) > 1)
-            redraw(chart, charts.queue(samples, self._visitor.local))
+            queue.chart.set_visibility(len(samples) > 1)
+            if samples != queue.samples:
+                queue.samples = samples
+                redraw(queue.chart, charts.queue(samples, self._visitor.local))
 
-    def _queue(self, view: QueueView) -> ui.echart:
-        with card(view.display_name):
-            self._state(view.name)
-            return ui.echart({}).classes("w-full h-40")
-
-    @ui.refreshable_method
-    def _state(self, name: str) -> None:
-        view = next(view for view in self._seen.queues if view.name == name)
+    def _build_state(self, state: State, ages: Ages) -> None:
         with ui.row().classes("items-center gap-2 w-full"):
-            _state_chips(view)
+            _state_chips(state)
             ui.space()
-            self._buttons(view)
-        if view.paused_reason:
-            ui.label(f"{view.paused_reason} (by {view.paused_by}, {ago(view.paused_at)})").classes("es-warn")
-        with ui.element("dl").classes("es-facts"):
-            for fact, value in _facts(view).items():
-                with ui.element("dt"):
-                    ui.label(fact)
-                with ui.element("dd"):
-                    ui.label(value)
+            self._buttons(state)
+        if state.paused_reason:
+            words = f"{state.paused_reason} (by {state.paused_by}, "
+            ages.label(lambda: f"{words}{ago(state.paused_at)})").classes("es-warn")
 
-    def _buttons(self, view: QueueView) -> None:
+    def _buttons(self, state: State) -> None:
         if not self._visitor.may(Role.OPERATOR):
             return
-        word, icon = ("Resume", "play_arrow") if view.paused_at or view.circuit != "closed" else ("Pause", "pause")
+        word, icon = ("Resume", "play_arrow") if state.paused_at or state.circuit != "closed" else ("Pause", "pause")
         act = self._resume if word == "Resume" else self._pause
-        button = ui.button(word, icon=icon, on_click=lambda: act(view.name)).props("outline dense no-caps")
-        button.props(f'aria-label="{word} {view.display_name}"')
+        button = ui.button(word, icon=icon, on_click=lambda: act(state.name)).props("outline dense no-caps")
+        button.props(f'aria-label="{word} {state.display_name}"')
 
-    @ui.refreshable_method
-    def _letters(self) -> None:
-        if not self._seen.letters:
+    def _build_letters(self, letters: list[Letter], ages: Ages) -> None:
+        if not letters:
             empty("None", "Items whose last attempt failed would be here, with their error.")
-        for letter in self._seen.letters:
-            with ui.row().classes("items-center gap-3 no-wrap w-full"):
+        for letter in letters:
+            with ui.row().classes("items-center gap-3 no-wrap w-full es-line"):
                 chip("failed", letter.queue.replace("_", " "))
                 ui.label(letter.item_key).classes("es-mono")
-                ui.label(letter.error).classes("ellipsis grow").tooltip(letter.traceback or letter.error)
-                ui.label(ago(letter.died_at)).classes("es-faint whitespace-nowrap")
+                ui.label(letter.error).classes("ellipsis grow es-words").tooltip(letter.traceback or letter.error)
+                ages.label(partial(ago, letter.died_at)).classes("es-faint whitespace-nowrap")
                 if self._visitor.may(Role.OPERATOR):
                     again = ui.button(icon="replay", on_click=lambda letter=letter: self._requeue(letter))
                     again.props(f'flat round dense aria-label="Queue {letter.item_key} again"')
@@ -137,15 +143,51 @@ class _Page:
         await self.refresh()
 
 
-def _state_chips(view: QueueView) -> None:
-    if view.paused_at:
+class _Queue:
+    """The card of one queue: its state is built again when it changes, its numbers get new words in place."""
+
+    def __init__(self, view: QueueView, build_state: Callable[[State, Ages], None]) -> None:
+        self.samples: list[Sample] = []
+        with card(view.display_name):
+            self._state = Live(build_state, _state(view))
+            with ui.element("dl").classes("es-facts"):
+                self._facts = {fact: _fact(fact, value) for fact, value in _facts(view).items()}
+            self.chart = ui.echart({}).classes("w-full h-40")
+
+    def show(self, view: QueueView) -> None:
+        self._state.show(_state(view))
+        for fact, value in _facts(view).items():
+            self._facts[fact].text = value
+
+
+def _fact(fact: str, value: str) -> ui.label:
+    with ui.element("dt"):
+        ui.label(fact)
+    with ui.element("dd"):
+        return ui.label(value)
+
+
+def _state(view: QueueView) -> State:
+    return State(
+        name=view.name,
+        display_name=view.display_name,
+        circuit=view.circuit,
+        paused_at=view.paused_at,
+        paused_by=view.paused_by,
+        paused_reason=view.paused_reason,
+        stale=view.stale,
+    )
+
+
+def _state_chips(state: State) -> None:
+    if state.paused_at:
         chip("missed", "paused")
-    elif view.circuit != "closed":
-        chip("failed", f"circuit {view.circuit.replace('_', ' ')}")
+    elif state.circuit != "closed":
+        chip("failed", f"circuit {state.circuit.replace('_', ' ')}")
     else:
         chip("success", "open for work")
-    if view.stale:
-        chip("abandoned", f"{view.stale} stale")
+    if state.stale:
+        chip("abandoned", f"{state.stale} stale")
 
 
 def _facts(view: QueueView) -> dict[str, str]:

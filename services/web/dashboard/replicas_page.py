@@ -6,6 +6,7 @@ from nicegui import ui
 
 from services.replica_listing import ReplicaRecord, Replicas, list_replicas
 from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.live import keep_fresh
 from services.web.dashboard.look import ago, card, chip, empty
 from services.web.dashboard.visitor import Visitor, admit
 
@@ -19,7 +20,7 @@ async def replicas(request: Request) -> Response | None:
         return visitor
     with frame(visitor, "Replicas", "/replicas"):
         page = _Page(visitor, await visitor.read(lambda: _look(visitor)))
-        ui.timer(REFRESH_SECONDS, page.refresh)
+        keep_fresh(REFRESH_SECONDS, page.refresh)
     return None
 
 
@@ -71,7 +72,7 @@ def _card(replica: ReplicaRecord, newest_revision: int) -> None:
             _fact("running", f"{replica.running} of {replica.max_workers or '?'}")
             _fact("schedules", f"{replica.schedules:,}")
             _fact("revision applied", f"{replica.revision} of {newest_revision}")
-            _fact("clock", f"{replica.clock_skew_seconds * 1000:+.0f} ms from Postgres'")
+            _fact("clock", f"{round(replica.clock_skew_seconds * 1000):+d} ms from Postgres'")
             _fact("version", replica.version or "?")
             _fact("time zone data", replica.tzdata or "?")
 

@@ -15,13 +15,23 @@ from services.scanning.report import csv_report, json_report
 from services.scanning.report_html import html_report
 from services.scanning.store import ScanStore
 from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.live import keep_fresh
 from services.web.dashboard.look import card, chip, clock, empty, nothing
-from services.web.dashboard.tables import Pager, columns, table
+from services.web.dashboard.tables import Pager, columns, fill, table
 from services.web.dashboard.visitor import Visitor, admit
 
 ROWS = 50
 REFRESH_SECONDS = 5.0
-SCANS = columns("domain", "finished", "engine", "pages", "cookies", "changes", right=("pages", "cookies", "changes"))
+SCANS = columns(
+    "domain",
+    "finished",
+    "engine",
+    "pages",
+    "cookies",
+    "changes",
+    right=("pages", "cookies", "changes"),
+    short=("finished",),
+)
 COOKIES = columns("name", "domain", "category", "party", "consent", "lifetime", "protection", "seen_on")
 REPORTS = (("Report", "html", html_report), ("CSV", "csv", csv_report), ("JSON", "json", json_report))
 TINTS = {ChangeKind.NEW: "missed", ChangeKind.GONE: "pending", ChangeKind.CHANGED: "claimed"}
@@ -35,7 +45,7 @@ async def scans(request: Request) -> Response | None:
     with frame(visitor, "Scans", "/scans"):
         page = _List(visitor, request.query_params.get("domain", ""))
         await page.refresh()
-        ui.timer(REFRESH_SECONDS, page.refresh_first)
+        keep_fresh(REFRESH_SECONDS, page.refresh_first)
     return None
 
 
@@ -81,9 +91,7 @@ class _List:
             self._problem.text = ""
         except InvalidInput as error:
             page, self._problem.text = ScanPage([], None), str(error)
-        self._table.rows = [self._row(record) for record in page.items]
-        self._table.set_visibility(bool(page.items))
-        self._nothing.set_visibility(not page.items)
+        fill(self._table, self._nothing, [self._row(record) for record in page.items])
         self._pager.show(page.next_cursor)
 
     async def refresh_first(self) -> None:
@@ -133,7 +141,7 @@ def _show(visitor: Visitor, found: Scan) -> None:
         _cookies(found)
     with card("Pages"):
         for page in found.pages:
-            with ui.row().classes("items-center gap-3 no-wrap w-full"):
+            with ui.row().classes("items-center gap-3 no-wrap w-full es-line"):
                 chip("failed" if page.error else "success", str(page.status_code or "failed"))
                 ui.label(page.url).classes("es-mono ellipsis")
                 ui.label(page.error or "; ".join(page.notes)).classes("es-faint ellipsis grow")

@@ -16,6 +16,7 @@ from services.schedule_repository import Change
 from services.web.auth.roles import Role
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.live import keep_fresh
 from services.web.dashboard.look import ago, card, chip, clock, duration, empty
 from services.web.dashboard.schedules_page import describe, run_now
 from services.web.dashboard.visitor import Visitor, admit
@@ -44,7 +45,7 @@ async def schedule(schedule_id: str, request: Request) -> Response | None:
             empty("There is no such schedule", "It may have been deleted; its executions are still in the history.")
             return None
         page = _Page(visitor, seen)
-        ui.timer(REFRESH_SECONDS, page.refresh)
+        keep_fresh(REFRESH_SECONDS, page.refresh)
     return None
 
 
@@ -144,12 +145,14 @@ class _Page:
         if not self._seen.executions:
             empty("Nothing yet", "Its first fire is above, or run it now.")
         for one in self._seen.executions[:15]:
-            with ui.row().classes("items-center gap-3 no-wrap w-full"):
+            with ui.row().classes("items-center gap-3 no-wrap w-full es-line"):
                 chip(one.status)
-                ui.link(clock(self._visitor.local(one.scheduled_for)), f"/executions/{one.execution_id}")
-                ui.label(duration(one.duration_seconds)).classes("es-faint")
-                ui.label(one.instance_id or "").classes("es-faint")
-                ui.label(one.error_message or one.reason or "").classes("ellipsis grow")
+                ui.link(clock(self._visitor.local(one.scheduled_for)), f"/executions/{one.execution_id}").classes(
+                    "es-short"
+                )
+                ui.label(duration(one.duration_seconds)).classes("es-faint es-short")
+                ui.label(one.instance_id or "").classes("es-faint es-short")
+                ui.label(one.error_message or one.reason or "").classes("ellipsis grow es-words")
         if len(self._seen.executions) > 15:
             ui.link("all of them", f"/executions?schedule={self._seen.record.schedule_id}")
 

@@ -13,13 +13,16 @@ from services.schedule_listing import ScheduleFilter
 from services.schedule_repository import Page
 from services.web.auth.roles import Role
 from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.live import keep_fresh
 from services.web.dashboard.look import NOTHING, ago, card, clock, colour, nothing
-from services.web.dashboard.tables import Pager, columns, table
+from services.web.dashboard.tables import Pager, columns, fill, table
 from services.web.dashboard.visitor import Visitor, admit
 
 ROWS = 50
 REFRESH_SECONDS = 5.0
-SHOWN = columns("enabled", "what", "job", "when", "next_run", "last_run", "last_status", "actions")
+SHOWN = columns(
+    "enabled", "what", "job", "when", "next_run", "last_run", "last_status", "actions", short=("next_run", "last_run")
+)
 ORDERS = {
     "domain": "by domain",
     "name": "by name",
@@ -31,11 +34,11 @@ ORDERS = {
 STATES = {"all": "all", "on": "switched on", "off": "switched off"}
 STATUSES = ("success", "failed", "timed_out", "abandoned", "skipped", "missed", "invalid")
 
-SWITCH_CELL = """<q-td :props="props">
+SWITCH_CELL = """<q-td :props="props" :data-label="props.col.label">
   <q-toggle dense :model-value="props.value" :disable="!props.row.may" :aria-label="'Switch ' + props.row.what"
             @update:model-value="on => $parent.$emit('switch', props.row.id, on)"/>
 </q-td>"""
-RUN_CELL = """<q-td :props="props">
+RUN_CELL = """<q-td :props="props" :data-label="props.col.label">
   <q-btn flat round dense icon="play_arrow" :disable="!props.row.may" :aria-label="'Run ' + props.row.what + ' now'"
          @click="$parent.$emit('run', props.row.id)"><q-tooltip>Run now</q-tooltip></q-btn>
 </q-td>"""
@@ -49,7 +52,7 @@ async def schedules(request: Request) -> Response | None:
     with frame(visitor, "Schedules", "/schedules"):
         page = _Page(visitor, dict(request.query_params))
         await page.refresh()
-        ui.timer(REFRESH_SECONDS, page.refresh)
+        keep_fresh(REFRESH_SECONDS, page.refresh)
     return None
 
 
@@ -75,11 +78,17 @@ class _Page:
         with ui.row().classes("items-center gap-3 w-full"):
             self._search = ui.input("search", value=asked.get("search", ""), on_change=self._ask_again)
             self._search.props('outlined dense clearable debounce="300"').classes("w-64")
-            self._state = ui.select(STATES, value="all", on_change=self._ask_again).props("outlined dense")
+            self._state = ui.select(STATES, label="state", value="all", on_change=self._ask_again)
+            self._state.props("outlined dense").classes("w-36")
             states = {status: f"last: {status.replace('_', ' ')}" for status in STATUSES}
-            self._last = ui.select(states, label="last outcome", clearable=True, on_change=self._ask_again)
+            chosen = asked.get("last") if asked.get("last") in states else None
+            self._last = ui.select(
+                states, label="last outcome", value=chosen, clearable=True, on_change=self._ask_again
+            )
             self._last.props("outlined dense").classes("w-44")
-            self._order = ui.select(ORDERS, value="domain", on_change=self._ask_again).props("outlined dense")
+            order = asked.get("order") if asked.get("order") in ORDERS else "domain"
+            self._order = ui.select(ORDERS, label="order", value=order, on_change=self._ask_again)
+            self._order.props("outlined dense").classes("w-44")
             ui.space()
             if self._visitor.may(Role.OPERATOR):
                 new = ui.button("New schedule", icon="add", on_click=lambda: ui.navigate.to("/schedules/new"))
@@ -104,9 +113,7 @@ class _Page:
         except InvalidInput as error:
             (page, total), self._problem.text = (Page([], None), 0), str(error)
         self._count.text = f"{total:,} schedules"
-        self._table.rows = [self._row(record) for record in page.items]
-        self._table.set_visibility(bool(page.items))
-        self._nothing.set_visibility(not page.items)
+        fill(self._table, self._nothing, [self._row(record) for record in page.items])
         self._pager.show(page.next_cursor)
 
     async def _ask_again(self) -> None:

@@ -5,20 +5,30 @@ from typing import Any
 
 from nicegui import ui
 
-CHIP_CELL = """<q-td :props="props">
+# `data-label`: on a phone each row becomes a small card, in which the cells say what they are.
+CELL = """<q-td :props="props" :data-label="props.col.label">{{ props.value }}</q-td>"""
+CHIP_CELL = """<q-td :props="props" :data-label="props.col.label">
   <span class="es-chip" :style="{'--chip': props.row.colour}">{{ props.value }}</span>
 </q-td>"""
-LINK_CELL = """<q-td :props="props"><a :href="props.row.%s">{{ props.value }}</a></q-td>"""
+LINK_CELL = """<q-td :props="props" :data-label="props.col.label">
+  <a :href="props.row.%s">{{ props.value }}</a>
+</q-td>"""
+# To a page that is not ours; without an address it is plain text.
+OUTSIDE_CELL = """<q-td :props="props" :data-label="props.col.label">
+  <a v-if="props.row.outside" :href="props.row.outside" target="_blank" rel="noopener noreferrer">{{ props.value }}</a>
+  <span v-else>{{ props.value }}</span>
+</q-td>"""
 
 
-def columns(*names: str, right: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """A column for each name; `_` becomes a space in its head."""
+def columns(*names: str, right: tuple[str, ...] = (), short: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """A column for each name; `_` becomes a space in its head. What is `short` keeps to one line."""
     return [
         {
             "name": name,
             "label": name.replace("_", " "),
             "field": name,
             "align": "right" if name in right else "left",
+            "classes": "es-short" if name in right + short else "",
         }
         for name in names
     ]
@@ -26,13 +36,22 @@ def columns(*names: str, right: tuple[str, ...] = ()) -> list[dict[str, Any]]:
 
 def table(shown: list[dict[str, Any]], *, chip: str = "", links: dict[str, str] | None = None) -> ui.table:
     """`chip` names the column that shows an outcome, `links` the field that holds a column's address."""
-    made = ui.table(columns=shown, rows=[], row_key="id").classes("w-full").props("flat dense wrap-cells")
+    made = ui.table(columns=shown, rows=[], row_key="id").classes("w-full es-table")
+    made.props("flat dense wrap-cells").add_slot("body-cell", CELL)
     made.props("hide-pagination :rows-per-page-options=[0]")
     if chip:
         made.add_slot(f"body-cell-{chip}", CHIP_CELL)
     for name, address in (links or {}).items():
         made.add_slot(f"body-cell-{name}", LINK_CELL % address)
     return made
+
+
+def fill(shown: ui.table, nothing: ui.element, rows: list[dict[str, Any]]) -> None:
+    """Show the rows, or that there are none. What is the same already stays: somebody may be clicking on it."""
+    if shown.rows != rows:
+        shown.rows = rows
+    shown.set_visibility(bool(rows))
+    nothing.set_visibility(not rows)
 
 
 class Pager:

@@ -12,6 +12,7 @@ from services.forecast import Load, forecast
 from services.overview import Bar, Overview
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.live import keep_fresh
 from services.web.dashboard.look import card, nothing, redraw
 from services.web.dashboard.visitor import Visitor, admit
 
@@ -36,7 +37,7 @@ async def timeline(request: Request) -> Response | None:
         return visitor
     with frame(visitor, "Timeline", "/timeline"):
         page = _Page(visitor, await visitor.read(lambda: _look(visitor, FIRST_WINDOW)))
-        ui.timer(REFRESH_SECONDS, page.refresh)
+        keep_fresh(REFRESH_SECONDS, page.refresh)
     return None
 
 

@@ -17,6 +17,7 @@ from services.web.auth.roles import Identity, Refusal, Role
 from services.web.parts import Parts
 
 ZONE_COOKIE = "tz"
+HAS_WORKFLOWS = "SELECT EXISTS (SELECT FROM workflow_queues) OR EXISTS (SELECT FROM contacts)"
 T = TypeVar("T")
 
 
@@ -42,6 +43,7 @@ class Visitor:
     cookies: Mapping[str, str]
     zone: ZoneInfo  # the browser's own
     path: str
+    has_workflows: bool = False  # else their pages are not in the way
 
     @property
     def parts(self) -> Parts:
@@ -79,7 +81,14 @@ async def admit(request: Request) -> Visitor | RedirectResponse:
     found = await run_in_threadpool(parts().authenticator.identify, {}, dict(request.cookies))
     if isinstance(found, Refusal) or not found.may(Role.VIEWER):
         return RedirectResponse(login_path(path))
-    return Visitor(found, dict(request.cookies), _zone(request.cookies.get(ZONE_COOKIE, "")), path)
+    zone = _zone(request.cookies.get(ZONE_COOKIE, ""))
+    return Visitor(found, dict(request.cookies), zone, path, await run_in_threadpool(_has_workflows))
+
+
+def _has_workflows() -> bool:
+    """The replicas have them, whatever this process's own settings say."""
+    with parts().db.transaction() as connection:
+        return bool(connection.exec_driver_sql(HAS_WORKFLOWS).scalar_one())
 
 
 def login_path(back_to: str) -> str:

@@ -40,7 +40,7 @@ def create_contact(
     """409 if the domain has this address already."""
     given = body.given()
     try:
-        created = ContactStore(parts.db).create(given.pop("domain_id"), given)
+        created = ContactStore(parts.db).create(given.pop("domain_id"), given, who.actor)
     except ContactExists as error:
         raise HttpProblem(CONFLICT, str(error)) from None
     response.headers["Location"] = f"{API}/contacts/{created.id}"

@@ -37,7 +37,7 @@ def curate_businesses(body: Curate, parts: PartsOf, who: Operator) -> CuratedOut
 
 @workflows.put("/domains/sitemap-curation/status")
 def curate_domains(body: Curate, parts: PartsOf, who: Operator) -> CuratedOut:
-    """`Selected` queues the search for their sitemaps."""
+    """`Selected` also queues the search for their sitemaps."""
     return _shown(_curation(parts, who).domains(body.ids, body.status))
 
 
@@ -52,13 +52,13 @@ def submit_domains(body: DirectSubmit, parts: PartsOf, who: Operator, key: Idemp
 
 @workflows.put("/sitemap-files/sitemap_import_curation/status")
 def curate_sitemap_files(body: Curate, parts: PartsOf, who: Operator) -> CuratedOut:
-    """`Selected` queues their import."""
+    """`Selected` also queues their import."""
     return _shown(_curation(parts, who).sitemap_files(body.ids, body.status))
 
 
 @workflows.put("/pages/status")
 def curate_pages(body: Curate, parts: PartsOf, who: Operator) -> CuratedOut:
-    """`Selected` queues the search for contacts, `Not a Fit` ends it."""
+    """`Selected` also queues the search for contacts; `Not a Fit` takes them out for good, unless they are queued."""
     return _shown(_curation(parts, who).pages(body.ids, body.status))
 
 

@@ -63,7 +63,7 @@ class CancelRequested(BaseModel):
 
 
 class StatisticsOut(BaseModel):
-    """Counts, durations and lateness (seconds) of the last days."""
+    """Counts, durations and lateness (seconds) of the last days; percentiles may be off by 2 %."""
 
     total_executions: int
     successful: int

@@ -102,6 +102,7 @@ class ContactOut(BaseModel):
     source_url: str | None
     context: str | None
     contact_curation_status: ContactCurationStatus
+    created_by: str | None = Field(description="Who wrote it: a person's token, or a workflow")
     created_at: datetime
     updated_at: datetime
 

@@ -1,6 +1,7 @@
 """`manage.py sync` as its users meet it."""
 
 import json
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,13 @@ from typer.testing import CliRunner, Result
 
 import manage
 from config import get_settings
-from database.connection import get_db_connection
+from database.connection import DatabaseConnection, get_db_connection
 from services.api_sync import SyncState
 from services.schedule_repository import get_schedule_repository
-from tests.api_stand_in import ApiStandIn, item, raw, status
+from tests.api_stand_in import ApiStandIn, item, raw, silence, status
 from tests.integration.api_sync.looking import of, rows
+from tests.terminals import InTerminal
+from tests.waiting import eventually
 
 Cli = Callable[..., Result]
 
@@ -129,7 +132,7 @@ def test_local_edits_can_be_overwritten_once(cli: Cli) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
-    [(status(404), "it answered 404 Not Found"), (raw(b"<html>"), "it is not JSON: expecting value near byte 0")],
+    [(status(404), "it answered 404 Not Found"), (raw(b"<html>"), "it is a page of HTML or XML, not JSON")],
 )
 @pytest.mark.parametrize("arguments", [(), ("--dry-run",), ("--json",)])
 def test_an_api_that_fails_is_one_clear_line(
@@ -139,6 +142,21 @@ def test_an_api_that_fails_is_one_clear_line(
     result = cli(*arguments)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == f"the API gave no usable answer: GET {api.url}: {reason}\n"
+
+
+def test_ctrl_c_takes_the_progress_bar_away_and_hands_the_sync_back(
+    own_process: dict[str, str], api: ApiStandIn, db: DatabaseConnection
+) -> None:
+    api.script = [silence]
+    environment = {**own_process, "API_URL": api.url, "FETCH_ALLOWED_NETWORKS": "127.0.0.0/8", "REQUEST_TIMEOUT": "300"}
+    command = InTerminal(["sync"], environment)
+    eventually(lambda: api.requests, 60)
+    command.process.send_signal(signal.SIGINT)
+    code, output, shown = command.finish()
+    assert (code, output) == (130, "")
+    assert "asking the API" in shown
+    assert "interrupted; what was written stays, and the next sync goes on" in shown
+    assert SyncState(db).read().started_at is None
 
 
 def test_without_an_address_there_is_nothing_to_sync_from(own_process: dict[str, str]) -> None:

@@ -16,12 +16,12 @@ UNUSABLE = [
     (status(500), "it answered 500 Internal Server Error"),
     (status(404), "it answered 404 Not Found"),
     (status(304), "it answered 304 Not Modified"),
-    (raw(b"<html>sign in</html>", "text/html"), "it is not JSON: expecting value near byte 0"),
+    (raw(b"<html>sign in</html>", "text/html"), "it is a page of HTML or XML, not JSON"),
     (raw(b'{"data": null}'), '"data" is null, not a list'),
     (raw(b"[]"), 'it is a list, not an object with a list under "data"'),
     (raw(b'{"data": [{"domain_config_id": "config-1"}'), "it is not JSON: expecting ',' or ']' near byte 42"),
     (raw(b'{"data": ["\xff"]}'), "it is not UTF-8 text"),
-    (raw(b""), "it is not JSON: expecting value near byte 0"),
+    (raw(b""), "it is empty"),
 ]
 
 

@@ -1,6 +1,7 @@
 """Items become schedules: new ones, changed ones, and those that are left alone."""
 
 import pytest
+from sqlalchemy.exc import ProgrammingError
 
 from config import Settings
 from database.connection import DatabaseConnection
@@ -138,6 +139,28 @@ def test_a_bad_item_is_not_hidden_by_a_local_edit_of_what_is_bad(
     report = run()
     assert [entry.reasons for entry in report.of(Kind.SKIPPED)] == [("data: must not contain NUL characters",)]
     assert of(repository, 3).job_config == {"description": "mine"}
+
+
+def test_an_item_that_only_the_database_refuses_spoils_nothing_and_is_tried_again(
+    api: ApiStandIn, run: Run, db: DatabaseConnection
+) -> None:
+    write(db, "ALTER TABLE schedules ADD CONSTRAINT unforeseen CHECK (domain !~ '00000[36]')")
+    report = run()
+    assert (report.outcome, counts(report)) == (Outcome.DONE, {"created": 8, "skipped": 2})
+    reason = 'the database refuses it: new row for relation "schedules" violates check constraint "unforeseen"'
+    assert [(entry.item, entry.label, entry.reasons) for entry in report.of(Kind.SKIPPED)] == [
+        (4, "host000003.example", (reason,)),
+        (7, "host000006.example", (reason,)),
+    ]
+    write(db, "ALTER TABLE schedules DROP CONSTRAINT unforeseen")
+    assert counts(run()) == {"created": 2, "unchanged": 8}
+
+
+def test_a_database_that_refuses_everything_is_nobodys_item(run: Run, db: DatabaseConnection) -> None:
+    write(db, "ALTER TABLE schedules RENAME TO elsewhere")
+    with pytest.raises(ProgrammingError):
+        run()
+    assert not SyncState(db).read().is_busy
 
 
 # --- nothing new ---

@@ -53,6 +53,8 @@ GET /api/v3/dev-tools/scheduler_status
 GET /api/v3/dev-tools/queues
 GET /api/v3/contacts
 GET /api/v3/contacts/{contact_id}
+GET /api/v3/dead-letters
+GET /api/v3/dead-letters/{letter_id}
 """
 OPERATOR = """
 POST /api/v3/schedules
@@ -70,6 +72,7 @@ PUT /api/v3/sitemap-files/sitemap_import_curation/status
 PUT /api/v3/pages/status
 POST /api/v3/contacts
 PATCH /api/v3/contacts/{contact_id}
+POST /api/v3/dead-letters/requeue
 POST /api/v3/dev-tools/trigger/{job_id}
 GET /api/v3/dev-tools/process-pending-domains
 POST /api/v3/dev-tools/process-pending-domains

@@ -26,6 +26,7 @@ def create(web: Web, domain_id: str, email: str, **more: Any) -> dict[str, Any]:
 def test_a_contact_can_be_added_and_read(web: Web, domain_id: str) -> None:
     made = create(web, domain_id, " Anna@Bakery.Example ", name="Anna")
     assert (made["email"], made["email_type"], made["domain"]) == ("anna@bakery.example", "CORPORATE", "bakery.example")
+    assert made["created_by"].startswith("token:")
     assert web.get(f"/contacts/{made['id']}").json() == made
 
 

@@ -66,7 +66,7 @@ def test_selected_places_are_queued_unless_they_are_already(web: Web, db: Databa
 
 
 @pytest.mark.parametrize("status", ["New", "Maybe", "Not a Fit", "Archived"])
-def test_any_other_word_queues_nothing(web: Web, db: DatabaseConnection, status: str) -> None:
+def test_any_other_word_for_a_place_queues_nothing(web: Web, db: DatabaseConnection, status: str) -> None:
     number, _ = add_place(db)
     assert put(web, "/places/staging/status", ids=[number, 999_999], status=status) == (1, 0)
     assert places(db) == [(status, None)]
@@ -84,37 +84,38 @@ def test_selected_rows_are_queued_unless_they_are_already(web: Web, db: Database
     make, look, (queued, processing, done) = UUID_ROWS[path]
     ids = [query(db, make, s=status)[0][0] for status in (None, done, queued, processing)]
     updated, new = put(web, path, ids=[str(each) for each in [*ids, uuid4()]], status="Selected")
-    assert (updated, new) == (4 if path == "/local-businesses/status" else 2, 2)
+    assert (updated, new) == (4, 2)
     assert [query(db, look, id=each)[0][0] for each in ids] == [queued, queued, queued, processing]
 
 
-def test_a_business_keeps_any_word(web: Web, db: DatabaseConnection) -> None:
-    ((business,),) = query(db, "INSERT INTO local_businesses (place_id) VALUES ('p1') RETURNING id")
-    assert put(web, "/local-businesses/status", ids=[str(business)], status="Maybe") == (1, 0)
-    assert query(db, "SELECT status, domain_extraction_status FROM local_businesses") == [("Maybe", None)]
+@pytest.mark.parametrize(
+    ("path", "word", "queue"),
+    [
+        ("/local-businesses/status", "local_businesses.status", "domain_extraction_status"),
+        ("/domains/sitemap-curation/status", "domains.sitemap_curation_status", "sitemap_analysis_status"),
+        (
+            "/sitemap-files/sitemap_import_curation/status",
+            "sitemap_files.sitemap_import_curation_status",
+            "sitemap_import_status",
+        ),
+        ("/pages/status", "pages.page_curation_status", "page_processing_status"),
+    ],
+)
+@pytest.mark.parametrize("status", ["New", "Maybe", "Archived"])
+def test_any_other_word_is_kept_and_queues_nothing(
+    web: Web, db: DatabaseConnection, path: str, word: str, queue: str, status: str
+) -> None:
+    ((row,),) = query(db, UUID_ROWS[path][0], s=None)
+    assert put(web, path, ids=[str(row)], status=status) == (1, 0)
+    assert query(db, f"SELECT {word}, {queue} FROM {word.partition('.')[0]}") == [(status, None)]
 
 
 def test_a_page_that_does_not_fit_is_taken_out_unless_somebody_works_on_it(web: Web, db: DatabaseConnection) -> None:
     make, _, _ = UUID_ROWS["/pages/status"]
     ids = [str(query(db, make, s=status)[0][0]) for status in (None, "Processing")]
-    assert put(web, "/pages/status", ids=ids, status="Not a Fit") == (1, 0)
-    assert query(db, "SELECT page_processing_status, contact_scrape_status FROM pages ORDER BY 1") == [
-        ("Filtered", "NotAFit"),
-        ("Processing", "New"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("/domains/sitemap-curation/status", "Maybe"),
-        ("/sitemap-files/sitemap_import_curation/status", "Archived"),
-        ("/pages/status", "New"),
-    ],
-)
-def test_a_word_that_the_rows_cannot_keep_is_refused(web: Web, path: str, status: str) -> None:
-    answer = web.ask("PUT", path, "operator", json={"ids": [str(uuid4())], "status": status})
-    assert problem(answer)["errors"][0]["field"] == "status"
+    assert put(web, "/pages/status", ids=ids, status="Not a Fit") == (2, 0)
+    kept = "SELECT page_processing_status, contact_scrape_status, page_curation_status FROM pages ORDER BY 1"
+    assert query(db, kept) == [("Filtered", "NotAFit", "Not a Fit"), ("Processing", "New", "Not a Fit")]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +161,7 @@ def test_domains_are_submitted_as_people_write_them(web: Web, db: DatabaseConnec
     ]  # fmt: skip
     assert {UUID(item["id"]) for item in answer["items"]} == {row[0] for row in query(db, "SELECT id FROM domains")}
     assert query(db, "SELECT status FROM domains ORDER BY domain") == [("completed",), ("pending",), ("pending",)]
+    assert query(db, "SELECT DISTINCT left(created_by, 6) FROM domains WHERE status = 'pending'") == [("token:",)]
 
 
 def test_every_domain_that_is_none_is_named(web: Web, db: DatabaseConnection) -> None:

@@ -1,5 +1,6 @@
 """What holds for every request: problems, ids, logs, headers, limits, documentation."""
 
+import base64
 import json
 import logging
 import socket
@@ -273,3 +274,22 @@ def test_requests_do_not_wait_for_each_other(web: Web, monkeypatch: pytest.Monke
     with ThreadPoolExecutor(4) as callers:
         statuses = list(callers.map(lambda _: web.get("/statistics").status_code, range(4)))
     assert statuses == [503] * 4
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/schedules?sort=next_run", ["next_run"]),
+        ("/executions", ["created"]),
+        ("/scans", []),
+        ("/contacts", []),
+    ],
+    ids=["schedules", "executions", "scans", "contacts"],
+)
+def test_a_forged_cursor_with_an_instant_that_postgres_does_not_know_is_refused(
+    web: Web, path: str, place: list[str]
+) -> None:
+    for at in ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"):
+        forged = json.dumps([*place, at, "3f2a90c1-0000-4000-8000-000000000001"])
+        answer = web.get(path, params={"cursor": base64.urlsafe_b64encode(forged.encode()).decode()})
+        assert [error["field"] for error in problem(answer)["errors"]] == ["cursor"]

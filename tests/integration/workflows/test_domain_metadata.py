@@ -119,6 +119,18 @@ def test_a_domain_that_hangs_times_out_and_costs_the_others_nothing(
     ]
 
 
+def test_dead_domains_stop_nobody_else_s_turn(world: PipelineWorld, db: DatabaseConnection) -> None:
+    """Nobody listens at the port that they lead to: more of them in a row than a circuit bears."""
+    world.page(HOME, "<title>Bakery</title>")
+    for number in range(20):
+        add_domain(db, f"dead{number}.invalid")
+    add_domain(db)
+    alive = world.settings().fetch_connect_to
+    summary = run(world, db, fetch_connect_to=f"{alive},*.invalid=127.0.0.1:1", domain_scheduler_concurrency=1)
+    assert (summary.retried, summary.succeeded, summary.ended) == (20, 1, "empty")
+    assert query(db, "SELECT circuit FROM workflow_queues") == [("closed",)]
+
+
 def test_a_slow_site_holds_no_connection(world: PipelineWorld, database_url: str) -> None:
     """The pool has one connection, and the page is served only after somebody else could use it."""
     db = DatabaseConnection(database_url, pool_size=1)

@@ -46,10 +46,10 @@ def test_a_page_with_addresses_makes_contacts(world: PipelineWorld, db: Database
     add_page(db)
     assert run(world, db).succeeded == 1
     assert page(db) == ("Complete", "ContactFound", None)
-    columns = "email, email_type, name, phone_number, source_url, contact_curation_status"
+    columns = "email, email_type, name, phone_number, source_url, contact_curation_status, created_by"
     assert contacts(db, columns) == [
-        ("anna@bakery.example", "CORPORATE", "Anna Baker", "+17165550100", PAGE, "New"),
-        ("info@bakery.example", "SERVICE", None, "+17165550100", PAGE, "New"),
+        ("anna@bakery.example", "CORPORATE", "Anna Baker", "+17165550100", PAGE, "New", "system:page_curation"),
+        ("info@bakery.example", "SERVICE", None, "+17165550100", PAGE, "New", "system:page_curation"),
     ]
     assert query(
         db, "SELECT count(*) FROM contacts c JOIN pages p ON (p.id, p.domain_id) = (c.page_id, c.domain_id)"

@@ -21,15 +21,21 @@ MAX_LENGTH = 254
 RULES = Path(__file__).with_name("contact_rules.yaml")
 
 _ADDRESS = re.compile(
-    r"(?<![\w.+%'-])([a-z0-9][a-z0-9._+'%-]{0,63})@((?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_][\w-]{1,23})(?![\w@])",
+    r"(?<![\w.+%'@-])([a-z0-9][a-z0-9._+'%-]{0,63})@((?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_][\w-]{1,23})(?![\w@])",
     re.IGNORECASE,
 )
+_USER_OF_URL = re.compile(r"(?<=://)[^\s/@]{1,300}@")
+_PHONE_BEFORE = re.compile(r"^(?=\d*[.-])[\d.-]{7,}(?=[a-z])", re.IGNORECASE)
+_WORD_BEHIND = re.compile(r"(?<=[a-z])[A-Z]\w*$")
 _LOCAL_PART = re.compile(r"[a-z0-9][a-z0-9._+'%-]{0,63}")
 _HINT = re.compile(r"[@\uff20&]|\b(?:at|ät|arroba)\b", re.IGNORECASE)
-_AT = re.compile(r"\s*[\[({<]\s*(?:at|@|ät|arroba)\s*[\])}>]\s*|\s*\uff20\s*", re.IGNORECASE)
-_DOT = re.compile(r"\s*[\[({<]\s*(?:dot|\.|punkt|punto|point)\s*[\])}>]\s*", re.IGNORECASE)
-_SPELLED = re.compile(r"([\w.+-]{1,64})\s+at\s+([\w-]{1,63}(?:\s+dot\s+[\w-]{2,63}){1,4})(?!\w)", re.IGNORECASE)
-_SPELLED_DOT = re.compile(r"\s+dot\s+", re.IGNORECASE)
+# A few blanks, not any number: looking for what follows would begin anew at each of 20,000 of them.
+_AT = re.compile(r"\s{0,4}[\[({<]\s{0,4}(?:at|@|ät|arroba)\s{0,4}[\])}>]\s{0,4}|\s{0,4}\uff20\s{0,4}", re.IGNORECASE)
+_DOT = re.compile(r"\s{0,4}[\[({<]\s{0,4}(?:dot|\.|punkt|punto|point)\s{0,4}[\])}>]\s{0,4}", re.IGNORECASE)
+_SPELLED = re.compile(
+    r"([\w.+-]{1,64})\s{1,4}at\s{1,4}([\w-]{1,63}(?:\s{1,4}dot\s{1,4}[\w-]{2,63}){1,4})(?!\w)", re.IGNORECASE
+)
+_SPELLED_DOT = re.compile(r"\s{1,4}dot\s{1,4}", re.IGNORECASE)
 
 _NAME = re.compile(r"[^\W\d_][\w.'\u2019-]*(?: [^\W\d_][\w.'\u2019-]*)*")
 _NO_REPLY = re.compile(r"(?:no|do[._-]?not|dont|never)[._-]?(?:reply|respond|answer)|mailer-daemon|bounces?\b")
@@ -57,13 +63,18 @@ def addresses_in(text: str) -> Iterator[str]:
     if _HINT.search(text) is None:  # most lines have none
         return
     for found in _ADDRESS.finditer(plain(text)):
-        if address := real_address(found[0]):
+        if address := real_address(_unglued(found[0])):
             yield address
+
+
+def _unglued(found: str) -> str:
+    """`716-555-0100info@bakery.comCall`: what stands beside an address without a blank is no part of it."""
+    return _WORD_BEHIND.sub("", _PHONE_BEFORE.sub("", found))
 
 
 def plain(text: str) -> str:
     """`name [at] example [dot] com`, `name&#64;example.com` and the like as they are meant."""
-    text = _DOT.sub(".", _AT.sub("@", html.unescape(text)))
+    text = _DOT.sub(".", _AT.sub("@", _USER_OF_URL.sub("", html.unescape(text))))
     return _SPELLED.sub(lambda found: f"{found[1]}@{_SPELLED_DOT.sub('.', found[2])}", text)
 
 

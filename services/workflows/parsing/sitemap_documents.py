@@ -25,6 +25,7 @@ from services.jobs import PermanentFailure
 MAX_BYTES = 50 * 1024 * 1024
 MAX_ENTRIES = 50_000
 MAX_TEXT = 8_192  # of one address or date
+MAX_PART = 1024 * 1024  # a tag that does not end is read again with every piece: its cost grows with the square
 PIECE_BYTES = 64 * 1024
 GZIP = b"\x1f\x8b"
 
@@ -58,7 +59,10 @@ def read_sitemap(body: bytes, *, whole: bool = True, check: Callable[[], object]
             size += len(piece)
             if size > MAX_BYTES:
                 raise BadSitemap(f"it unpacks to more than {MAX_BYTES // 1024**2} MiB")
+            handler.silent_bytes += len(piece)
             parser.feed(piece)
+            if handler.silent_bytes > MAX_PART:
+                raise BadSitemap(f"a tag or a comment in it is longer than {MAX_PART // 1024**2} MiB")
         if whole:
             parser.close()
     except DefusedXmlException:
@@ -88,8 +92,10 @@ class _Handler(ContentHandler):
         self._fields: dict[str, str] = {}
         self._entries: list[Entry] = []
         self._media: Counter[str] = Counter()
+        self.silent_bytes = 0  # that were read since something was found
 
     def startElement(self, name: str, attrs: Any) -> None:
+        self.silent_bytes = 0
         local = _local(name)
         if not self._path:
             self._root = local
@@ -105,11 +111,13 @@ class _Handler(ContentHandler):
             self._media[local] += 1
 
     def characters(self, content: str) -> None:
+        self.silent_bytes = 0
         if self._length <= MAX_TEXT:
             self._text.append(content)
             self._length += len(content)
 
     def endElement(self, name: str) -> None:
+        self.silent_bytes = 0
         if len(self._path) == 3 and self._path[-1] in ("loc", "lastmod"):
             self._fields.setdefault(self._path[-1], "".join(self._text).strip())
         if len(self._path) == 2 and self._path[-1] in ("url", "sitemap") and self._fields.get("loc"):

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from services.workflows.page_content import PageContent
+from services.workflows.parsing.page_content import PageContent
 
 # name, where it leaves its trace, the trace
 _TRACES: tuple[tuple[str, str, str], ...] = (

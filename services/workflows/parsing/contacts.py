@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from database.workflow_statuses import EmailType
-from services.workflows.email_addresses import (
+from services.workflows.parsing.email_addresses import (
     addresses_in,
     addresses_of_link,
     is_name,
@@ -16,9 +16,9 @@ from services.workflows.email_addresses import (
     type_of,
     uncovered,
 )
-from services.workflows.page_content import PageContent, read_page
-from services.workflows.phone_numbers import Phone, number_of_link, numbers_in, region_of
-from services.workflows.structured_data import objects_in, text_of, texts_of
+from services.workflows.parsing.page_content import PageContent, read_page
+from services.workflows.parsing.phone_numbers import Phone, number_of_link, numbers_in, region_of
+from services.workflows.parsing.structured_data import objects_in, text_of, texts_of
 
 MAX_CONTACTS = 200  # of one page
 MAX_CONTEXT = 300

@@ -7,11 +7,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from services.fetching import Fetcher
-from services.workflows.contacts import contacts_of, phones_of
 from services.workflows.deadline import remaining_seconds
-from services.workflows.page_content import PageContent, read_page
-from services.workflows.structured_data import objects_in, texts_of
-from services.workflows.technologies import technologies_of, wordpress_version_of
+from services.workflows.parsing.contacts import contacts_of, phones_of
+from services.workflows.parsing.page_content import PageContent, read_page
+from services.workflows.parsing.structured_data import objects_in, texts_of
+from services.workflows.parsing.technologies import technologies_of, wordpress_version_of
 from services.workflows.web_pages import home_page, html_of
 
 MAX_TEXT = 2_000

@@ -1,0 +1,58 @@
+"""Dead letters on the wire."""
+
+from datetime import datetime
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from services.web.routing import Instant
+from services.workflows.requeue import MAX_ROWS
+
+LetterId = Annotated[int, Field(ge=1, le=2**63 - 1)]
+
+
+class LetterOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    id: int
+    queue: str
+    item_key: str = Field(description="The row's primary key")
+    attempts: int
+    error: str
+    traceback: str | None
+    died_at: datetime
+    requeued_at: datetime | None
+    requeued_by: str | None
+
+
+class LetterList(BaseModel):
+    items: list[LetterOut]
+    next_before: int | None
+
+
+class RequeueLetters(BaseModel):
+    """Which ones: by their ids, or all of a queue that the filter means."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"queue": "deep_scan", "error": "timed out", "per_second": 5}]}
+    )
+
+    ids: list[LetterId] | None = Field(None, min_length=1, max_length=1000)
+    queue: str | None = Field(None, max_length=100)
+    error: str | None = Field(None, max_length=200, description="A part of the error, in any case")
+    since: Instant | None = None
+    limit: int = Field(1000, ge=1, le=MAX_ROWS)
+    per_second: float = Field(0, ge=0, le=MAX_ROWS, description="How many become due each second; 0: all at once")
+    dry_run: bool = Field(False, description="Only count")
+
+    @model_validator(mode="after")
+    def _names_some(self) -> Self:
+        if self.ids is None and self.queue is None:
+            raise ValueError("name ids or a queue")
+        return self
+
+
+class RequeuedOut(BaseModel):
+    found: int
+    requeued: dict[str, int] = Field(description="Rows of each queue that wait again")
+    dry_run: bool
