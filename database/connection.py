@@ -188,12 +188,15 @@ class Listener:
 
     def __init__(self, db: DatabaseConnection, channels: Sequence[str]) -> None:
         self._db = db
-        with db.clear_errors():
-            pooled = db.engine.raw_connection()
-        self._raw = cast(Any, pooled.driver_connection)
-        pooled.detach()  # it is ours now, and never goes back into the pool
-        self._raw.autocommit = True
-        self._raw.cursor().execute("; ".join(f"LISTEN {channel}" for channel in channels))
+        try:
+            with db.clear_errors():
+                pooled = db.engine.raw_connection()
+            self._raw = cast(Any, pooled.driver_connection)
+            pooled.detach()  # it is ours now, and never goes back into the pool
+            self._raw.autocommit = True
+            self._raw.cursor().execute("; ".join(f"LISTEN {channel}" for channel in channels))
+        except psycopg2.OperationalError as error:  # SQLAlchemy does not wrap what happens to a raw connection
+            raise db.lost(error) from error
 
     def wait(self, seconds: float) -> set[str]:
         """The channels on which something was said, at once or within this time."""

@@ -4,9 +4,11 @@ Who asks counts the hours that nobody has counted yet. Percentiles come from pla
 by 2 % at most; while no counted hour is part of the answer, the rows themselves are asked.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from math import ceil, floor
 
 from database.connection import DatabaseConnection
 from services import execution_tallies_sql as sql
@@ -22,14 +24,14 @@ class Spread:
     counts: Mapping[int, int]
 
     def percentile(self, share: float) -> float:
-        """0.0 where there is nothing to measure."""
+        """Between two values in proportion, as Postgres' percentile_cont; 0.0 where there is nothing to measure."""
         places = sorted(self.counts)
         up_to = list(accumulate(self.counts[place] for place in places))
         if not up_to:
             return 0.0
         rank = share * (up_to[-1] - 1)
-        found = next(place for place, count in zip(places, up_to, strict=True) if count > rank)
-        return middle(found)
+        below, above = (middle(places[bisect_right(up_to, number)]) for number in (floor(rank), ceil(rank)))
+        return below + (above - below) * (rank - floor(rank))
 
 
 def middle(place: int) -> float:

@@ -26,6 +26,7 @@ class Trouble(StrEnum):
 
     STUCK = "stuck"  # claimed or running by a replica that is silent
     LATE = "late"  # due, and nobody has claimed it
+    CIRCUIT = "circuit"  # a queue whose items keep failing rests
     PARKED = "parked"  # makes no sense and does not fire
     FAILING = "failing"  # its last run went wrong
     WAITING = "waiting"  # a manual run or a retry that found no worker
@@ -84,6 +85,7 @@ class Overview:
         return [
             *self._stuck(limit),
             *self._late(limit),
+            *self._circuits(limit),
             *self._parked(limit),
             *self._failing(limit),
             *self._waiting(limit),
@@ -110,6 +112,11 @@ class Overview:
     def _late(self, limit: int) -> list[Attention]:
         rows = self._rows(sql.LATE, seconds=LATE_SECONDS, limit=limit)
         return [_attention(Trouble.LATE, row, "was due, and no replica has claimed it") for row in rows]
+
+    def _circuits(self, limit: int) -> list[Attention]:
+        words = "its items kept failing: the circuit is {0.circuit}"
+        rows = self._rows(sql.CIRCUITS, limit=limit)
+        return [_attention(Trouble.CIRCUIT, row, words.format(row).replace("_", " ")) for row in rows]
 
     def _parked(self, limit: int) -> list[Attention]:
         return [_attention(Trouble.PARKED, row, row.words) for row in self._rows(sql.PARKED, limit=limit)]

@@ -53,6 +53,11 @@ WHERE e.status IN ('claimed', 'running') AND e.incarnation IS NOT NULL
 ORDER BY since LIMIT %(limit)s
 """
 
+CIRCUITS = """
+SELECT NULL::uuid AS schedule_id, 'queue ' || queue AS label, circuit, circuit_changed_at AS since
+FROM workflow_queues WHERE circuit <> 'closed' ORDER BY circuit_changed_at LIMIT %(limit)s
+"""
+
 WAITING = f"""
 SELECT e.execution_id, e.schedule_id, {LABEL} AS label, e.due_at AS since
 FROM job_executions AS e

@@ -105,6 +105,11 @@ def test_a_dead_server_is_reported_at_once_and_without_the_password() -> None:
     assert db.ping() is False
 
 
+def test_who_wants_to_listen_to_a_dead_server_is_told_so() -> None:
+    with pytest.raises(Unavailable, match="Postgres"):
+        DatabaseConnection("postgresql://user:secret@127.0.0.1:1/none").listener("schedules_changed")
+
+
 def test_a_password_among_the_parameters_is_not_shown_either() -> None:
     db = DatabaseConnection("postgresql://user@127.0.0.1:1/db?password=hunter2&sslpassword=hunter2")
     assert "hunter2" not in db.where

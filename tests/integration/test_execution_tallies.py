@@ -116,4 +116,6 @@ def test_a_place_is_never_more_than_two_percent_off() -> None:
         for value in (upper, upper / 1.04 * 1.000001):
             assert abs(middle(place) / value - 1) <= 0.02
     assert Spread({}).percentile(0.5) == 0.0
+    assert Spread({0: 1, 100: 1}).percentile(0.5) == pytest.approx((middle(0) + middle(100)) / 2)
+    assert Spread({0: 1, 100: 1}).percentile(1.0) == middle(100)
     assert Spread({-352: 3}).percentile(0.99) == 0.0

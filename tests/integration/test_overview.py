@@ -87,6 +87,11 @@ def test_an_execution_of_a_living_replica_needs_none(db: DatabaseConnection) -> 
     assert _troubles(db) == []
 
 
+def test_a_queue_whose_circuit_is_not_closed_needs_attention(db: DatabaseConnection) -> None:
+    _sql(db, "INSERT INTO workflow_queues (queue, circuit) VALUES ('deep_scan', 'half_open'), ('other', 'closed')")
+    assert _troubles(db) == [(Trouble.CIRCUIT, "its items kept failing: the circuit is half open")]
+
+
 def test_a_manual_run_that_finds_no_worker_needs_attention(db: DatabaseConnection) -> None:
     _execution(db, status="pending", cause="manual", due_at=datetime.now(UTC) - timedelta(minutes=10))
     assert [trouble for trouble, _ in _troubles(db)] == [Trouble.WAITING]

@@ -25,6 +25,7 @@ MOST_OF_A_KIND = 6  # so that a hundred of one kind do not hide the one of anoth
 TROUBLES = {
     Trouble.STUCK: ("stuck", "failed"),
     Trouble.LATE: ("late", "missed"),
+    Trouble.CIRCUIT: ("circuit", "failed"),
     Trouble.PARKED: ("parked", "timed_out"),
     Trouble.FAILING: ("failing", "failed"),
     Trouble.WAITING: ("waiting", "pending"),
@@ -32,6 +33,7 @@ TROUBLES = {
 ALL_OF_THEM = {
     Trouble.STUCK: "/executions?status=running",
     Trouble.LATE: "/schedules?order=next_run",
+    Trouble.CIRCUIT: "/queues",
     Trouble.PARKED: "/schedules?last=invalid",
     Trouble.FAILING: "/schedules?last=failed",
     Trouble.WAITING: "/executions?status=pending",
@@ -208,7 +210,13 @@ def _attention_row(item: Attention, ages: Ages) -> None:
     word, tint = TROUBLES[item.trouble]
     with ui.row().classes("items-baseline w-full gap-3 no-wrap es-line"):
         chip(tint, word)
-        target = f"/executions/{item.execution_id}" if item.execution_id else f"/schedules/{item.schedule_id}"
-        ui.link(item.label, target).classes("whitespace-nowrap")
+        ui.link(item.label, _place_of(item)).classes("whitespace-nowrap")
         ui.label(item.words).classes("ellipsis grow es-words").tooltip(item.words)
         ages.label(lambda: ago(item.since)).classes("es-faint whitespace-nowrap")
+
+
+def _place_of(item: Attention) -> str:
+    """The page that tells more about it."""
+    if item.execution_id:
+        return f"/executions/{item.execution_id}"
+    return f"/schedules/{item.schedule_id}" if item.schedule_id else ALL_OF_THEM[item.trouble]

@@ -97,7 +97,7 @@ class MinuteOut(BaseModel):
 class AttentionOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    trouble: str = Field(examples=["stuck", "late", "parked", "failing", "waiting"])
+    trouble: str = Field(examples=["stuck", "late", "circuit", "parked", "failing", "waiting"])
     label: str
     words: str | None
     since: datetime | None
