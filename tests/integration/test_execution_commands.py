@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -202,7 +203,7 @@ def test_follow_prints_lines_until_it_is_interrupted(
             raise KeyboardInterrupt
         later.append(add(db, schedule_id, age_seconds=0))
 
-    monkeypatch.setattr("services.cli.executions.time.sleep", between_two_looks)
+    monkeypatch.setattr("services.cli.executions.time", SimpleNamespace(sleep=between_two_looks))  # nobody else's
     result = cli("executions", "--follow", "--json")
     assert result.exit_code == 0
     lines = [json.loads(line) for line in result.stdout.splitlines()]
