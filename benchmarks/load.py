@@ -59,7 +59,8 @@ def _idle_percent(replica: Replica) -> float:
 def _change(made: Cluster) -> float:
     """A commit by plain SQL until the replica has it in its timer."""
     made.run(
-        "UPDATE schedules SET priority = 1 - priority WHERE schedule_id = (SELECT min(schedule_id) FROM schedules)"
+        """UPDATE schedules SET priority = 1 - priority
+           WHERE schedule_id = (SELECT schedule_id FROM schedules ORDER BY schedule_id LIMIT 1)"""
     )
     committed = time.perf_counter()
     ((revision,),) = made.rows("SELECT last_value FROM schedule_revision_seq")

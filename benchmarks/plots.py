@@ -10,6 +10,7 @@ from benchmarks import sheet
 from benchmarks.sheet import Sheet
 
 OURS_COLOUR, OTHERS_COLOUR, FLOOR_COLOUR = "#2563eb", "#9ca3af", "#16a34a"
+PALETTE = ["#dc2626", "#f59e0b", "#7c3aed", "#db2777", "#78716c"]
 
 matplotlib.use("Agg")
 
@@ -26,6 +27,7 @@ def draw(directory: Path) -> None:
 def _burst(found: Sheet) -> Any:
     """How long until the last of N fires started, by design; both axes logarithmic, because it spans four decades."""
     figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
+    axes.set_prop_cycle(color=PALETTE)
     for design in next(iter(found.facts.values())):
         counts = [int(count) for count in found.facts]
         seconds = [found.facts[str(count)][design]["last_start_seconds"] for count in counts]
@@ -40,7 +42,7 @@ def _steady(found: Sheet) -> Any:
     figure, axes = pyplot.subplots(figsize=(8, 3), layout="constrained")
     names = list(found.facts)[::-1]
     values = [found.facts[name]["p99_seconds"] * 1000 for name in names]
-    bars = axes.barh(names, values, color=[_colour(name) for name in names])
+    bars = axes.barh(names, values, color=[_colour(name) or OTHERS_COLOUR for name in names])
     twice = [found.facts[name]["run_twice"] for name in names]
     labels = [f"{value:,.0f} ms, {count:,} run twice" for value, count in zip(values, twice, strict=True)]
     axes.bar_label(bars, labels, padding=4)

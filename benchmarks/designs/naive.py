@@ -5,6 +5,7 @@ INSERT and one UPDATE per run. With KEY_PER_FIRE=1 the lock is one per fire and 
 the same run and with the same work.
 """
 
+import logging
 import os
 import signal
 import time
@@ -81,6 +82,7 @@ class NaiveReplica:
 
 
 def main() -> None:
+    logging.disable()  # it says of each run that it skips that it does
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     given = os.environ
     replica = NaiveReplica(
