@@ -158,8 +158,8 @@ class DedicatedConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What is acknowledged is on disk, whatever the server's own setting says."""
-        self._opening = "BEGIN; SET LOCAL synchronous_commit = on; "
+        """What is acknowledged is on disk, whatever the server's own setting says. Rows are found by their keys."""
+        self._opening = "BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL enable_seqscan = off; "
         try:
             yield
             if not self._opening:

@@ -13,8 +13,9 @@ from services.errors import InvalidSchedule, Problem
 
 # Fires wait while their schedules are locked, so a bulk save never holds more rows than this at once.
 ROWS_PER_COMMIT = 1000
-# A deadlock, or a unique key that somebody else took first: what was decided is decided again, on what is there now.
-LOST_RACES = ("40P01", "23505")
+# A deadlock, a lock that was not to be had in time, or a unique key that somebody else took first: what was decided is
+# decided again, on what is there now.
+LOST_RACES = ("40P01", "55P03", "23505")
 ATTEMPTS = 6
 
 T = TypeVar("T")

@@ -6,6 +6,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 SLOW_ANSWER_SECONDS = 1.0
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def awake_or_not() -> float:
+    """Seconds like time.monotonic, which stands still while the machine sleeps; this one goes on where it can."""
+    return time.clock_gettime(_BOOT_CLOCK)
 
 
 class DatabaseClock:

@@ -4,7 +4,6 @@ One thread (`tick`) decides and writes; the pool runs the jobs; the finisher wri
 module only with a row, with somebody else's row, or because it is none any more; while Postgres is away it waits here.
 """
 
-import heapq
 import logging
 import math
 import random
@@ -13,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError
@@ -21,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from services import metrics
 from services.clock import DatabaseClock
 from services.distributed_lock import Answer, Coordinator
+from services.due_queue import DueQueue
 from services.errors import Unavailable
 from services.execution_store import ExecutionStore
 from services.finisher import Finisher
@@ -37,6 +36,7 @@ MAX_BATCH = 500
 LOCKED_AGAIN_SECONDS = 0.075
 PENDING_POLL_SECONDS = 1.0
 BUSY_POLL_SECONDS = 0.1  # while there are some
+PATIENCE_SECONDS = 0.5  # of pending rows with fires that are due
 HAND_BACK_SECONDS = 5.0
 LONGEST_RETRY_SECONDS = 86_400.0
 
@@ -60,19 +60,17 @@ class Dispatcher:
         self._max_workers, self._verify_after, self._may_claim = max_workers, verify_after_seconds, may_claim
         self._pool: WorkerPool | None = None
         self._inbox: deque[Fire] = deque()
-        self._waiting: list[tuple[float, int, float, int, Fire]] = []  # try at, -priority, due, tie-breaker
-        self._queued_keys: set[tuple[UUID, datetime]] = (
-            set()
-        )  # of what is in _waiting: the gap scan may hand over twice
+        self._waiting = DueQueue()
         self._lost: deque[tuple[float, Fire]] = deque()
         self._claimed: deque[tuple[float, Claim]] = deque()
+        self._not_begun: list[Claim] = []  # started, and taken back from the pool
         self._known: dict[UUID, Claim] = {}
         self._in_pool = 0
         self._known_lock = threading.Lock()  # of the two above
         self._pending_at = 0.0
         self._job_seconds: float | None = None
+        self._moved_at = 0.0  # when the pool last got its first job, or ended one
         self._batch = 1
-        self._ties = 0
         self.wake: Callable[[], None] = lambda: None
 
     def use(self, pool: WorkerPool) -> None:
@@ -97,6 +95,7 @@ class Dispatcher:
             self._in_pool -= 1
         if claim is None:
             return
+        self._moved_at = time.monotonic()
         before = self._job_seconds
         self._job_seconds = duration_seconds if before is None else 0.9 * before + 0.1 * duration_seconds
         self._finisher.put(self._ending(claim, result, duration_seconds))
@@ -113,7 +112,7 @@ class Dispatcher:
         """The pool was told not to run it: it is not ours any more."""
         with self._known_lock:
             self._in_pool -= 1
-        self.forget(claim)
+        self._let_go([claim])
 
     def known(self) -> dict[UUID, Claim]:
         """Every execution that this process holds, from the claim to the written end."""
@@ -135,8 +134,10 @@ class Dispatcher:
         self._sort_inbox()
         self._verify_lost()
         if self._may_claim():
-            self._claim_pending()  # first, but only a share: neither kind may starve the other
+            if time.monotonic() > self._pending_at + PATIENCE_SECONDS:
+                self._claim_pending()  # first, but only a share: neither kind may starve the other
             self._claim_due()
+            self._claim_pending()
         self._start_claimed()
         self._hand_back_what_waits()
         return self._seconds_to_next()
@@ -145,22 +146,16 @@ class Dispatcher:
         """Give back what was claimed and not started; for the end of the process, after the loop has stopped."""
         self._give_back([claim for _, claim in self._claimed])
         self._claimed.clear()
+        self._unstart_what_has_not_begun()
 
     def _sort_inbox(self) -> None:
         while self._inbox:
             fire = self._inbox.popleft()
-            self._wait_for(fire, fire.due_at.timestamp() + self._peers.handicap_seconds(fire))
-
-    def _wait_for(self, fire: Fire, try_at: float) -> None:
-        if fire.key in self._queued_keys:
-            return
-        self._queued_keys.add(fire.key)
-        self._ties += 1
-        heapq.heappush(self._waiting, (try_at, -fire.priority, fire.due_at.timestamp(), self._ties, fire))
+            self._waiting.put(fire, fire.due_at.timestamp() + self._peers.handicap_seconds(fire))
 
     def _claim_due(self) -> None:
         while (room := self._room()) > 0:
-            fires = self._ready(max(room, self._batch))
+            fires = self._waiting.take(self._clock.timestamp(), min(max(room, self._batch), MAX_BATCH))
             if not fires:
                 return
             answers = self._coordinator.mark_fires([fire.key for fire in fires])
@@ -173,31 +168,23 @@ class Dispatcher:
             self._batch = 1 if won else min(2 * max(self._batch, len(fires)), MAX_BATCH)
             self._claim(won)
 
-    def _ready(self, count: int) -> list[Fire]:
-        now = self._clock.timestamp()
-        ready: list[Fire] = []
-        while self._waiting and len(ready) < min(count, MAX_BATCH) and self._waiting[0][0] <= now:
-            fire = heapq.heappop(self._waiting)[-1]
-            self._queued_keys.discard(fire.key)
-            ready.append(fire)
-        return ready
-
     def _claim(self, fires: Sequence[Fire]) -> None:
         if not fires:
             return
         try:
-            report = self._store.claim(fires)
+            report = self._store.claim(fires, start=0 if self._claimed else self._startable())
         except Unavailable:
             for fire in fires:  # nothing was started without a row; they wait for Postgres
-                self._wait_for(fire, self._clock.timestamp())
+                self._waiting.put(fire, self._clock.timestamp())
             raise
         except DBAPIError:
             self._claim_apart(fires)
             return
+        metrics.fires_decided(report.outcomes.values())
         for fire, outcome in report.outcomes.items():
-            metrics.fire_decided(outcome)
-            self._settle(replace(fire, due_at=report.due_at.get(fire, fire.due_at)), outcome)
-        self._accept(report.claims)
+            if outcome is not Outcome.CLAIMED:
+                self._settle(replace(fire, due_at=report.due_at.get(fire, fire.due_at)), outcome)
+        self._accept(report.claims, report.started)
 
     def _claim_apart(self, fires: Sequence[Fire]) -> None:
         """One row that Postgres refuses must not take the others of its batch along."""
@@ -205,15 +192,22 @@ class Dispatcher:
             logger.exception("fire %s cannot be claimed", fires[0].key, extra={"event": "fire_unclaimable"})
             return
         middle = len(fires) // 2
-        self._claim(fires[:middle])
+        try:
+            self._claim(fires[:middle])
+        except Unavailable:
+            for fire in fires[middle:]:
+                self._waiting.put(fire, self._clock.timestamp())
+            raise
         self._claim(fires[middle:])
 
     def _settle(self, fire: Fire, outcome: Outcome) -> None:
         if outcome is Outcome.LOCKED:
-            self._wait_for(fire, self._clock.timestamp() + LOCKED_AGAIN_SECONDS * (0.7 + 0.6 * random.random()))  # noqa: S311
+            self._waiting.put(fire, self._clock.timestamp() + LOCKED_AGAIN_SECONDS * (0.7 + 0.6 * random.random()))  # noqa: S311
+        elif outcome is Outcome.LATER:
+            self._waiting.put(fire, fire.due_at.timestamp())
         elif outcome is Outcome.EARLY:
-            self._wait_for(fire, max(fire.due_at.timestamp(), self._clock.timestamp() + LOCKED_AGAIN_SECONDS))
-        elif outcome not in (Outcome.CLAIMED, Outcome.EXISTS):
+            self._waiting.put(fire, max(fire.due_at.timestamp(), self._clock.timestamp() + LOCKED_AGAIN_SECONDS))
+        elif outcome is not Outcome.EXISTS:
             logger.info(
                 "fire of %s at %s: %s",
                 fire.schedule_id,
@@ -222,14 +216,13 @@ class Dispatcher:
                 extra={"event": "fire_skipped", "schedule_id": str(fire.schedule_id), "outcome": outcome.value},
             )
 
-    def _accept(self, claims: Sequence[Claim]) -> None:
-        if not claims:
-            return
+    def _accept(self, claims: Sequence[Claim], started: Sequence[Claim] = ()) -> None:
         with self._known_lock:
-            self._known.update((claim.execution_id, claim) for claim in claims)
+            self._known.update((claim.execution_id, claim) for claim in (*started, *claims))
+        self._coordinator.take_leases(leases((*started, *claims)))
         now = time.monotonic()
         self._claimed.extend((now, claim) for claim in claims)
-        self._coordinator.take_leases(leases(claims))
+        self._run(started)
 
     def _verify_lost(self) -> None:
         """ "Somebody else has it", said Redis; a few seconds later the row must be there."""
@@ -240,17 +233,16 @@ class Dispatcher:
         if not fires:
             return
         try:
-            existing = self._store.existing(fires)
+            missing = self._store.without_row(fires)
         except Exception:
             self._lost.extend((now, fire) for fire in fires)
             raise
-        missing = [fire for fire in fires if fire.key not in existing]
         metrics.fires_unverified(len(missing))
         if missing and self._may_claim():
             self._claim(missing)
         else:
             for fire in missing:
-                self._wait_for(fire, self._clock.timestamp())
+                self._waiting.put(fire, self._clock.timestamp())
 
     def _claim_pending(self) -> None:
         now = time.monotonic()
@@ -263,61 +255,84 @@ class Dispatcher:
         self._accept(claims)
 
     def _start_claimed(self) -> None:
-        pool = self._the_pool()
-        while self._claimed and (count := self._free() + self._ahead(START_AHEAD_SECONDS)) > 0:
+        while self._claimed and (count := self._startable()) > 0:
             batch = [self._claimed.popleft() for _ in range(min(count, MAX_BATCH, len(self._claimed)))]
             try:
                 report = self._store.start([claim for _, claim in batch])
             except Exception:
                 self._claimed.extendleft(reversed(batch))  # nothing was started; whatever it was, they are still ours
                 raise
-            for claim in report.lost:
-                self.forget(claim)
-            with self._known_lock:
-                self._known.update((claim.execution_id, claim) for claim in report.changed)
-            self._claimed.extendleft((time.monotonic(), claim) for claim in report.changed)
-            with self._known_lock:
-                self._in_pool += len(report.started)
-            for claim in report.started:
-                metrics.execution_started(claim, self._clock.now())
-                pool.submit(self._context(claim))
+            started = {claim.proof for claim in report.started}
+            self._let_go([claim for _, claim in batch if claim.proof not in started])
+            self._accept(report.changed)
+            self._run(report.started)
+
+    def _run(self, started: Sequence[Claim]) -> None:
+        if not started:
+            return
+        pool, now = self._the_pool(), self._clock.now()
+        with self._known_lock:
+            if not self._in_pool:
+                self._moved_at = time.monotonic()
+            self._in_pool += len(started)
+        for claim in started:
+            metrics.execution_started(claim, now)
+            pool.submit(self._context(claim))
 
     def _hand_back_what_waits(self) -> None:
-        """A claim that finds no slot soon is somebody else's chance."""
+        """What finds no slot soon is somebody else's chance, claimed or started ahead of a worker."""
         limit = time.monotonic() - HAND_BACK_SECONDS
         stale = [claim for since, claim in self._claimed if since < limit]
         if stale:
             self._give_back(stale)
             self._claimed = deque(item for item in self._claimed if item[1] not in stale)
+        if self._in_pool > self._max_workers:
+            contexts = self._the_pool().take_back(HAND_BACK_SECONDS)
+            self._not_begun += filter(None, (self.claim_of(context.execution_id) for context in contexts))
+        self._unstart_what_has_not_begun()
+
+    def _unstart_what_has_not_begun(self) -> None:
+        if self._not_begun:
+            self._store.unstart(self._not_begun)
+            for claim in self._not_begun:
+                self.dropped(claim)
+            self._not_begun = []
 
     def _give_back(self, claims: Sequence[Claim]) -> None:
         if claims:
             self._store.hand_back(claims)
-            self._coordinator.release_leases(leases(claims))
-            for claim in claims:
-                self.forget(claim)
+            self._let_go(claims)
+
+    def _let_go(self, claims: Sequence[Claim]) -> None:
+        self._coordinator.release_leases(leases(claims))
+        for claim in claims:
+            self.forget(claim)
 
     # --- small answers ---
 
     def _room(self) -> int:
         return self._free() + self._ahead(AHEAD_SECONDS) - len(self._claimed)
 
+    def _startable(self) -> int:
+        return max(0, self._free() + self._ahead(START_AHEAD_SECONDS))
+
     def _free(self) -> int:
         """Slots without a job; negative when more was started than runs at once."""
         return self._max_workers - self._in_pool
 
     def _ahead(self, seconds: float) -> int:
-        """How many jobs the pool gets through in that time, by what the last ones took."""
+        """How many jobs the pool gets through in that time, by what the last ones took, or these take by now."""
         if self._job_seconds is None:
             return 0
-        return min(MAX_AHEAD, int(seconds * self._max_workers / max(self._job_seconds, 0.0005)))
+        standstill = time.monotonic() - self._moved_at if self._in_pool else 0.0
+        return min(MAX_AHEAD, int(seconds * self._max_workers / max(self._job_seconds, standstill, 0.0005)))
 
     def _seconds_to_next(self) -> float | None:
         soon = [PENDING_POLL_SECONDS]
         if self._may_claim() and self._room() > 0:  # else there is nothing to be early for: a free slot wakes us
             soon.append(self._pending_at - time.monotonic())
-            if self._waiting:
-                soon.append(self._waiting[0][0] - self._clock.timestamp())
+            if (next_at := self._waiting.next_at()) is not None:
+                soon.append(next_at - self._clock.timestamp())
         if self._lost:
             soon.append(self._lost[0][0] - time.monotonic())
         return max(0.001, min(soon))

@@ -4,7 +4,7 @@ A Redis answer never writes a row and never ends an execution: it only spares th
 decides. So a Redis that is slow, empty or gone costs time and nothing else. Start at `Coordinator.mark_fires`.
 
 key                                 value                     lifetime
-fire:<schedule_id>:<epoch second>   <owner>                   mark_seconds; never renewed, never deleted
+fire:<schedule_id>:<epoch second>   <owner>                   mark_seconds; never renewed, never deleted (id: 32 digits)
 lock:schedule:<schedule_id>         <owner>:<fencing token>   lease_seconds; renewed, deleted when the execution ended
 lock:<resource_id>                  <instance_id>/<random>    the lock's timeout; deleted by release
 check:<owner>                       <owner>                   one second
@@ -27,6 +27,7 @@ from redis.commands.core import Script
 
 from config import get_settings
 from services.circuit_breaker import CircuitBreaker
+from services.clock import awake_or_not
 from services.errors import Unavailable
 from services.redis_client import RedisClient, get_redis_client
 
@@ -133,7 +134,7 @@ class Coordinator:
         owner: str,
         lease_seconds: float,
         mark_seconds: float,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = awake_or_not,
     ) -> None:
         self._owner, self._where = owner, redis.where
         self._lease_seconds, self._lease_ms = lease_seconds, _milliseconds(lease_seconds)
@@ -212,7 +213,7 @@ class Coordinator:
             return Stats(**self._counts)
 
     def _mark(self, fires: Sequence[tuple[UUID, datetime]]) -> list[Answer]:
-        keys = [f"fire:{schedule_id}:{int(scheduled_for.timestamp())}" for schedule_id, scheduled_for in fires]
+        keys = [f"fire:{schedule_id.hex}:{int(scheduled_for.timestamp())}" for schedule_id, scheduled_for in fires]
         ours = self._ask(self._mark_script, keys, [self._owner, self._mark_ms])
         if ours is None:
             return [Answer.UNKNOWN] * len(fires)

@@ -210,8 +210,10 @@ class EnhancedScheduler:
 
     def liveness(self) -> dict[str, float]:
         """Loops that made no progress lately, with the seconds since their last; empty means alive."""
-        loops = self._loops if self._started else []  # while starting or draining some stand still on purpose
-        return {loop.name: loop.stalled_seconds() for loop in loops if not loop.is_live}
+        if not self._started:
+            return {}  # while it starts or drains some stand still on purpose
+        parts: list[Timer | Loop] = [self.timer, *self._loops]
+        return {part.name: part.stalled_seconds() for part in parts if not part.is_live}
 
     def readiness(self) -> list[str]:
         """Why this replica does not do its work right now; empty means ready."""
@@ -300,6 +302,7 @@ class EnhancedScheduler:
             self.clock,
             self.policy,
             CatchupLimits.from_settings(settings),
+            heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
             loaded=self.watcher.known,
             hand_over=self.dispatcher.hand_over,
             look_for_pending=self.dispatcher.look_for_pending,
@@ -362,6 +365,7 @@ class EnhancedScheduler:
             leaked=self.pool.leaked,
             connections=cast(QueuePool, self.db.engine.pool).checkedout(),
         )
+        metrics.SCHEDULES.set(len(self.timer))  # fewer without a change, too: some have fired for the last time
         metrics.QUEUED.set(self.dispatcher.queued)
         metrics.UNWRITTEN.set(self.finisher.unwritten)
         metrics.DEGRADED.set(int(self.coordinator.degraded))

@@ -1,4 +1,10 @@
-"""The statements of execution_store.py. Each comment says what a statement relies on."""
+"""The statements of execution_store.py. Each comment says what a statement relies on.
+
+They are written for one plan: each row is found by its key. The planner knows neither how many rows a young or busy
+table has nor that most entries of a small index are dead, and would rather read all of them. So these transactions do
+without sequential scans, OFFSET 0 keeps a subquery a look-up per row, and `coalesce(e.status, '')` keeps the index of
+live rows out of it. tests/integration/test_execution_plans.py holds that.
+"""
 
 from dataclasses import fields
 
@@ -7,28 +13,26 @@ from services.schedule_spec import ScheduleSpec
 _SPEC = ", ".join(f"s.{item.name}" for item in fields(ScheduleSpec))
 _SCHEDULE = f"s.schedule_id, s.revision, s.effective_from, {_SPEC}"
 
-# One row per schedule that exists (`wanted`); the rest of it is NULL where somebody else holds the row.
+# What is missing among them is locked by somebody else, or gone.
 LOCK_SCHEDULES = f"""
-WITH locked AS MATERIALIZED (
-    SELECT {_SCHEDULE} FROM schedules AS s
-    WHERE s.schedule_id = ANY(%(ids)s::uuid[]) ORDER BY s.schedule_id FOR NO KEY UPDATE SKIP LOCKED
-)
-SELECT present.schedule_id AS wanted, s.*, clock_timestamp() AS now
-FROM schedules AS present LEFT JOIN locked AS s ON s.schedule_id = present.schedule_id
-WHERE present.schedule_id = ANY(%(ids)s::uuid[])
+SELECT {_SCHEDULE}, clock_timestamp() AS now FROM schedules AS s
+WHERE s.schedule_id = ANY(%(ids)s::uuid[]) ORDER BY s.schedule_id FOR NO KEY UPDATE SKIP LOCKED
 """
+
+PRESENT = "SELECT schedule_id FROM schedules WHERE schedule_id = ANY(%(ids)s::uuid[])"
 
 # A statement of its own, so that its snapshot is younger than the locks: everybody who could have claimed another fire
 # of these schedules has committed. In one statement with the locks the count would be from before them.
+# A fire that would only meet others of this batch is no overlap: it gets no row and comes again (`later`).
 INSERT_CLAIMS = """
 WITH asked AS (
     SELECT * FROM unnest(
         %(schedule_ids)s::uuid[], %(scheduled)s::timestamptz[], %(due)s::timestamptz[], %(verdicts)s::text[],
         %(coalesce)s::boolean[], %(limits)s::int[], %(job_ids)s::text[], %(domains)s::text[], %(config_ids)s::uuid[],
-        %(next_runs)s::timestamptz[]
+        %(next_runs)s::timestamptz[], %(starts)s::boolean[]
     ) AS a (
         schedule_id, scheduled_for, due_at, verdict, coalesces, max_instances, job_id, domain, domain_config_id,
-        next_run
+        next_run, starts
     )
 ), live AS (
     SELECT schedule_id, count(*) AS n FROM job_executions
@@ -40,57 +44,72 @@ WITH asked AS (
     FROM asked AS a
     WHERE NOT EXISTS (
         SELECT FROM job_executions AS e
-        WHERE e.schedule_id = a.schedule_id AND e.scheduled_for = a.scheduled_for AND e.attempt = 1
+        WHERE e.schedule_id = a.schedule_id AND e.scheduled_for = a.scheduled_for AND e.attempt = 1 OFFSET 0
     )
 ), decided AS (
     SELECT f.*, CASE
         WHEN f.verdict <> 'run' THEN f.verdict
         WHEN f.coalesces AND f.rank < f.fires THEN 'coalesced'
-        WHEN coalesce(live.n, 0) + CASE WHEN f.coalesces THEN 1 ELSE f.rank END > f.max_instances THEN 'overlap'
+        WHEN coalesce(live.n, 0) >= f.max_instances THEN 'overlap'
+        WHEN NOT f.coalesces AND coalesce(live.n, 0) + f.rank > f.max_instances THEN 'later'
     END AS reason
     FROM fresh AS f LEFT JOIN live USING (schedule_id)
 ), advanced AS (
     UPDATE schedules AS s SET next_run = d.next_run
     FROM (SELECT schedule_id, max(next_run) AS next_run FROM decided GROUP BY schedule_id) AS d
     WHERE s.schedule_id = d.schedule_id AND (s.next_run IS NULL OR s.next_run < d.next_run)
+), written AS (
+    INSERT INTO job_executions (
+        schedule_id, job_id, domain, domain_config_id, scheduled_for, due_at, status, reason,
+        claimed_at, started_at, completed_at, instance_id, incarnation, fencing_token
+    )
+    SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, due_at,
+           CASE WHEN reason = 'misfire' THEN 'missed' WHEN reason IS NOT NULL THEN 'skipped'
+                WHEN starts THEN 'running' ELSE 'claimed' END, reason,
+           CASE WHEN reason IS NULL THEN clock_timestamp() END,
+           CASE WHEN reason IS NULL AND starts THEN clock_timestamp() END,
+           CASE WHEN reason IS NOT NULL THEN clock_timestamp() END,
+           %(instance_id)s, %(incarnation)s, CASE WHEN reason IS NULL THEN nextval('fencing_token_seq') END
+    FROM decided WHERE reason IS DISTINCT FROM 'later'
+    ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
+    RETURNING execution_id, schedule_id, job_id, scheduled_for, attempt, cause, reason, fencing_token,
+              started_at IS NOT NULL AS started
 )
-INSERT INTO job_executions (
-    schedule_id, job_id, domain, domain_config_id, scheduled_for, due_at, status, reason,
-    claimed_at, completed_at, instance_id, incarnation, fencing_token
-)
-SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, due_at,
-       CASE WHEN reason IS NULL THEN 'claimed' WHEN reason = 'misfire' THEN 'missed' ELSE 'skipped' END, reason,
-       CASE WHEN reason IS NULL THEN clock_timestamp() END,
-       CASE WHEN reason IS NOT NULL THEN clock_timestamp() END,
-       %(instance_id)s, %(incarnation)s, CASE WHEN reason IS NULL THEN nextval('fencing_token_seq') END
-FROM decided
-ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
-RETURNING execution_id, schedule_id, job_id, scheduled_for, attempt, cause, reason, fencing_token
+SELECT * FROM written
+UNION ALL
+SELECT NULL, schedule_id, NULL, scheduled_for, NULL, NULL, reason, NULL, false FROM decided WHERE reason = 'later'
 """
 
 # Pending rows that are due, oldest first, with their schedules locked; `gone` is true where the schedule was deleted.
-# Those that would only wait for their schedule are passed over: they must not fill the places of others.
+# Those that would only wait, for their schedule or for whoever holds it, are passed over: they must not fill the places
+# of others. Not in id order, which those need who wait for a lock. Deleted ones are looked for among the oldest: all of
+# a long queue would be too many to ask for each time (nor is NOT EXISTS asked one by one: it reads the whole table).
 LOCK_PENDING = f"""
-WITH due AS MATERIALIZED (
-    SELECT e.execution_id, e.schedule_id, e.due_at
-    FROM job_executions AS e LEFT JOIN schedules AS s ON s.schedule_id = e.schedule_id
+WITH locked AS MATERIALIZED (
+    SELECT e.execution_id, e.due_at, {_SCHEDULE}
+    FROM job_executions AS e JOIN schedules AS s ON s.schedule_id = e.schedule_id
     WHERE e.status = 'pending' AND e.due_at <= clock_timestamp() AND (
-        s.schedule_id IS NULL OR e.cancel_requested_at IS NOT NULL
+        e.cancel_requested_at IS NOT NULL
         OR (SELECT count(*) FROM job_executions AS live
             WHERE live.schedule_id = e.schedule_id AND live.status IN ('claimed', 'running'))
            < coalesce(s.max_instances, %(max_instances)s)
-        OR clock_timestamp() - e.due_at
-           > make_interval(secs => coalesce(s.misfire_grace_seconds, %(wait)s))
+        OR clock_timestamp() - e.due_at > make_interval(secs =>
+           CASE WHEN e.cause IN ('manual', 'backfill') THEN coalesce(s.misfire_grace_seconds, %(wait)s)
+                ELSE %(horizon)s END)
     )
-    ORDER BY e.due_at LIMIT %(limit)s
-), locked AS MATERIALIZED (
-    SELECT {_SCHEDULE} FROM schedules AS s
-    WHERE s.schedule_id IN (SELECT schedule_id FROM due) ORDER BY s.schedule_id FOR NO KEY UPDATE SKIP LOCKED
+    ORDER BY e.due_at LIMIT %(limit)s FOR NO KEY UPDATE OF s SKIP LOCKED
+), due AS (
+    SELECT execution_id, schedule_id AS wanted, due_at FROM locked
+    UNION ALL
+    SELECT execution_id, schedule_id, due_at FROM (
+        SELECT execution_id, schedule_id, due_at FROM job_executions
+        WHERE status = 'pending' AND due_at <= clock_timestamp() ORDER BY due_at LIMIT 500
+    ) AS oldest
+    WHERE (SELECT s.schedule_id FROM schedules AS s WHERE s.schedule_id = oldest.schedule_id) IS NULL
 )
-SELECT due.execution_id, due.schedule_id AS wanted, present.schedule_id IS NULL AS gone, s.*, clock_timestamp() AS now
-FROM due LEFT JOIN schedules AS present ON present.schedule_id = due.schedule_id
-LEFT JOIN locked AS s ON s.schedule_id = due.schedule_id
-ORDER BY due.due_at
+SELECT due.execution_id, due.wanted, s.schedule_id IS NULL AS gone, {_SCHEDULE}, clock_timestamp() AS now
+FROM due LEFT JOIN locked AS s ON s.execution_id = due.execution_id
+ORDER BY due.due_at LIMIT %(limit)s
 """
 
 # Again a younger snapshot than the locks. What finds no room waits: a person's run for its grace, the rest for a day.
@@ -107,7 +126,6 @@ WITH asked AS (
     SELECT a.execution_id, CASE
         WHEN e.cancel_requested_at IS NOT NULL THEN 'cancelled'
         WHEN a.deleted THEN 'deleted'
-        WHEN a.enabled IS NULL THEN 'locked'
         WHEN NOT a.enabled AND e.cause IN ('schedule', 'catchup') THEN 'disabled'
         WHEN coalesce(live.n, 0) + row_number() OVER (PARTITION BY a.schedule_id ORDER BY a.place) <= a.max_instances
             THEN 'run'
@@ -127,7 +145,7 @@ UPDATE job_executions AS e SET
     instance_id = %(instance_id)s, incarnation = %(incarnation)s,
     fencing_token = CASE WHEN verdict = 'run' THEN nextval('fencing_token_seq') END
 FROM decided AS d
-WHERE d.execution_id = e.execution_id AND e.status = 'pending' AND d.verdict NOT IN ('wait', 'locked')
+WHERE d.execution_id = e.execution_id AND e.status = 'pending' AND d.verdict <> 'wait'
 RETURNING e.execution_id, e.schedule_id, e.job_id, e.scheduled_for, e.due_at, e.attempt, e.cause, e.status,
           e.fencing_token
 """
@@ -138,8 +156,8 @@ START = """
 UPDATE job_executions AS e SET status = 'running', started_at = clock_timestamp()
 FROM unnest(%(execution_ids)s::uuid[], %(tokens)s::bigint[], %(schedule_ids)s::uuid[], %(revisions)s::bigint[])
      AS c (execution_id, token, schedule_id, revision)
-JOIN schedules AS s ON s.schedule_id = c.schedule_id AND s.revision = c.revision
-WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND e.status = 'claimed'
+WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND coalesce(e.status, '') = 'claimed'
+  AND c.revision = (SELECT s.revision FROM schedules AS s WHERE s.schedule_id = c.schedule_id)
 RETURNING e.execution_id, e.fencing_token
 """
 
@@ -178,7 +196,7 @@ WITH ended AS (
         %(details)s::text[], %(messages)s::text[], %(errors)s::text[], %(scans)s::uuid[], %(delays)s::float8[],
         %(reasons)s::text[]
     ) AS c (execution_id, token, status, duration, details, message, error, scan_id, delay, reason)
-    WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND e.status = 'running'
+    WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND coalesce(e.status, '') = 'running'
     RETURNING e.*, c.delay
 ), kept AS (
     UPDATE schedules AS s SET last_run = newest.started_at, last_status = newest.status
@@ -204,13 +222,17 @@ UPDATE job_executions AS e SET
     status = 'pending', due_at = least(e.due_at, clock_timestamp()), instance_id = NULL, incarnation = NULL,
     fencing_token = NULL, claimed_at = NULL
 FROM {_FENCED}
-WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND e.status = 'claimed'
+WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND coalesce(e.status, '') = 'claimed'
 """
 
-EXISTING = """
-SELECT e.schedule_id, e.scheduled_for
-FROM unnest(%(ids)s::uuid[], %(scheduled)s::timestamptz[]) AS f (schedule_id, scheduled_for)
-JOIN job_executions AS e ON e.schedule_id = f.schedule_id AND e.scheduled_for = f.scheduled_for AND e.attempt = 1
+# Places in the arrays; almost always none.
+WITHOUT_ROW = """
+SELECT f.place - 1 AS place
+FROM unnest(%(ids)s::uuid[], %(scheduled)s::timestamptz[]) WITH ORDINALITY AS f (schedule_id, scheduled_for, place)
+WHERE NOT EXISTS (
+    SELECT FROM job_executions AS e
+    WHERE e.schedule_id = f.schedule_id AND e.scheduled_for = f.scheduled_for AND e.attempt = 1 OFFSET 0
+)
 """
 
 # For executions whose handler was never called: somebody else may run them.
@@ -219,5 +241,5 @@ UPDATE job_executions AS e SET
     status = 'pending', due_at = least(e.due_at, clock_timestamp()), instance_id = NULL, incarnation = NULL,
     fencing_token = NULL, claimed_at = NULL, started_at = NULL
 FROM {_FENCED}
-WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND e.status IN ('claimed', 'running')
+WHERE e.execution_id = c.execution_id AND e.fencing_token = c.token AND coalesce(e.status, '') IN ('claimed', 'running')
 """

@@ -21,7 +21,7 @@ from services import execution_sql as sql
 from services.errors import InvalidSchedule
 from services.fires import Claim, Ending, Fire, Outcome, Owner, Policy
 from services.schedule_spec import ScheduleSpec
-from services.triggers import spread_offset
+from services.triggers import Trigger, spread_offset
 
 EARLY = timedelta(milliseconds=20)
 SECOND = timedelta(seconds=1)
@@ -34,8 +34,9 @@ SPEC_FIELDS = tuple(item.name for item in fields(ScheduleSpec))
 
 @dataclass(slots=True)
 class ClaimReport:
-    """One outcome per fire, and the claims among them."""
+    """One outcome per fire, and the claims among them: those that may run at once, and those that must be started."""
 
+    started: list[Claim] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     outcomes: dict[Fire, Outcome] = field(default_factory=dict)
     due_at: dict[Fire, datetime] = field(default_factory=dict)  # of those that were early
@@ -64,6 +65,7 @@ class _Locked:
 
     schedule_id: UUID
     spec: ScheduleSpec
+    trigger: Trigger | None  # None: its timing makes no sense
     policy: Policy
     revision: int
     effective_from: datetime
@@ -73,13 +75,10 @@ class _Locked:
         return fire.scheduled_for + spread_offset(self.schedule_id, self.spec.spread_seconds)
 
     def fires_at(self, instant: datetime) -> bool:
-        try:
-            return self.spec.trigger.next_after(instant - SECOND) == instant
-        except InvalidSchedule:
-            return False
+        return self.trigger is not None and self.trigger.next_after(instant - SECOND) == instant
 
     def next_run(self, fire: Fire) -> datetime | None:
-        return self.spec.trigger.next_after(max(fire.scheduled_for, self.now - SECOND))
+        return self.trigger and self.trigger.next_after(max(fire.scheduled_for, self.now - SECOND))
 
 
 class ExecutionStore:
@@ -94,22 +93,31 @@ class ExecutionStore:
 
     # --- claim ---
 
-    def claim(self, fires: Sequence[Fire]) -> ClaimReport:
-        """Decide over fires that are due: claimed by us, settled with a reason, or somebody else's."""
-        once = list({fire.key: fire for fire in fires}.values())  # twice the same would be coalesced with itself
-        return _retry_deadlocks(lambda: self._claim(once)) if once else ClaimReport()
+    def claim(self, fires: Sequence[Fire], start: int = 0) -> ClaimReport:
+        """Decide over fires that are due: claimed by us, settled with a reason, or somebody else's.
 
-    def _claim(self, fires: Sequence[Fire]) -> ClaimReport:
+        The first `start` of them, for which there is a place already, are claimed and started at once.
+        """
+        once = list({fire.key: fire for fire in fires}.values())  # twice the same would be coalesced with itself
+        return _retry_deadlocks(lambda: self._claim(once, start)) if once else ClaimReport()
+
+    def _claim(self, fires: Sequence[Fire], start: int) -> ClaimReport:
         report = ClaimReport()
         with self._connection.transaction():
-            rows = self._connection.run(sql.LOCK_SCHEDULES, {"ids": list({fire.schedule_id for fire in fires})})
-            schedules = {row.wanted: self._locked(row) for row in rows}
-            judged = [(fire, schedules.get(fire.schedule_id)) for fire in fires if fire.schedule_id in schedules]
-            report.outcomes = dict.fromkeys(fires, Outcome.GONE)
+            wanted = {fire.schedule_id for fire in fires}
+            rows = self._connection.run(sql.LOCK_SCHEDULES, {"ids": uuid_array(wanted)})
+            schedules = {row.schedule_id: self._locked(row) for row in rows}
+            missing = wanted - schedules.keys()
+            held = (
+                {row.schedule_id for row in self._connection.run(sql.PRESENT, {"ids": uuid_array(missing)})}
+                if missing
+                else ()
+            )
             asked = []
-            for fire, locked in judged:
+            for fire in fires:
+                locked = schedules.get(fire.schedule_id)
                 if locked is None:
-                    report.outcomes[fire] = Outcome.LOCKED
+                    report.outcomes[fire] = Outcome.LOCKED if fire.schedule_id in held else Outcome.GONE
                     continue
                 outcome, verdict = self._judge(fire, locked)
                 report.outcomes[fire] = outcome
@@ -118,7 +126,7 @@ class ExecutionStore:
                 if verdict:
                     asked.append((fire, locked, verdict))
             if asked:
-                self._insert(asked, report)
+                self._insert(asked, start, report)
         return report
 
     def _judge(self, fire: Fire, locked: _Locked) -> tuple[Outcome, str | None]:
@@ -137,10 +145,10 @@ class ExecutionStore:
             return Outcome.MISFIRE, "misfire"
         return Outcome.EXISTS, "run"  # unless the INSERT says otherwise
 
-    def _insert(self, asked: list[tuple[Fire, _Locked, str]], report: ClaimReport) -> None:
+    def _insert(self, asked: list[tuple[Fire, _Locked, str]], start: int, report: ClaimReport) -> None:
         values = {
             **self._owned(),
-            "schedule_ids": [fire.schedule_id for fire, _, _ in asked],
+            "schedule_ids": uuid_array(fire.schedule_id for fire, _, _ in asked),
             "scheduled": [fire.scheduled_for for fire, _, _ in asked],
             "due": [locked.due_at(fire) for fire, locked, _ in asked],
             "verdicts": [verdict for _, _, verdict in asked],
@@ -148,8 +156,9 @@ class ExecutionStore:
             "limits": [locked.policy.max_instances for _, locked, _ in asked],
             "job_ids": [locked.spec.name or str(locked.schedule_id) for _, locked, _ in asked],
             "domains": [locked.spec.domain for _, locked, _ in asked],
-            "config_ids": [locked.spec.domain_config_id for _, locked, _ in asked],
+            "config_ids": uuid_array(locked.spec.domain_config_id for _, locked, _ in asked),
             "next_runs": [locked.next_run(fire) if verdict == "run" else None for fire, locked, verdict in asked],
+            "starts": [place < start for place in range(len(asked))],
         }
         written = {(row.schedule_id, row.scheduled_for): row for row in self._connection.run(sql.INSERT_CLAIMS, values)}
         for fire, locked, _ in asked:
@@ -159,7 +168,8 @@ class ExecutionStore:
                 continue
             report.outcomes[fire] = OUTCOMES[row.reason]
             if row.reason is None:
-                report.claims.append(self._as_claim(row, locked, due_at=locked.due_at(fire)))
+                claim = self._as_claim(row, locked, due_at=locked.due_at(fire))
+                (report.started if row.started else report.claims).append(claim)
 
     def claim_pending(self, limit: int) -> tuple[list[Claim], bool]:
         """Take rows that wait without an owner and are due: retries, manual runs, catch-up, what was handed back.
@@ -170,14 +180,15 @@ class ExecutionStore:
 
     def _claim_pending(self, limit: int) -> tuple[list[Claim], bool]:
         with self._connection.transaction():
+            horizon = {"horizon": self._horizon.total_seconds()}
             defaults = {"max_instances": self._policy.max_instances, "wait": self._policy.misfire_grace_seconds}
-            rows = self._connection.run(sql.LOCK_PENDING, {"limit": limit, **defaults})
+            rows = self._connection.run(sql.LOCK_PENDING, {"limit": limit, **defaults, **horizon})
             if not rows:
                 return [], False
-            schedules = {row.wanted: self._locked(row) for row in rows}
+            schedules = {row.wanted: self._locked(row) if row.schedule_id else None for row in rows}
             values = {
                 **self._owned(),
-                "horizon": self._horizon.total_seconds(),
+                **horizon,
                 "execution_ids": [row.execution_id for row in rows],
                 "schedule_ids": [row.wanted for row in rows],
                 "limits": [locked.policy.max_instances if (locked := schedules[row.wanted]) else None for row in rows],
@@ -212,7 +223,7 @@ class ExecutionStore:
 
     def _start(self, claims: Sequence[Claim]) -> set[tuple[UUID, int]]:
         values = {**_fenced(claims), "revisions": [claim.revision for claim in claims]}
-        values["schedule_ids"] = [claim.schedule_id for claim in claims]
+        values["schedule_ids"] = uuid_array(claim.schedule_id for claim in claims)
         with self._connection.transaction():
             return {(row.execution_id, row.fencing_token) for row in self._connection.run(sql.START, values)}
 
@@ -239,8 +250,8 @@ class ExecutionStore:
     def _finish(self, endings: Sequence[Ending]) -> FinishReport:
         report = FinishReport()
         with self._connection.transaction():
-            wanted = list({ending.claim.schedule_id for ending in endings})
-            busy = {row.schedule_id for row in self._connection.run(sql.LOCK_FOR_FINISH, {"ids": wanted})}
+            wanted = {ending.claim.schedule_id for ending in endings}
+            busy = {row.schedule_id for row in self._connection.run(sql.LOCK_FOR_FINISH, {"ids": uuid_array(wanted)})}
             report.later = [ending for ending in endings if ending.claim.schedule_id in busy]
             endings = [ending for ending in endings if ending.claim.schedule_id not in busy]
             if endings:
@@ -258,7 +269,7 @@ class ExecutionStore:
             "details": [_json(ending.details) for ending in endings],
             "messages": [ending.error_message for ending in endings],
             "errors": [_json(ending.error_details) for ending in endings],
-            "scans": [ending.scan_id for ending in endings],
+            "scans": uuid_array(ending.scan_id for ending in endings),
             "delays": [ending.retry_in_seconds for ending in endings],
             "reasons": [ending.reason for ending in endings],
         }
@@ -277,22 +288,21 @@ class ExecutionStore:
 
     # --- look ---
 
-    def existing(self, fires: Sequence[Fire]) -> set[tuple[UUID, datetime]]:
-        """Which of these fires have a row."""
-        values = {"ids": [fire.schedule_id for fire in fires], "scheduled": [fire.scheduled_for for fire in fires]}
-        return {(row.schedule_id, row.scheduled_for) for row in self._connection.run(sql.EXISTING, values)}
+    def without_row(self, fires: Sequence[Fire]) -> list[Fire]:
+        """Those of these fires that nobody has decided about."""
+        ids, scheduled = uuid_array(fire.schedule_id for fire in fires), [fire.scheduled_for for fire in fires]
+        return [fires[row.place] for row in self._connection.run(sql.WITHOUT_ROW, {"ids": ids, "scheduled": scheduled})]
 
     # --- inside ---
 
     def _owned(self) -> dict[str, Any]:
         return {"instance_id": self._owner.instance_id, "incarnation": self._owner.incarnation}
 
-    def _locked(self, row: Row[Any]) -> _Locked | None:
-        if row.schedule_id is None:
-            return None
+    def _locked(self, row: Row[Any]) -> _Locked:
         # Every statement that locks schedules ends with the columns of the definition and the clock.
         spec = ScheduleSpec(**dict(zip(SPEC_FIELDS, row[-1 - len(SPEC_FIELDS) : -1], strict=True)))
-        return _Locked(row.schedule_id, spec, self._policy.of(spec), row.revision, row.effective_from, row.now)
+        policy = self._policy.of(spec)
+        return _Locked(row.schedule_id, spec, _trigger(spec), policy, row.revision, row.effective_from, row.now)
 
     @staticmethod
     def _as_claim(row: Row[Any], locked: _Locked, due_at: datetime) -> Claim:
@@ -318,6 +328,7 @@ OUTCOMES = {
     "overlap": Outcome.OVERLAP,
     "disabled": Outcome.DISABLED,
     "changed": Outcome.GONE,
+    "later": Outcome.LATER,
 }
 
 
@@ -341,9 +352,21 @@ def _fenced(claims: Sequence[Claim]) -> dict[str, Any]:
     if not claims:
         return {}
     return {
-        "execution_ids": [claim.execution_id for claim in claims],
+        "execution_ids": uuid_array(claim.execution_id for claim in claims),
         "tokens": [claim.fencing_token for claim in claims],
     }
+
+
+def _trigger(spec: ScheduleSpec) -> Trigger | None:
+    try:
+        return spec.trigger
+    except InvalidSchedule:
+        return None
+
+
+def uuid_array(ids: Iterable[UUID | None]) -> str:
+    """As the text of an array: the driver would make an object of each one."""
+    return "{" + ",".join("NULL" if each is None else each.hex for each in ids) + "}"
 
 
 def _json(value: object) -> str | None:

@@ -1,7 +1,7 @@
 """The values that cross threads on the way of a fire: what is due, what was claimed, what became of it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -47,8 +47,8 @@ class Policy:
 
     def of(self, spec: ScheduleSpec) -> "Policy":
         """This policy with what the schedule says itself."""
-        own = {name: getattr(spec, name) for name in Policy.__dataclass_fields__}
-        return Policy(**{name: getattr(self, name) if value is None else value for name, value in own.items()})
+        own = {name: value for name in Policy.__dataclass_fields__ if (value := getattr(spec, name)) is not None}
+        return replace(self, **own) if own else self
 
     def retry_delay(self, attempt: int) -> timedelta:
         """Before the attempt after this one: doubles each time, at most a day."""
@@ -61,6 +61,7 @@ class Outcome(StrEnum):
     CLAIMED = "claimed"
     EXISTS = "exists"  # somebody has it, or had it
     LOCKED = "locked"  # somebody works on this schedule right now: ask again
+    LATER = "later"  # other fires of this schedule go first, without coalescing: ask again
     EARLY = "early"  # by Postgres' clock it is not due yet
     GONE = "gone"  # deleted, or no longer a fire of the schedule as it is now
     DISABLED = "disabled"

@@ -1,7 +1,7 @@
 """Compares the fires that should have been with the rows that are, and closes every hole.
 
 The first scan of a process goes on where the last one of any replica ended, and applies the catch-up rule to what
-nobody ran meanwhile. Later ones hand late fires to the dispatcher, whose claim decides: run, or `missed`. A scan is
+came due while nobody was there. Other late fires go to the dispatcher, whose claim decides: run, or `missed`. A scan is
 many short steps, one per tick: each has a transaction of its own, and between them the loop can stop and is seen to
 live. Start reading at `GapScanner.tick`.
 """
@@ -11,7 +11,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +24,7 @@ from services.clock import DatabaseClock
 from services.errors import InvalidSchedule
 from services.fires import Fire, Policy
 from services.gap_scan_plan import CatchupLimits, Gap, Planned, catch_up, record, try_again
-from services.gap_scan_sql import FORMER, INSERT, MISSING, POLICIES, WATCHED, WATCHED_UNTIL
+from services.gap_scan_sql import ATTENDED_SINCE, FORMER, INSERT, MISSING, POLICIES, WATCHED, WATCHED_UNTIL
 from services.gap_scan_walk import Block, Part, Piece, Watched, Window, expected_fires, parts_of
 from services.schedule_watcher import LONGEST_COMMIT, Loaded
 from services.triggers import Trigger, parse_trigger, spread_offset
@@ -37,6 +37,7 @@ SECOND = timedelta(seconds=1)
 NOT_YET_SECONDS = 0.5
 AT_ONCE_SECONDS = 0.0
 EVERY_LOAD_IS_OLD = sys.maxsize
+ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class _Scan:
     """One look at everything, as far as it has come."""
 
     window: Window
-    is_first: bool
+    attended_since: datetime | None  # what came due later was somebody's to run; None: nobody was there
     loads: int  # that it has seen
     blocks: Iterator[Block]
     block: Block | None = None
@@ -55,6 +56,9 @@ class _Scan:
     handed_over: int = 0
     caught_up: int = 0
     missed: int = 0
+
+    def is_downtime(self, gap: Gap) -> bool:
+        return self.attended_since is None or gap.first + gap.watched.spread <= self.attended_since
 
     def note_behind(self, schedule_ids: Iterable[UUID]) -> None:
         for schedule_id in schedule_ids:
@@ -70,12 +74,14 @@ class GapScanner:
         policy: Policy,
         limits: CatchupLimits,
         *,
+        heartbeat_timeout_seconds: float,
         loaded: Callable[[], tuple[int, dict[UUID, Loaded]]],
         hand_over: Callable[[Sequence[Fire]], None],
         look_for_pending: Callable[[], None],
         may_scan: Callable[[], bool],
     ) -> None:
         self._db, self._clock, self._policy, self._limits = db, clock, policy, limits
+        self._heartbeat_timeout = heartbeat_timeout_seconds
         self._loaded, self._hand_over, self._look_for_pending = loaded, hand_over, look_for_pending
         self._may_scan = may_scan
         self._scan: _Scan | None = None
@@ -107,12 +113,20 @@ class GapScanner:
         until = self._clock.now() - self._limits.settle
         oldest = until - self._limits.history
         if self._done is None:
+            attended_since = self._attended_since()
             window = Window(max(self._go_on_from(until), oldest), until, oldest, EVERY_LOAD_IS_OLD)
         else:
+            attended_since = ALWAYS  # by ourselves
             since = max(self._settled(self._done), oldest)
             window = Window(since, until, oldest, self._done.loads, self._done.behind)
         loads, loaded = self._loaded()
-        return _Scan(window, self._done is None, loads, expected_fires(loaded, window))
+        return _Scan(window, attended_since, loads, expected_fires(loaded, window))
+
+    def _attended_since(self) -> datetime | None:
+        with self._db.transaction() as connection:
+            found = connection.exec_driver_sql(ATTENDED_SINCE, {"timeout": self._heartbeat_timeout})
+            since: datetime | None = found.scalar_one()
+            return since
 
     def _go_on_from(self, until: datetime) -> datetime:
         """Where the last scan of anybody ended, less what may have been committed late; else as far as we may run."""
@@ -156,31 +170,28 @@ class GapScanner:
     def _close(self, scan: _Scan) -> None:
         if scan.gaps and scan.formers:
             self._write(scan, {key: (scan.formers[key], record(gap, self._limits)) for key, gap in scan.gaps.items()})
-        elif scan.gaps and scan.is_first:
-            self._catch_up(scan)
         elif scan.gaps:
-            self._try_again(scan)
+            self._settle(scan)
         scan.block, scan.gaps, scan.formers = None, {}, {}
 
-    def _catch_up(self, scan: _Scan) -> None:
-        planned = {}
-        for gap, row in self._unchanged(scan.gaps):
-            grace = timedelta(seconds=row.misfire_grace_seconds or self._policy.misfire_grace_seconds)
-            rule = Catchup(row.catchup or self._policy.catchup)
-            planned[row.schedule_id] = row, catch_up(gap, rule, grace, self._limits, scan.window.until)
-        self._write(scan, planned)
-        self._look_for_pending()
-
-    def _try_again(self, scan: _Scan) -> None:
+    def _settle(self, scan: _Scan) -> None:
         planned, late = {}, []
         for gap, row in self._unchanged(scan.gaps):
-            fires, rows = try_again(gap, self._limits, scan.window.until)
+            fires, rows = self._plan(scan, gap, row)
             planned[row.schedule_id] = row, rows
             late += fires
         self._write(scan, planned)
         self._hand_over(late)
+        self._look_for_pending()
         scan.handed_over += len(late)
         scan.note_behind(fire.schedule_id for fire in late)  # they have no row yet
+
+    def _plan(self, scan: _Scan, gap: Gap, row: Row[Any]) -> tuple[list[Fire], list[Planned]]:
+        if not scan.is_downtime(gap):
+            return try_again(gap, self._limits, scan.window.until)
+        grace = timedelta(seconds=row.misfire_grace_seconds or self._policy.misfire_grace_seconds)
+        rule = Catchup(row.catchup or self._policy.catchup)
+        return [], catch_up(gap, rule, grace, self._limits, scan.window.until)
 
     def _unchanged(self, gaps: Mapping[UUID, Gap]) -> list[tuple[Gap, Row[Any]]]:
         """Those whose schedule is as it was when the scan began; of the others the former definition owes the fires."""
@@ -218,7 +229,6 @@ class GapScanner:
         accounted_until = min([self._settled(scan), *scan.behind.values()])
         with self._db.transaction() as connection:
             connection.exec_driver_sql(WATCHED, {"since": scan.window.since, "until": accounted_until})
-        self._scan, self._done = None, scan
         metrics.gaps_found(handed_over=scan.handed_over, caught_up=scan.caught_up, missed=scan.missed)
         if scan.handed_over or scan.caught_up or scan.missed:
             logger.warning(
@@ -226,8 +236,9 @@ class GapScanner:
                 scan.handed_over,
                 scan.caught_up,
                 scan.missed,
-                extra={"event": "catchup" if scan.is_first else "gap"},
+                extra={"event": "gap" if self._done else "catchup"},
             )
+        self._scan, self._done = None, scan
         self._look_for_pending()
 
 

@@ -2,6 +2,12 @@
 
 WATCHED_UNTIL = "SELECT until FROM fires_watched"
 
+# Since when one of the replicas that live now has been there to hand over what came due.
+ATTENDED_SINCE = """
+SELECT min(started_at) FROM scheduler_instances
+WHERE claiming AND heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s)
+"""
+
 # Replicas scan independently, each without a break since its start: the furthest one vouches for all that is before.
 WATCHED = """
 INSERT INTO fires_watched (since, until) VALUES (%(since)s, %(until)s)

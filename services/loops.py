@@ -32,7 +32,8 @@ class Loop:
         self._thread.start()
 
     def wake(self) -> None:
-        self._wake.set()
+        if not self._wake.is_set():  # else the next tick is on its way, and looks after it has cleared this
+            self._wake.set()
 
     def stop(self, timeout_seconds: float | None = 10.0) -> None:
         self._stopping.set()

@@ -4,11 +4,13 @@ Label values come from enums and job types only, so that the number of series st
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 
 from prometheus_client import REGISTRY, Counter, Enum, Gauge, Histogram, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from database.workflow_statuses import CircuitStatus
@@ -90,6 +92,18 @@ class _CoordinatorTotals(Collector):
             yield CounterMetricFamily(name, text, value=self.totals.get(field, 0))
 
 
+OF_REQUESTS = ("scheduler_http_requests", "scheduler_http_request_seconds")
+
+
+class WithoutReplica(Collector):
+    """What a process that runs no replica has to say: the zeros of one that it is not would set off alerts."""
+
+    def collect(self) -> Iterator[Metric]:
+        for family in REGISTRY.collect():
+            if family.name in OF_REQUESTS or not family.name.startswith("scheduler_"):
+                yield family
+
+
 _coordinator_totals = _CoordinatorTotals()
 REGISTRY.register(_coordinator_totals)
 for _outcome in Outcome:
@@ -106,15 +120,21 @@ def _job_type(name: str) -> str:
     return name
 
 
+@cache
+def _of_executions(job_type: str, status: str) -> tuple[Counter, Histogram]:
+    """Few: job types are bounded. To look a series up costs more than to count."""
+    return EXECUTIONS.labels(job_type, status), DURATION.labels(job_type)
+
+
 def execution_started(claim: Claim, now: datetime) -> None:
     LATENESS.observe(max(0.0, (now - claim.due_at).total_seconds()))
 
 
 def execution_finished(ending: Ending) -> None:
-    job_type = _job_type(ending.claim.spec.job_type)
-    EXECUTIONS.labels(job_type, ending.status.value).inc()
+    ended, took = _of_executions(_job_type(ending.claim.spec.job_type), ending.status.value)
+    ended.inc()
     if ending.duration_seconds is not None:
-        DURATION.labels(job_type).observe(ending.duration_seconds)
+        took.observe(ending.duration_seconds)
     if ending.retry_in_seconds is not None:
         RETRIES.inc()
 
@@ -123,8 +143,9 @@ def finish_refused() -> None:
     REFUSED.inc()
 
 
-def fire_decided(outcome: Outcome) -> None:
-    CLAIMS.labels(outcome.value).inc()
+def fires_decided(outcomes: Iterable[Outcome]) -> None:
+    for outcome, count in Tally(outcomes).items():
+        CLAIMS.labels(outcome.value).inc(count)
 
 
 def fires_filtered(*, won: int, lost: int) -> None:
@@ -136,7 +157,8 @@ def fires_unverified(count: int) -> None:
     UNVERIFIED.inc(count)
 
 
-def rescued(*, abandoned: int, handed_back: int) -> None:
+def rescued(*, abandoned: int, handed_back: int, retried: int) -> None:
+    RETRIES.inc(retried)
     RESCUED.labels("abandoned").inc(abandoned)
     RESCUED.labels("handed_back").inc(handed_back)
 

@@ -8,7 +8,6 @@ their schedule allows it. Both have connections of their own: they must not queu
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -17,7 +16,7 @@ from sqlalchemy import Row
 
 from database.connection import DatabaseConnection
 from services import metrics
-from services.clock import DatabaseClock
+from services.clock import DatabaseClock, awake_or_not
 from services.distributed_lock import Coordinator
 from services.fires import Claim, Owner, Policy
 from services.peers import Peers
@@ -54,7 +53,7 @@ class Heart:
         self._lock = threading.Lock()
 
     def beat(self) -> float | None:
-        started = time.monotonic()
+        started = awake_or_not()
         self._clock.measure(self._write)
         self._report_skew()
         self._peers.update([row.instance_id for row in self._run(PEERS)])
@@ -70,12 +69,12 @@ class Heart:
     def is_trusted(self) -> bool:
         """May we act on what we own, or have the others given us up meanwhile?"""
         last = self._last_beat
-        return last is not None and time.monotonic() - last < self._timeout - SAFETY_SECONDS
+        return last is not None and awake_or_not() - last < self._timeout - SAFETY_SECONDS
 
     @property
     def connected_seconds(self) -> float:
         """For how long we have been seeing the others' life signs without a break."""
-        return time.monotonic() - self._alive_since if self._alive_since is not None and self.is_trusted else 0.0
+        return awake_or_not() - self._alive_since if self._alive_since is not None and self.is_trusted else 0.0
 
     def confirms(self, claim: Claim) -> bool:
         """Right before a handler is called: is this execution still ours? Cheap unless this process was frozen."""
@@ -157,7 +156,7 @@ class Rescuer:
         while rows := self._rescue():
             self._coordinator.clear_leases({row.schedule_id: row.token for row in rows if row.token is not None})
             abandoned = sum(row.status == "abandoned" for row in rows)
-            metrics.rescued(abandoned=abandoned, handed_back=len(rows) - abandoned)
+            metrics.rescued(abandoned=abandoned, handed_back=len(rows) - abandoned, retried=rows[0].retried)
             logger.warning(
                 "rescued executions of dead replicas: %d abandoned, %d handed back",
                 abandoned,

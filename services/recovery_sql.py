@@ -82,9 +82,10 @@ WITH rescued AS (
     WHERE r.status = 'abandoned' AND r.attempt <= coalesce(s.max_retries, %(max_retries)s)
       AND r.cancel_requested_at IS NULL
     ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
+    RETURNING execution_id
 ), kept AS (
     UPDATE schedules AS s SET last_status = 'abandoned' FROM rescued AS r
     WHERE r.schedule_id = s.schedule_id AND r.status = 'abandoned' AND s.last_status IS DISTINCT FROM 'invalid'
 )
-SELECT execution_id, schedule_id, status, token, instance_id FROM rescued
+SELECT execution_id, schedule_id, status, token, instance_id, (SELECT count(*) FROM retried) AS retried FROM rescued
 """

@@ -17,7 +17,7 @@ from database.models import Catchup, Source
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.hostnames import bare_host
 from services.jobs import JobRegistry
-from services.triggers import Trigger, parse_trigger
+from services.triggers import Trigger, parse_trigger, stored_trigger
 
 # Fixed for ever: stored ids were made with it.
 EXTERNAL_IDS = UUID("7d4c9d52-64b5-5a9c-8e0f-6a1c0a3c9b11")
@@ -60,7 +60,8 @@ class ScheduleSpec:
     @property
     def trigger(self) -> Trigger:
         """Shared by all schedules with the same timing."""
-        return parse_trigger(self.frequency, self.time_config, self.timezone, self.start_at, self.end_at)
+        timing = json.dumps(self.time_config)
+        return stored_trigger(self.frequency, timing, self.timezone, self.start_at, self.end_at)
 
     def next_run_after(self, instant: datetime) -> datetime | None:
         return self.trigger.next_after(instant) if self.enabled else None

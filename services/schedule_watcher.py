@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -24,7 +23,7 @@ from services import metrics
 from services.clock import DatabaseClock
 from services.errors import InvalidSchedule, Unavailable
 from services.timer import Entry, Timer
-from services.triggers import Trigger, parse_trigger
+from services.triggers import stored_trigger
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +38,6 @@ SECOND = timedelta(seconds=1)
 
 COLUMNS = """schedule_id, revision, effective_from, enabled, frequency, time_config::text AS time_config, timezone,
              start_at, end_at, spread_seconds, priority, next_run, invalid_reason"""
-TRIGGERS_BY_TEXT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +201,7 @@ class ScheduleWatcher:
             )
 
     def _take(self, row: Row[Any], now: datetime, planned: list[tuple[UUID, int, datetime | None]]) -> None:
-        trigger = _trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
+        trigger = stored_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
         if not row.enabled:
             self._know(row, None)
             if row.next_run is not None:
@@ -268,12 +266,6 @@ def _no_collection() -> Iterator[None]:
         gc.freeze()
         if was_on:
             gc.enable()
-
-
-@lru_cache(TRIGGERS_BY_TEXT)
-def _trigger(frequency: str, time_config: str, *more: Any) -> Trigger:
-    """Many schedules have the same timing: its text is read once."""
-    return parse_trigger(frequency, json.loads(time_config), *more)
 
 
 def _is_new(row: Row[Any], known: Loaded | None) -> bool:

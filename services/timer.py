@@ -8,6 +8,7 @@ coalesce are decided elsewhere, with a row.
 import heapq
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,7 @@ LONGEST_SLEEP = timedelta(seconds=1)
 # A process that slept hands over at most so many fires of one schedule at once; the gap scan finds older ones.
 FIRES_PER_SCHEDULE = 50
 SPARE_ITEMS = 1000
+PATIENCE_SECONDS = 30.0
 
 
 @dataclass(slots=True, eq=False)
@@ -54,13 +56,16 @@ class Entry:
 
 
 class Timer:
-    """Hands over fires when they come due, in batches, from a thread of its own."""
+    """Hands over fires when they come due, in batches, from a thread of its own; live means that it looked lately."""
+
+    name = "timer"
 
     def __init__(self, hand_over: Callable[[Sequence[Fire]], None], clock: DatabaseClock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._heap: list[Entry] = []
         self._live = 0
+        self._looked_at = time.monotonic()
         self._scheduler = BackgroundScheduler(timezone=UTC, daemon=True)
         self._scheduler.add_jobstore(_DueStore(self), "default")
         self._scheduler.add_executor(_HandOver(hand_over), "default")
@@ -68,7 +73,15 @@ class Timer:
     def __len__(self) -> int:
         return self._live
 
+    @property
+    def is_live(self) -> bool:
+        return self.stalled_seconds() < PATIENCE_SECONDS
+
+    def stalled_seconds(self) -> float:
+        return time.monotonic() - self._looked_at
+
     def start(self) -> None:
+        self._looked_at = time.monotonic()
         self._scheduler.start()
 
     def stop(self) -> None:
@@ -113,6 +126,8 @@ class Timer:
                 self._take_one(heapq.heappop(self._heap), now, due)
 
     def seconds_to_sleep(self) -> float:
+        """Asked by APScheduler's thread whenever it looks."""
+        self._looked_at = time.monotonic()
         due_at = self.next_due_at()
         longest = LONGEST_SLEEP.total_seconds()
         if due_at is None:

@@ -1,5 +1,7 @@
 """Real servers for every test: one embedded Postgres and Redis per run, one database cloned per test."""
 
+import logging
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from uuid import uuid4
@@ -30,6 +32,11 @@ PER_PROCESS = (
     get_scan_store,
     get_scan_profiles,
 )
+
+
+def pytest_configure() -> None:
+    """A shell that runs us in the background has our children ignore Ctrl-C, which some of them are tested with."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
@@ -146,7 +153,9 @@ def own_process(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     _forget()
+    handlers, level = logging.root.handlers[:], logging.root.level
     yield environment
+    logging.root.handlers[:], logging.root.level = handlers, level  # a program's log goes to a stream of its own
     get_db_connection().close()
     get_redis_client().close()
     _forget()

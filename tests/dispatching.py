@@ -1,5 +1,6 @@
 """One replica's dispatcher with its pool, finisher and store, in this process and without loops: tests call `tick`."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,17 +21,22 @@ from services.redis_client import RedisClient
 class Parts:
     dispatcher: Dispatcher
     finisher: Finisher
+    coordinator: Coordinator
     ran: list[UUID]  # the executions whose handler was called
+    gate: threading.Event  # handlers wait for it; open unless a test closes it
 
 
 @contextmanager
 def dispatching(store: ExecutionStore, redis: RedisClient, max_workers: int = 2) -> Iterator[Parts]:
     ran: list[UUID] = []
+    gate = threading.Event()
+    gate.set()
     registry = JobRegistry()
 
     @registry.job("noop")
     def _noop(context: ExecutionContext, config: dict[str, Any]) -> None:
         ran.append(context.execution_id)
+        gate.wait(60)
 
     coordinator = Coordinator(redis, owner=str(uuid4()), lease_seconds=60, mark_seconds=60)
     finisher = Finisher(store, coordinator)
@@ -42,11 +48,12 @@ def dispatching(store: ExecutionStore, redis: RedisClient, max_workers: int = 2)
         clock=DatabaseClock(5),
         instance_id="replica",
         max_workers=max_workers,
-        verify_after_seconds=5,
+        verify_after_seconds=0,
         may_claim=lambda: True,
     )
     pool = WorkerPool(max_workers, registry, dispatcher.done)
     dispatcher.use(pool)
     finisher.on_written = dispatcher.forget
-    yield Parts(dispatcher, finisher, ran)
+    yield Parts(dispatcher, finisher, coordinator, ran, gate)
+    gate.set()
     pool.shutdown(5)

@@ -1,8 +1,8 @@
 """Runs executions in threads, each one under its timeout. Start reading at `WorkerPool._work` and `_watch`.
 
 Each submitted context ends in exactly one of three ways: `on_done` is called once, `may_run` refused it (dropped), or
-`shutdown` returned it. Whoever settles it first under the lock decides; what comes later is thrown away. `on_done` is
-called from a worker or from the watchdog: it must be quick, and whatever it raises is only logged.
+`take_back` or `shutdown` returned it. Whoever settles it first under the lock decides; what comes later is thrown away.
+`on_done` is called from a worker or from the watchdog: it must be quick, and whatever it raises is only logged.
 """
 
 import logging
@@ -94,6 +94,16 @@ class WorkerPool:
             run.context.cancel(reason)
             self._watch_by(0)
         return True
+
+    def take_back(self, waited_seconds: float) -> list[ExecutionContext]:
+        """Those that have waited for a worker for so long: they are not run here any more."""
+        since = time.monotonic() - waited_seconds
+        with self._changed:
+            waiting = [run for run in self._runs.values() if run.begun_at is None and run.submitted_at <= since]
+            returned = [run for run in waiting if self._settle(run)]
+            for run in returned:
+                self._forget(run)
+        return [run.context for run in returned]
 
     def shutdown(self, wait_seconds: float) -> list[ExecutionContext]:
         """Wait for what runs; returns what did not finish (`begun` says whether its handler was called at all)."""

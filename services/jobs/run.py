@@ -2,7 +2,7 @@
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.jobs.context import ExecutionContext
 from services.jobs.isolation import KILL_SECONDS
@@ -15,6 +15,7 @@ class Run:
 
     context: ExecutionContext
     definition: JobDefinition
+    submitted_at: float = field(default_factory=time.monotonic)
     begun_at: float | None = None
     told_at: float | None = None  # when the handler was told to stop
     settled: bool = False  # it is decided how this ends

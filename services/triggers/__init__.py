@@ -5,10 +5,12 @@ rules are in times.py, the strict reading of input in definition.py, the words i
 """
 
 import hashlib
+import json
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from threading import Lock
 from typing import Any, final
 from uuid import UUID
@@ -19,9 +21,10 @@ from services.triggers.definition import FREQUENCIES, Definition, read_definitio
 from services.triggers.local_time import END_OF_TIME, instant_of, seconds_of, tzdata_version
 from services.triggers.times import Times, fire_times
 
-__all__ = ["FREQUENCIES", "Trigger", "parse_trigger", "spread_offset", "tzdata_version"]
+__all__ = ["FREQUENCIES", "Trigger", "parse_trigger", "spread_offset", "stored_trigger", "tzdata_version"]
 
 _LOOKAHEAD_SECONDS = 365 * 86_400
+_STORED_TIMINGS = 4096
 _NO_SPREAD = timedelta(0)  # one object for the many schedules without
 
 _Answer = tuple[int, int, datetime | None]  # valid for every instant in [first, second)
@@ -108,6 +111,14 @@ def parse_trigger(
             trigger = _shared[definition] = _build(definition)
             _newest.append(trigger)
         return trigger
+
+
+@lru_cache(_STORED_TIMINGS)
+def stored_trigger(
+    frequency: str, time_config: str, timezone: str, start_at: datetime | None, end_at: datetime | None
+) -> Trigger:
+    """The same for rows of the table, with their JSON as text: many have the same timing, which is read once."""
+    return parse_trigger(frequency, json.loads(time_config), timezone, start_at, end_at)
 
 
 def _build(definition: Definition) -> Trigger:

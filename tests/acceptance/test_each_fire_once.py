@@ -177,14 +177,14 @@ def test_a_schedule_recreated_between_the_claims_of_two_replicas_does_not_repeat
 
 
 def test_a_run_uses_the_configuration_of_its_start_not_of_its_claim(cluster: Cluster, ledger: Ledger) -> None:
-    """With one worker and jobs of 0.2 s a replica claims one fire ahead and does not start it."""
+    """With one worker and jobs of 0.12 s a replica claims a fire ahead and does not start it."""
     cluster.start(1, MAX_WORKERS="1")
-    usual = repository(cluster).create_schedule(**once(soon(1), job_type="sleep", job_config={"seconds": 0.2}))
+    usual = repository(cluster).create_schedule(**once(soon(1), job_type="sleep", job_config={"seconds": 0.12}))
     eventually(lambda: has_run(cluster, usual), 15)
-    blocker = repository(cluster).create_schedule(**once(soon(2), job_type="sleep", job_config={"seconds": 4}))
-    eventually(lambda: count(cluster, f"schedule_id = '{blocker}' AND status = 'running'") == 1, 10)
+    at = soon(3)
+    repository(cluster).create_schedule(**once(at, job_type="sleep", job_config={"seconds": 4}, priority=1))
     late = repository(cluster).create_schedule(
-        **once(soon(1), job_type="http_request", job_config={"url": f"{ledger.url}/old"})
+        **once(at, job_type="http_request", job_config={"url": f"{ledger.url}/old"})
     )
     eventually(lambda: count(cluster, f"schedule_id = '{late}' AND status = 'claimed'") == 1, 10)
     repository(cluster).update_schedule(late, job_config={"url": f"{ledger.url}/new"})

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import redis  # noqa: TID251 - the fault itself
@@ -18,8 +19,10 @@ from tests.acceptance.rows import (
     soon,
     switch_off,
 )
+from tests.certificate import certificate_file, server_tls
 from tests.redis_proxy import RedisProxy
 from tests.replicas import Cluster
+from tests.tls_door import TlsDoor
 from tests.waiting import eventually
 
 OUTAGE_SECONDS = 20
@@ -137,3 +140,13 @@ def test_a_redis_without_memory_counts_as_absent(breakable: Breakable) -> None:
     eventually(lambda: count(cluster, "status = 'success'") == 100, 40)
     assert count(cluster) == 100
     eventually(lambda: any(replica.says("redis_degraded") for replica in replicas), 20)
+
+
+def test_replicas_use_a_redis_behind_tls(cluster: Cluster, tmp_path: Path) -> None:
+    with TlsDoor(cluster.environment["REDIS_URL"], server_tls(tmp_path)) as door:
+        address = f"rediss://127.0.0.1:{door.port}/0?ssl_ca_certs={certificate_file(tmp_path)}"
+        cluster.start(2, REDIS_URL=address, LOCK_FAILURE_POLICY="pause")  # without Redis they would run nothing
+        repository(cluster).save_schedules(once(soon(3)) for _ in range(100))
+        eventually(lambda: count(cluster, "status = 'success'") == 100, 40)
+        assert count(cluster) == 100
+        cluster.end()

@@ -1,26 +1,36 @@
-"""No row, no run: what the dispatcher does when Postgres refuses the row that must come first."""
+"""What the dispatcher does with fires that find no slot, and when Postgres refuses the row that must come first."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection
+from services.distributed_lock import Coordinator
 from services.embedded import Addresses
-from services.execution_store import ExecutionStore
+from services.errors import Unavailable
+from services.execution_store import ClaimReport, ExecutionStore
+from services.fires import Fire
 from services.redis_client import RedisClient
 from tests.dispatching import Parts, dispatching
-from tests.executions import Make, fire, rows
+from tests.executions import Make, fire, rows, store_of
 from tests.waiting import eventually
 
 
 @pytest.fixture
-def parts(store: ExecutionStore, servers: Addresses) -> Iterator[Parts]:
+def redis(servers: Addresses) -> Iterator[RedisClient]:
     redis = RedisClient(servers.redis_url)
+    yield redis
+    redis.close()
+
+
+@pytest.fixture
+def parts(store: ExecutionStore, redis: RedisClient) -> Iterator[Parts]:
     with dispatching(store, redis) as parts:
         yield parts
-    redis.close()
 
 
 def change(db: DatabaseConnection, sql: str) -> None:
@@ -29,9 +39,9 @@ def change(db: DatabaseConnection, sql: str) -> None:
 
 
 def test_a_claim_whose_start_is_refused_waits_and_runs_only_after_it_is_written(
-    db: DatabaseConnection, make: Make, parts: Parts
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts
 ) -> None:
-    parts.dispatcher.hand_over([fire(make()), fire(make())])
+    store.hand_back(store.claim([fire(make()), fire(make())]).claims)  # rows that wait are claimed first, then started
     change(db, "ALTER TABLE job_executions ADD CONSTRAINT nothing_starts CHECK (status <> 'running')")
     for _ in range(3):
         with pytest.raises(DBAPIError):
@@ -44,8 +54,174 @@ def test_a_claim_whose_start_is_refused_waits_and_runs_only_after_it_is_written(
 
 
 def test_a_fire_whose_row_is_refused_does_not_run(db: DatabaseConnection, make: Make, parts: Parts) -> None:
-    change(db, "ALTER TABLE job_executions ADD CONSTRAINT nothing_is_claimed CHECK (status <> 'claimed')")
+    change(
+        db, "ALTER TABLE job_executions ADD CONSTRAINT nothing_is_claimed CHECK (status NOT IN ('claimed', 'running'))"
+    )
     parts.dispatcher.hand_over([fire(make())])
     parts.dispatcher.tick()
     assert (parts.ran, rows(db)) == ([], [])
     assert parts.dispatcher.known() == {}
+
+
+def test_a_fire_with_a_free_place_is_claimed_and_started_in_one_write(
+    db: DatabaseConnection, make: Make, parts: Parts
+) -> None:
+    change(db, "ALTER TABLE job_executions ADD CONSTRAINT nothing_waits CHECK (status <> 'claimed')")
+    parts.dispatcher.hand_over([fire(make()), fire(make())])
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 2)
+    assert rows(db, "status, started_at >= claimed_at") == [("running", True)] * 2
+
+
+def test_fires_beyond_the_free_places_wait_for_one(db: DatabaseConnection, make: Make, store: ExecutionStore) -> None:
+    report = store.claim([fire(make()) for _ in range(3)], start=2)
+    assert (len(report.started), len(report.claims)) == (2, 1)
+    assert sorted(rows(db, "status")) == [("claimed",), ("running",), ("running",)]
+
+
+def test_fires_of_a_refused_batch_wait_for_a_postgres_that_goes_away_meanwhile(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is claimed in halves, to find the row that is refused; the second half must not be forgotten."""
+    refusals = [DBAPIError("INSERT", {}, Exception("refused")), Unavailable("Postgres", "here", "gone")]
+    claim = store.claim
+
+    def refuse(fires: list[Fire], start: int = 0) -> ClaimReport:
+        if refusals:
+            raise refusals.pop(0)
+        return claim(fires, start)
+
+    monkeypatch.setattr(ExecutionStore, "claim", lambda self, fires, start=0: refuse(fires, start))
+    parts.dispatcher.hand_over([fire(make()), fire(make())])
+    with pytest.raises(Unavailable):
+        parts.dispatcher.tick()
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 2)
+
+
+# --- fires that another replica has marked ---
+
+
+def test_a_fire_that_was_marked_and_got_no_row_is_claimed_after_all(
+    db: DatabaseConnection, make: Make, parts: Parts, redis: RedisClient
+) -> None:
+    due = marked_by_another(redis, fire(make()))
+    parts.dispatcher.hand_over([due])
+    parts.dispatcher.tick()
+    assert rows(db) == [], "first it is the other one's"
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 1)
+
+
+def test_a_fire_that_was_marked_and_has_its_row_is_left_alone(
+    db: DatabaseConnection, make: Make, parts: Parts, redis: RedisClient
+) -> None:
+    due = marked_by_another(redis, fire(make()))
+    store_of(db, "another").claim([due])
+    parts.dispatcher.hand_over([due])
+    for _ in range(3):
+        parts.dispatcher.tick()
+    assert (rows(db, "status, instance_id"), parts.ran) == ([("claimed", "another")], [])
+
+
+def marked_by_another(redis: RedisClient, due: Fire) -> Fire:
+    Coordinator(redis, owner="another", lease_seconds=60, mark_seconds=60).mark_fires([due.key])
+    return due
+
+
+# --- leases ---
+
+
+@pytest.mark.parametrize(
+    "change_of_mind",
+    ["UPDATE schedules SET enabled = false", "DELETE FROM schedules", "UPDATE schedules SET max_instances = 2"],
+)
+def test_a_claim_that_is_not_started_leaves_no_lease_behind(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, redis: RedisClient, change_of_mind: str
+) -> None:
+    schedule_id = make()
+    store.hand_back(store.claim([fire(schedule_id)]).claims)
+    with interrupted_before_the_start(db, parts):
+        assert redis.commands.exists(f"lock:schedule:{schedule_id}")
+        change(db, change_of_mind)
+    parts.dispatcher.tick()
+    parts.coordinator.renew()  # would bring it back for as long as the replica lives
+    assert not redis.commands.exists(f"lock:schedule:{schedule_id}")
+
+
+@contextmanager
+def interrupted_before_the_start(db: DatabaseConnection, parts: Parts) -> Iterator[None]:
+    change(db, "ALTER TABLE job_executions ADD CONSTRAINT nothing_starts CHECK (status <> 'running')")
+    with pytest.raises(DBAPIError):
+        parts.dispatcher.tick()
+    yield
+    change(db, "ALTER TABLE job_executions DROP CONSTRAINT nothing_starts")
+
+
+# --- more fires than slots ---
+
+
+@pytest.fixture
+def one_slot(store: ExecutionStore, redis: RedisClient) -> Iterator[Parts]:
+    with dispatching(store, redis, max_workers=1) as parts:
+        yield parts
+
+
+def test_overdue_fires_of_a_schedule_become_one_run_also_when_they_waited_for_a_slot(
+    db: DatabaseConnection, make: Make, one_slot: Parts
+) -> None:
+    schedule_id = make(coalesce=True)
+    one_slot.dispatcher.hand_over([fire(schedule_id, seconds) for seconds in (3, 2, 1)])
+    one_slot.dispatcher.tick()
+    eventually(lambda: len(one_slot.ran) == 1)
+    assert rows(db) == [("skipped", "coalesced"), ("skipped", "coalesced"), ("running", None)]
+
+
+def test_without_coalescing_a_fire_that_waits_behind_its_own_schedule_is_not_skipped_for_it(
+    db: DatabaseConnection, make: Make, one_slot: Parts
+) -> None:
+    schedule_id = make(coalesce=False)
+    one_slot.dispatcher.hand_over([fire(schedule_id, seconds) for seconds in (2, 1)])
+    for run in (1, 2):
+        one_slot.dispatcher.tick()
+        eventually(lambda: len(one_slot.ran) == run and one_slot.finisher.unwritten == 1)  # noqa: B023
+        one_slot.finisher.tick()
+    assert rows(db) == [("success", None)] * 2
+
+
+def test_the_most_urgent_of_the_fires_that_wait_gets_the_free_slot(
+    db: DatabaseConnection, make: Make, one_slot: Parts
+) -> None:
+    usual, urgent = make(), make(priority=5)
+    one_slot.dispatcher.hand_over([fire(usual, 2), replace(fire(urgent, 1), priority=5)])
+    one_slot.dispatcher.tick()
+    assert rows(db, "schedule_id") == [(urgent,)]
+
+
+def test_what_was_started_ahead_of_a_worker_that_does_not_come_goes_back(
+    db: DatabaseConnection, make: Make, one_slot: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After quick jobs many are started at once; if they are slow ones, others may run them meanwhile."""
+    monkeypatch.setattr("services.dispatcher.HAND_BACK_SECONDS", 0.5)
+    one_slot.dispatcher.hand_over([fire(make(), 2)])
+    one_slot.dispatcher.tick()
+    eventually(lambda: one_slot.finisher.unwritten == 1)
+    one_slot.finisher.tick()
+    one_slot.gate.clear()
+    one_slot.dispatcher.hand_over([fire(make()) for _ in range(4)])
+    one_slot.dispatcher.tick()
+    assert rows(db, "status") == [("success",), *[("running",)] * 4]
+
+    def went_back() -> bool:
+        one_slot.dispatcher.tick()
+        return sorted(rows(db, "status")) == [("pending",)] * 3 + [("running",), ("success",)]
+
+    eventually(went_back)
+    one_slot.dispatcher.look_for_pending()
+    assert went_back(), "nor is it claimed again before the pool moves"
+    assert len(one_slot.dispatcher.known()) == 1
+    one_slot.gate.set()
+    eventually(lambda: one_slot.finisher.unwritten == 1)
+    one_slot.dispatcher.look_for_pending()
+    one_slot.dispatcher.tick()
+    eventually(lambda: len(one_slot.ran) >= 3)

@@ -293,7 +293,7 @@ def test_the_same_instant_in_another_time_zone_is_the_same_fire(redis: RedisClie
 def test_a_mark_expires_without_being_prolonged_by_asking_again(redis: RedisClient) -> None:
     marker = coordinator(redis, "a", mark_seconds=60)
     [(schedule_id, _)] = batch = fires(1)
-    key = f"fire:{schedule_id}:{int(NOON.timestamp())}"
+    key = f"fire:{schedule_id.hex}:{int(NOON.timestamp())}"
     marker.mark_fires(batch)
     redis.commands.pexpire(key, 100)
     assert marker.mark_fires(batch) == [WON]
@@ -303,7 +303,7 @@ def test_a_mark_expires_without_being_prolonged_by_asking_again(redis: RedisClie
 
 def test_a_key_of_another_type_does_not_fail_the_rest_of_the_batch(redis: RedisClient) -> None:
     batch = fires(2)
-    key = f"fire:{batch[0][0]}:{int(NOON.timestamp())}"
+    key = f"fire:{batch[0][0].hex}:{int(NOON.timestamp())}"
     redis.commands.rpush(key, "not a mark")
     assert coordinator(redis).mark_fires(batch) == [LOST, WON]
     redis.commands.delete(key)

@@ -11,6 +11,7 @@ from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
 from services.execution_store import ExecutionStore, FinishReport
 from services.fires import Claim, Ending, Outcome
+from services.job_history import JobHistory
 from tests.executions import Make, ago, fire, rows, store_of
 
 
@@ -109,8 +110,22 @@ def test_without_coalescing_they_run_as_far_as_the_limit_allows(
     db: DatabaseConnection, store: ExecutionStore, make: Make
 ) -> None:
     schedule_id = make(coalesce=False, max_instances=2)
-    store.claim([fire(schedule_id, seconds) for seconds in (1, 2, 3)])
-    assert rows(db) == [("claimed", None), ("claimed", None), ("skipped", "overlap")]
+    first, second, third = (fire(schedule_id, seconds) for seconds in (3, 2, 1))
+    report = store.claim([third, second, first])
+    assert report.outcomes == {first: Outcome.CLAIMED, second: Outcome.CLAIMED, third: Outcome.LATER}
+    assert rows(db) == [("claimed", None)] * 2
+    store.start(report.claims)
+    store.finish([ended(report.claims[0])])
+    assert store.claim([third]).outcomes == {third: Outcome.CLAIMED}, "there is room for it now"
+
+
+def test_without_coalescing_a_fire_that_meets_a_full_house_is_an_overlap(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    schedule_id = make(coalesce=False)
+    store.claim([fire(schedule_id, 3)])
+    store.claim([fire(schedule_id, seconds) for seconds in (2, 1)])
+    assert rows(db) == [("claimed", None), ("skipped", "overlap"), ("skipped", "overlap")]
 
 
 def test_a_fire_meets_the_one_that_still_runs(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
@@ -267,12 +282,37 @@ def test_a_waiting_row_does_not_fill_the_place_of_another(
     busy, idle = make(), make()
     store.claim([fire(busy)])
     pending = """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, cause, due_at)
-                 VALUES ('{}', 'job', 'x', gen_random_uuid(), 'pending', 'manual', now() - interval '{} seconds')"""
-    for seconds in (9, 8, 7):
-        change(db, pending.format(busy, seconds))
-    change(db, pending.format(idle, 1))
+                 VALUES ('{}', 'job', 'x', gen_random_uuid(), 'pending', '{}', now() - interval '{} seconds')"""
+    for cause, seconds in (("catchup", 5000), ("schedule", 4000), ("manual", 8), ("manual", 7)):
+        change(db, pending.format(busy, cause, seconds))
+    change(db, pending.format(idle, "manual", 1))
     (claim,), _ = store.claim_pending(2)
     assert claim.schedule_id == idle
+
+
+def test_a_row_whose_schedule_somebody_holds_does_not_fill_the_place_of_another(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    held, free = make(), make()
+    history = JobHistory(db)
+    for schedule_id in (held, free):
+        history.request_run(schedule_id, actor="test")
+    with db.transaction() as connection:
+        connection.exec_driver_sql("SELECT FROM schedules WHERE schedule_id = %s FOR UPDATE", (held,))
+        assert [claim.schedule_id for claim in store.claim_pending(1)[0]] == [free]
+    assert [claim.schedule_id for claim in store.claim_pending(1)[0]] == [held]
+
+
+def test_a_waiting_row_of_a_deleted_schedule_is_skipped_beside_others(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    deleted, present = make(), make()
+    history = JobHistory(db)
+    for schedule_id in (deleted, present):
+        history.request_run(schedule_id, actor="test")
+    change(db, f"DELETE FROM schedules WHERE schedule_id = '{deleted}'")
+    assert [claim.schedule_id for claim in store.claim_pending(10)[0]] == [present]
+    assert rows(db) == [("skipped", "deleted"), ("claimed", None)]
 
 
 def test_what_was_cancelled_is_neither_retried_nor_run(

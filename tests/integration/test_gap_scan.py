@@ -106,6 +106,7 @@ class Replica:
             clock,
             POLICY,
             self.limits,
+            heartbeat_timeout_seconds=15,
             loaded=self.watcher.known,
             hand_over=self.handed_over.extend,
             look_for_pending=lambda: None,
@@ -227,6 +228,28 @@ def test_two_replicas_that_start_at_once_record_the_same(table: Table) -> None:
 
 
 # --- where it goes on ---
+
+
+@pytest.mark.parametrize("silent_seconds", [0, 60])
+def test_what_came_due_while_another_replica_was_there_waits_for_a_slot_and_is_no_downtime(
+    table: Table, replica: Replica, silent_seconds: int
+) -> None:
+    """A replica that joins under load must not record others' backlog as missed; a dead one has no backlog."""
+    table.schedule(10 * MINUTE, catchup="none", misfire_grace_seconds=1)
+    table.schedule(3 * HOUR, catchup="none", misfire_grace_seconds=1)
+    table.run(
+        """INSERT INTO scheduler_instances (instance_id, incarnation, started_at, heartbeat_at)
+           VALUES ('other', gen_random_uuid(), %(started)s, clock_timestamp() - make_interval(secs => %(silent)s))""",
+        started=table.now - HOUR,
+        silent=silent_seconds,
+    )
+    replica.scan()
+    handed_over = [fire.scheduled_for for fire in replica.handed_over]
+    if silent_seconds:
+        assert (handed_over, table.count("status = 'missed'")) == ([], 11)
+    else:
+        assert handed_over == minutes(table.now - 10 * MINUTE, 10)
+        assert [number for _, _, number in table.summaries()] == [180], "nobody was there when that began"
 
 
 def test_a_restart_goes_on_where_the_last_scan_ended(table: Table, replica: Replica) -> None:

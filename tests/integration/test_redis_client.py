@@ -1,16 +1,21 @@
-"""Redis in other shapes than the embedded one: with users, behind Sentinel, not there."""
+"""Redis in other shapes than the embedded one: with users, behind Sentinel, behind TLS, not there."""
 
 import socket
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from services.distributed_lock import DistributedLock
+from services.distributed_lock import Answer, Coordinator, DistributedLock
+from services.embedded import Addresses
 from services.embedded.programs import find_binaries
 from services.errors import ConfigurationError, Unavailable
 from services.redis_client import RedisClient
+from tests.certificate import certificate_file, server_tls
+from tests.tls_door import TlsDoor
 from tests.waiting import eventually
 
 
@@ -59,6 +64,40 @@ def test_the_master_is_found_through_sentinel(port: int, tmp_path: Path) -> None
     finally:
         process.terminate()
         process.wait(10)
+
+
+def test_redis_behind_tls_is_used_when_its_certificate_is_trusted(servers: Addresses, tmp_path: Path) -> None:
+    with TlsDoor(servers.redis_url, server_tls(tmp_path)) as door:
+        client = RedisClient(f"rediss://127.0.0.1:{door.port}/0?ssl_ca_certs={certificate_file(tmp_path)}")
+        assert client.ping()
+        lock = DistributedLock(client, "replica")
+        assert lock.acquire(f"behind tls {door.port}")
+        assert lock.release(f"behind tls {door.port}")
+        assert marks(client) == [Answer.WON]
+        assert door.connections >= 1
+        client.close()
+
+
+def test_redis_behind_tls_is_absent_when_nobody_vouches_for_it(
+    servers: Addresses, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with TlsDoor(servers.redis_url, server_tls(tmp_path)) as door:
+        client = RedisClient(f"rediss://127.0.0.1:{door.port}/0")
+        assert client.ping() is False
+        assert "certificate verify failed" in caplog.text
+        assert marks(client) == [Answer.UNKNOWN]
+        client.close()
+
+
+def test_a_redis_that_speaks_no_tls_is_absent_for_who_wants_it(port: int) -> None:
+    client = RedisClient(f"rediss://127.0.0.1:{port}/0")
+    assert client.ping() is False
+    assert marks(client) == [Answer.UNKNOWN]
+
+
+def marks(client: RedisClient) -> list[Answer]:
+    coordinator = Coordinator(client, owner="replica", lease_seconds=60, mark_seconds=60)
+    return coordinator.mark_fires([(uuid4(), datetime.now(UTC))])
 
 
 @pytest.mark.parametrize("url", ["redis+sentinel://127.0.0.1:26379", "redis+sentinel://127.0.0.1:abc/mymaster"])

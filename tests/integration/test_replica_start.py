@@ -12,6 +12,7 @@ from database.connection import DatabaseConnection
 from services.enhanced_scheduler import LEAST_CONNECTIONS, EnhancedScheduler
 from services.errors import ConfigurationError, SchedulerError, Unavailable
 from services.loops import Loop
+from services.timer import Timer
 from tests.waiting import eventually
 
 Make = Callable[..., EnhancedScheduler]
@@ -135,6 +136,17 @@ def test_after_a_failed_start_it_can_be_tried_again(replica: Make, nothing_is_le
     assert scheduler.readiness() == []
     scheduler.stop()
     eventually(nothing_is_left)
+
+
+def test_liveness_names_the_loops_and_the_timer_when_they_stand_still(
+    replica: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = replica()
+    scheduler.start()
+    assert scheduler.liveness() == {}
+    monkeypatch.setattr(Loop, "is_live", False)
+    monkeypatch.setattr(Timer, "is_live", False)
+    assert {"timer", "dispatcher", "finisher", "watcher", "heart", "rescuer", "gap-scan"} <= scheduler.liveness().keys()
 
 
 def test_replicas_that_crashed_long_ago_are_forgotten(replica: Make, db: DatabaseConnection) -> None:

@@ -81,7 +81,7 @@ def test_a_batch_of_any_size_is_claimed_started_and_ended_in_eight_round_trips(
     store: ExecutionStore, due: Due, asked: Asked
 ) -> None:
     fires = due(BATCH)
-    store.existing(fires[:1])  # connected
+    store.without_row(fires[:1])  # connected
     asked.clear()
     claims = store.claim(fires).claims
     assert (len(claims), asked["postgres"]) == (BATCH, 3)
@@ -89,6 +89,15 @@ def test_a_batch_of_any_size_is_claimed_started_and_ended_in_eight_round_trips(
     assert (len(started), asked["postgres"]) == (BATCH, 5)
     store.finish([Ending(claim=claim, status=ExecutionStatus.SUCCESS) for claim in started])
     assert asked["postgres"] == 8
+
+
+def test_fires_with_a_worker_need_six(store: ExecutionStore, due: Due, asked: Asked) -> None:
+    fires = due(BATCH)
+    store.without_row(fires[:1])  # connected
+    asked.clear()
+    started = store.claim(fires, start=BATCH).started
+    store.finish([Ending(claim=claim, status=ExecutionStatus.SUCCESS) for claim in started])
+    assert (len(started), asked["postgres"]) == (BATCH, 6)
 
 
 def test_redis_is_asked_once_for_all_marks_once_for_all_leases_and_once_to_let_go(

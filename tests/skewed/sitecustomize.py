@@ -8,4 +8,11 @@ from time_machine import escape_hatch
 
 _skew = timedelta(seconds=float(os.environ["SKEW_SECONDS"]))
 _coordinates = time_machine.travel(datetime.now(UTC) + _skew, tick=True).start()
-_coordinates.move_to(escape_hatch.datetime.datetime.now(UTC) + _skew)  # the start itself can take a while
+
+
+def _skew_now() -> timedelta:
+    return datetime.now(UTC) - escape_hatch.datetime.datetime.now(UTC)
+
+
+while abs(_skew_now() - _skew) > timedelta(milliseconds=5):  # setting it can take a while, also several seconds
+    _coordinates.move_to(escape_hatch.datetime.datetime.now(UTC) + _skew)

@@ -300,6 +300,21 @@ def test_shutdown_returns_what_did_not_finish_and_reports_nothing_about_it_later
     assert bench.done == []
 
 
+def test_what_waits_too_long_for_a_worker_is_taken_back_and_never_called(bench: Bench) -> None:
+    pool = bench.pool(bench.hang)
+    running, waiting = a_context(), a_context()
+    pool.submit(running)
+    eventually(lambda: pool.running)
+    pool.submit(waiting)
+    assert pool.take_back(60) == []
+    assert pool.take_back(0) == [waiting]
+    assert pool.held == [running]
+    pool.submit(waiting)  # as if it had been claimed again
+    bench.release.set()
+    bench.results(2)
+    assert [execution_id for execution_id, _, _ in bench.done] == [running.execution_id, waiting.execution_id]
+
+
 def test_what_runs_hears_that_the_replica_stops_soon(bench: Bench) -> None:
     def handler(context: ExecutionContext, _config: Any) -> None:
         eventually(lambda: context.draining)

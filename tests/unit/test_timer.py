@@ -160,3 +160,20 @@ def test_apscheduler_wakes_up_and_hands_over_in_batches() -> None:
     assert len(handed) == len(set(handed))
     assert {schedule_id for schedule_id, _ in handed} == set(ids)
     assert max(map(len, batches)) == 200
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_timer_whose_thread_died_is_not_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timer_module, "PATIENCE_SECONDS", 2.5)
+    timer = Timer(lambda fires: None, DatabaseClock(5))
+    timer.start()
+    eventually(lambda: timer.is_live)
+
+    def die() -> list[Fire]:
+        raise SystemError("the thread of APScheduler ends with this")
+
+    monkeypatch.setattr(timer, "take_due", die)
+    timer.put(uuid4(), parse_trigger("interval", {"seconds": 1}), 0, 0, datetime.now(UTC))
+    timer.wake()
+    eventually(lambda: not timer.is_live)
+    timer.stop()
