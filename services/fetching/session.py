@@ -19,7 +19,7 @@ MAX_REDIRECTS = 10
 USER_AGENT = "enhanced-scheduler"
 # What browsers keep. Servers refuse requests whose Cookie header has grown beyond reason.
 MAX_COOKIE_BYTES = 4096
-MAX_COOKIES_PER_DOMAIN = 180
+MAX_COOKIES_PER_DOMAIN, MAX_COOKIES = 180, 3_000
 
 
 class UnsafeRedirect(requests.RequestException):
@@ -141,6 +141,22 @@ class _Jar(RequestsCookieJar):
     def set_cookie(self, cookie: Cookie, *args: Any, **kwargs: Any) -> None:
         if len(cookie.name) + len(cookie.value or "") > MAX_COOKIE_BYTES:
             return
-        names = [kept.name for kept in self if kept.domain == cookie.domain]
-        if cookie.name in names or len(names) < MAX_COOKIES_PER_DOMAIN:
-            super().set_cookie(cookie, *args, **kwargs)
+        with self._cookies_lock:  # type: ignore[attr-defined]
+            self._make_room()
+            if self._has_room_for(cookie):
+                super().set_cookie(cookie, *args, **kwargs)
+
+    # Counted by domain and path: to go through all cookies for each new one would take minutes.
+
+    @property
+    def _domains(self) -> dict[str, dict[str, dict[str, Cookie]]]:
+        return self._cookies  # type: ignore[attr-defined,no-any-return]
+
+    def _has_room_for(self, cookie: Cookie) -> bool:
+        own = self._domains.get(cookie.domain, {})
+        return cookie.name in own.get(cookie.path, {}) or sum(map(len, own.values())) < MAX_COOKIES_PER_DOMAIN
+
+    def _make_room(self) -> None:
+        """The domain that was met first is forgotten: whoever walks through many sites does not come back to it."""
+        if sum(len(names) for paths in self._domains.values() for names in paths.values()) >= MAX_COOKIES:
+            del self._domains[next(iter(self._domains))]

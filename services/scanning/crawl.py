@@ -43,7 +43,7 @@ class Crawl:
 
     def run(self) -> None:
         self._ask_for_pages()
-        while len(self.pages) < self._config.max_pages and (target := self._next()):
+        while len(self.pages) < self._config.max_pages and (target := self._next()) and not self._should_stop():
             if not self._robots.allows(target.url):
                 self._pass_by(target)
                 continue

@@ -19,6 +19,7 @@ MAX_PAGE_BYTES = 2 * 1024 * 1024
 MAX_RESOURCES_PER_PAGE, MAX_RESOURCES_PER_SCAN = 100, 2_000
 MAX_SIGHTINGS_PER_PAGE = 5_000
 RESOURCE_SECONDS = 10.0
+READ_SECONDS = 10.0  # for the markup of a page; most take milliseconds, some are made to take minutes
 DEAD_AFTER_FAILURES = 2  # of one server's resources; the rest of them would fail as slowly
 HTML = frozenset({"text/html", "application/xhtml+xml", ""})
 ACCEPT = "text/html,application/xhtml+xml,*/*;q=0.8"
@@ -52,7 +53,8 @@ class HttpEngine:
         sightings.add(page.hops)
         notes = [f"the page is longer than {MAX_PAGE_BYTES // 1024**2} MiB; the rest was not read"] * page.truncated
         is_html = page.content_type in HTML and page.status_code < 400
-        markup = read_markup(page.text, page.url, remaining_seconds) if is_html else Markup((), ())
+        markup = _markup(page, remaining_seconds) if is_html else Markup()
+        notes += ["not all of the page could be read"] * (not markup.is_whole)
         notes += self._embedded(markup.resources, page.url, sightings, ends_at, remaining_seconds)
         return PageVisit(
             url=url,
@@ -160,6 +162,11 @@ class _Sightings:
         return notes + (
             [f"Set-Cookie headers left out because there are too many: {self._left_out}"] * bool(self._left_out)
         )
+
+
+def _markup(page: Fetched, remaining_seconds: Callable[[], float]) -> Markup:
+    ends_at = time.monotonic() + READ_SECONDS
+    return read_markup(page.text, page.url, lambda: remaining_seconds() > 0 and time.monotonic() < ends_at)
 
 
 def _identity(cookie: Cookie) -> tuple[str, str, str]:

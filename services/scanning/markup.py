@@ -16,7 +16,8 @@ from services.scanning.urls import normal_url
 
 MAX_LINKS, MAX_RESOURCES = 5_000, 1_000
 MAX_RESOURCE_CHARACTERS = 8_192
-PIECE_BYTES = 64 * 1024
+PIECE_BYTES = 4 * 1024  # a thousand tags that close nothing, in a page that is nested deeply, take a second
+MAX_DEPTH = 2_000  # the parser compares an end tag without a beginning with every open element
 
 # Attributes whose address a browser fetches by itself.
 _EMBEDDED = {
@@ -39,24 +40,32 @@ _REFRESH = re.compile(r"\s*+[\d.]*+\s*+[;,]?+\s*+url\s*+=\s*+['\"]?+([^'\"]+)", 
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    links: tuple[str, ...]  # in the normal spelling
-    resources: tuple[str, ...]
+    links: tuple[str, ...] = ()  # in the normal spelling
+    resources: tuple[str, ...] = ()
+    is_whole: bool = True  # False: there was no time for the rest, or it is a trap
 
 
-def read_markup(text: str, page_url: str, check: Callable[[], object]) -> Markup:
-    """`check` is called between pieces and may raise."""
+def read_markup(text: str, page_url: str, may_go_on: Callable[[], bool]) -> Markup:
+    """`may_go_on` is asked before every piece, and may raise."""
     reader = _Reader(page_url)
     target: Any = reader  # the stubs ask for more methods than lxml does
     parser = etree.HTMLParser(target=target, encoding="utf-8", recover=True, no_network=True)
     octets = text.encode(errors="replace")
     try:
         for start in range(0, len(octets), PIECE_BYTES):
-            check()
+            if not may_go_on():
+                return reader.markup(is_whole=False)
             parser.feed(octets[start : start + PIECE_BYTES])
         parser.close()
+    except _TooDeep:
+        return reader.markup(is_whole=False)
     except etree.LxmlError:  # an empty page, or rubbish: what was found before stands
         pass
-    return Markup(tuple(reader.links), tuple(reader.resources))
+    return reader.markup(is_whole=True)
+
+
+class _TooDeep(Exception):
+    """No page of a person is nested like that."""
 
 
 class _Reader:
@@ -66,8 +75,15 @@ class _Reader:
         self._base, self._base_is_given = page_url, False
         self.links: dict[str, None] = {}
         self.resources: dict[str, None] = {}
+        self._depth = 0
+
+    def markup(self, *, is_whole: bool) -> Markup:
+        return Markup(tuple(self.links), tuple(self.resources), is_whole)
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise _TooDeep
         match tag:
             case "a" | "area":
                 self._link(attributes.get("href"))
@@ -83,6 +99,9 @@ class _Reader:
                     self._embed(attributes.get(name))
                 if "srcset" in attributes:
                     self._embed(attributes["srcset"].strip().partition(" ")[0].rstrip(","))
+
+    def end(self, tag: str) -> None:
+        self._depth -= 1
 
     def close(self) -> None:
         """The parser asks for it."""

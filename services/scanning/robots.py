@@ -4,6 +4,7 @@ No such file (4xx) allows everything. A server that cannot say (5xx, 429, no ans
 origin would be a guess about what its owner wants.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ from services.scanning.urls import origin_of
 LIMITS = Limits(max_bytes=512 * 1024, max_seconds=20.0, max_redirects=5)
 MAX_ORIGINS = 50
 MAX_CRAWL_DELAY_SECONDS = 10.0
+SOMEBODY_ELSE = "User-agent: somebody-else"
+
+_AGENT = re.compile(r"\s*+user(?:-|\s*+)agent(?:\s*+:|\s)([^#]*)", re.IGNORECASE)  # as generous as Protego
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,20 @@ class Rules:
 
 
 NOTHING_FORBIDDEN = Rules(Protego.parse(""))
+
+
+def read_robots(text: str) -> Protego:
+    """The rules for us and for everybody.
+
+    All others are one: Protego writes each rule down for each name of its group, and a file that repeats ten thousand
+    names and ten thousand rules would need more memory than there is.
+    """
+    return Protego.parse("\n".join(SOMEBODY_ELSE if _is_for_others(line) else line for line in text.splitlines()))
+
+
+def _is_for_others(line: str) -> bool:
+    found = _AGENT.match(line)
+    return found is not None and not USER_AGENT.startswith(found[1].replace("*", "").strip().lower())
 
 
 class Robots:
@@ -70,4 +88,4 @@ class Robots:
         if may_work_later(fetched.status_code):
             said = f"{origin}/robots.txt answered {fetched.status_code}, so nobody can tell what may be visited"
             return Rules(Protego(), FetchFailed(said, retry_after_seconds=fetched.retry_after_seconds))
-        return Rules(Protego.parse(fetched.text)) if fetched.status_code == 200 else NOTHING_FORBIDDEN
+        return Rules(read_robots(fetched.text)) if fetched.status_code == 200 else NOTHING_FORBIDDEN

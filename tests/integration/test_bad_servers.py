@@ -12,10 +12,12 @@ import pytest
 
 from services.fetching import Fetcher, FetchFailed, Limits, guarded_session
 from services.fetching.answers import MAX_COOKIES
+from services.fetching.session import MAX_COOKIES as MAX_COOKIES_KEPT
 from services.fetching.session import MAX_COOKIES_PER_DOMAIN
 from tests.bad_habits import MANY_COOKIES, PAGE
 from tests.bad_servers import BadServer
 from tests.certificate import certificate_file, server_tls
+from tests.waiting import within_a_moment
 
 SMALL = Limits(max_bytes=100_000)
 WHOLE = Limits(max_bytes=100_000, cut=False)
@@ -203,6 +205,26 @@ def test_not_all_of_ten_thousand_cookies_are_sent_back(bad: BadServer) -> None:
     with Fetcher(session) as fetcher:
         fetcher.get(f"{bad.url}/many-cookies")
         assert len(session.cookies) == MAX_COOKIES_PER_DOMAIN
+
+
+def test_one_name_on_many_paths_is_many_cookies(bad: BadServer) -> None:
+    cookies = "".join(f"Set-Cookie: same=1; Path=/{number}\r\n" for number in range(1_000))
+    bad.answer("/", f"HTTP/1.1 200 OK\r\n{cookies}Connection: close\r\n\r\n".encode())
+    session = guarded_session(False, "127.0.0.1")
+    with Fetcher(session) as fetcher:
+        fetcher.get(f"{bad.url}/")
+    assert len(session.cookies) == MAX_COOKIES_PER_DOMAIN
+
+
+def test_cookies_of_any_number_of_hosts_are_kept_in_a_moment_and_in_bounds() -> None:
+    cookies = guarded_session(False, "").cookies
+    with within_a_moment():
+        for number in range(100):
+            for name in range(MAX_COOKIES_PER_DOMAIN):
+                cookies.set(f"c{name}", "1", domain=f"host{number}.example")
+    assert MAX_COOKIES_KEPT - MAX_COOKIES_PER_DOMAIN <= len(cookies) <= MAX_COOKIES_KEPT
+    domains = cookies.list_domains()
+    assert ("host0.example" in domains, "host99.example" in domains) == (False, True)
 
 
 def test_cookies_can_be_read_while_another_thread_brings_more() -> None:

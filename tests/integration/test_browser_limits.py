@@ -81,6 +81,15 @@ def test_a_page_that_never_ends_is_seen_as_far_as_it_came(web: WebServer, browse
     assert setters(seen) == {("cookie", "early"): ""}
 
 
+def test_a_page_that_loads_itself_for_ever_is_seen_and_left(web: WebServer, browser: Make) -> None:
+    again = "<meta http-equiv=refresh content=0>"
+    web.answer("/", Answer(again, cookies=("again=1",)))
+    web.answer("/next", html("<a href='/x'>x</a>"))
+    engine = browser()
+    assert ("cookie", "again") in setters(engine.visit(f"{web.url}/", plenty))
+    assert engine.visit(f"{web.url}/next", plenty).links == (f"{web.url}/x",)
+
+
 def test_a_server_that_never_answers_is_tried_again(browser: Make) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(PageFailed, match="no answer within 2 s") as failure:

@@ -10,6 +10,7 @@ from services.jobs import JobCancelled
 from services.scanning.config import CookieScanConfig
 from services.scanning.failures import ScanFailed
 from services.scanning.findings import Category, Consent, EngineName, Party, Storage
+from services.scanning.robots import Robots
 from services.scanning.scan import scan_domain
 from services.scanning.start import candidates
 from services.scanning.watch import Watch
@@ -382,6 +383,26 @@ def test_a_stop_passes_through_and_ends_the_scan_at_once(site: ScanSite) -> None
     with pytest.raises(JobCancelled):
         scan(site.url, Watch(remaining_seconds=stop_after_the_start))
     assert site.requests("/about") == []
+
+
+def test_a_stop_is_noticed_among_pages_that_robots_txt_forbids(site: ScanSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    allows = Robots.allows
+
+    def counted(robots: Robots, url: str) -> bool:
+        asked.append(url)
+        return allows(robots, url)
+
+    def stop_after_the_third() -> float:
+        if len(asked) > 3:
+            raise JobCancelled("somebody")
+        return 60.0
+
+    monkeypatch.setattr(Robots, "allows", counted)
+    site.answer("/", Answer("".join(f'<a href="/private/{"x" * number}">' for number in range(1, 100))))
+    with pytest.raises(JobCancelled):
+        scan(site.url, Watch(remaining_seconds=stop_after_the_third))
+    assert len(asked) == 4
 
 
 def test_nothing_seen_in_time_is_a_failure_that_may_be_tried_again(site: ScanSite) -> None:

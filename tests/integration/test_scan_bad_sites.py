@@ -106,6 +106,18 @@ def test_paths_that_grow_with_every_click_end(site: WebServer) -> None:
     assert "addresses left out because they grow with every click: 1" in outcome.notes
 
 
+def test_markup_that_takes_minutes_to_read_is_read_for_a_while(
+    site: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.scanning.http_engine.READ_SECONDS", 1.0)
+    deep = '<a href="/from-bad">' + "<div>" * 60_000 + "</b>" * 60_000  # each looks for its beginning in all of them
+    site.answer("/bad", Answer(deep, cookies=("deep=1",)))
+    outcome = scan(site.url)
+    assert page(outcome, "/bad").notes == ("not all of the page could be read",)
+    assert "/from-bad" in paths(outcome)
+    assert {"deep", "found"} <= names(outcome)
+
+
 def test_a_page_full_of_links_costs_no_more_than_the_limits(site: WebServer) -> None:
     site.answer("/bad", Answer("".join(f'<a href="/{number}/x">' for number in range(100_000))))
     assert len(scan(site.url, max_pages=5).pages) == 5

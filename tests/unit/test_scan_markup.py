@@ -13,11 +13,11 @@ PAGE = "https://example.com/dir/page"
 
 
 def links(html: str) -> list[str]:
-    return list(read_markup(html, PAGE, lambda: None).links)
+    return list(read_markup(html, PAGE, lambda: True).links)
 
 
 def resources(html: str) -> list[str]:
-    return list(read_markup(html, PAGE, lambda: None).resources)
+    return list(read_markup(html, PAGE, lambda: True).resources)
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,21 @@ def test_a_page_of_links_gives_only_so_many() -> None:
 def test_reading_a_large_page_can_be_stopped_between_two_pieces() -> None:
     calls = 0
 
-    def stop_at_the_third() -> None:
+    def stop_at_the_third() -> bool:
         nonlocal calls
         calls += 1
         if calls == 3:
             raise KeyboardInterrupt
+        return True
 
     with pytest.raises(KeyboardInterrupt):
         read_markup("<p>" * 200_000, PAGE, stop_at_the_third)
+
+
+def test_what_was_read_before_the_time_was_over_counts() -> None:
+    answers = iter([True, True, False])
+    cut = read_markup("<a href=/first>" + "<p>" * 200_000 + "<a href=/last>", PAGE, lambda: next(answers))
+    assert (cut.links, cut.is_whole) == (("https://example.com/first",), False)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +97,11 @@ def test_a_megabyte_of_nesting_or_nonsense_is_read_in_a_moment(page: str) -> Non
 def test_a_refresh_made_of_blanks_is_read_in_a_moment() -> None:
     with within_a_moment():
         assert links(f'<meta http-equiv=refresh content="{" " * 2_000}x"><a href=/b>') == ["https://example.com/b"]
+
+
+def test_end_tags_that_end_nothing_cannot_keep_a_thread_busy() -> None:
+    with within_a_moment():
+        assert links("<a href=/b></a>" + "<b>" * 100_000 + "</i>" * 100_000) == ["https://example.com/b"]
 
 
 # --- sitemaps ---

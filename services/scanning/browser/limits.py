@@ -31,4 +31,4 @@ class BrowserLimits:
     def visit_seconds(self) -> float:
         """More than one visitor needs for a page; a browser that takes longer is stuck."""
         consent = self.find_seconds + self.click_seconds + self.settle_seconds
-        return self.page_seconds + self.settle_seconds + consent + 5 * self.collect_seconds + 10
+        return self.page_seconds + self.settle_seconds + consent + 7 * self.collect_seconds + 10

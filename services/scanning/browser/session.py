@@ -157,6 +157,8 @@ class BrowserSession:
             if isinstance(error, Error):
                 raise PageFailed(first_line(error)) from None
             raise
+        finally:
+            self.is_gone = self.is_gone or visitor.is_stuck
 
     async def _with_consent(self, visitor: Visitor, url: str, load_seconds: float) -> tuple[Cookies, Notes]:
         """What was seen before is not lost when the second look fails."""

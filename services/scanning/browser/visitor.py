@@ -58,6 +58,7 @@ class Visitor:
         self._secret = f"__{token_hex(8)}"  # pages do not know where their frames keep what we ask for
         self._context_id = ""
         self._setters: dict[Key, str] = {}  # the request or script that set a cookie, when it was first seen
+        self.is_stuck = False  # it has a page that cannot be closed
         self._agreed = False
         self._before: set[Key] = set()  # what was there before this visitor agreed to anything
 
@@ -102,7 +103,13 @@ class Visitor:
         finally:
             self._context.remove_listener("page", _close)
             traffic.stop()
-            await _close(page)
+            await self._end(page)
+
+    async def _end(self, page: Page) -> None:
+        """A page that loads itself again and again cannot be closed as long as it gets answers."""
+        if not await self._within_time(_closed(page), False):
+            self._proxy.shut()
+            self.is_stuck = not await self._within_time(_closed(page), False)
 
     async def _load(self, page: Page, traffic: Traffic, url: str, seconds: float) -> list[str]:
         """Returns when the page has loaded, or its time is over and there is something to see."""
@@ -240,6 +247,11 @@ class Visitor:
 async def _close(page: Page) -> None:
     with suppress(Error):  # it closed itself, or crashed
         await page.close()
+
+
+async def _closed(page: Page) -> bool:
+    await _close(page)
+    return True
 
 
 def _texts(told: Any) -> list[str]:
