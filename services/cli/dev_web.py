@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from config import PROJECT_ROOT, child_environment
+from config import PROJECT_ROOT, child_environment, get_settings
 from services.cli.dev_replicas import ending_with_us, free_port
 from services.embedded.files import tail
 
-FIRST_PORT = 8000
 STOP_SECONDS = 15.0
 
 
@@ -26,7 +25,7 @@ class WebProcess:
     announced: bool = False
 
     def start(self) -> None:
-        own = {"WEB_HOST": "127.0.0.1", "WEB_PORT": str(free_port(FIRST_PORT, []))}
+        own = {"WEB_HOST": "127.0.0.1", "WEB_PORT": str(free_port(get_settings().web_port, []))}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own program
                 [*ending_with_us(), sys.executable, "manage.py", "web"],

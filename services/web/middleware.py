@@ -17,7 +17,13 @@ from services.web.problems import INTERNAL, TOO_LARGE, HttpProblem, problem_resp
 logger = logging.getLogger("services.web.access")
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-QUIET = frozenset({"/healthz", "/readyz", "/metrics"})  # a probe every second is no event
+# A probe every second is no event, and neither are the files that a page loads.
+QUIET = ("/healthz", "/readyz", "/metrics", "/_nicegui")
+LEFT = 499  # as proxies say: the caller went away before there was an answer
+
+NOBODY_WAITS = (
+    "No response returned."  # Starlette's middleware, around the pages, takes a caller that left for a mistake
+)
 
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -48,7 +54,13 @@ class RequestContext:
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
         logs.context.set({"request_id": request_id})  # each request has a task, and so a context, of its own
-        answered = _Answered()
+        answered, caller_left = _Answered(), False
+
+        async def receive_and_notice() -> Message:
+            nonlocal caller_left
+            message = await receive()
+            caller_left = caller_left or message["type"] == "http.disconnect"
+            return message
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -57,8 +69,11 @@ class RequestContext:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_with_headers)
-        except Exception:
+            await self._app(scope, receive_and_notice, send_with_headers)
+        except Exception as error:
+            if caller_left and not answered.begun and str(error) == NOBODY_WAITS:
+                answered.status = LEFT
+                return
             if not answered.begun:
                 failed = problem_response(Request(scope), HttpProblem(INTERNAL, "the request could not be answered"))
                 await failed(scope, receive, send_with_headers)
@@ -127,7 +142,8 @@ def _note(scope: Scope, answered: _Answered) -> None:
         "address": address_of(scope),
         "actor": None if identity is None else identity.actor,
     }
-    level = logging.DEBUG if scope["path"] in QUIET else logging.INFO
+    is_quiet = scope["path"].startswith(QUIET) and answered.status < 500
+    level = logging.DEBUG if is_quiet else logging.INFO
     logger.log(level, "%s %r %d", scope["method"], scope["path"], answered.status, extra=facts)
 
 

@@ -16,7 +16,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from config import PROJECT_ROOT
 from database.connection import DatabaseConnection
 from services.embedded import Addresses
+from services.job_history import JobHistory
 from services.scanning.browser.process import find_browser
+from services.schedule_repository import ScheduleRepository
 from services.web.auth.roles import Role
 from services.web.auth.tokens import ApiTokens
 from tests.replicas import QUICK, Cluster
@@ -143,7 +145,13 @@ def test_without_a_token_nothing_is_shown(web: str, token: str, browser: Browser
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/api/v3/nothing", 404), ("PATCH", "/api/v3/replicas", 405)]
+    ("method", "path", "status"),
+    [
+        ("GET", "/api/v3/nothing", 404),
+        ("PATCH", "/api/v3/replicas", 405),
+        ("TRACE", "/api/v3/replicas", 405),
+        ("POST", "/healthz", 405),
+    ],
 )
 def test_beside_the_pages_the_api_still_answers_like_an_api(
     web: str, token: str, method: str, path: str, status: int
@@ -165,6 +173,7 @@ def test_a_schedule_is_made_with_a_typo_corrected_previewed_and_saved(page: Page
     expect(page.get_by_text("every Monday at 02:30 Europe/Berlin")).to_be_visible()
     expect(page.get_by_text(re.compile(r"^Mon \d{4}-\d\d-\d\d 02:30:00 CE"))).to_have_count(5)
     page.get_by_role("button", name="Save").click()
+    expect(page).to_have_url(re.compile("/schedules/[0-9a-f-]{36}$"))  # the form says the same words
     expect(page.get_by_text("every Monday at 02:30 Europe/Berlin")).to_be_visible()
     saved = cluster.rows("SELECT frequency, timezone, job_type FROM schedules WHERE name = 'weekly report'")
     assert saved == [("weekly", "Europe/Berlin", "noop")]
@@ -199,6 +208,39 @@ def test_a_schedule_is_disabled_and_one_can_see_who_did_it(page: Page, cluster: 
     assert not enabled(cluster, "to be disabled")
     expect(page.get_by_text("token:olga")).to_be_visible()
     expect(page.get_by_text("enabled: True → False")).to_be_visible()
+
+
+def test_who_deleted_a_schedule_is_told_on_its_page(page: Page, cluster: Cluster) -> None:
+    schedule_id = insert(cluster, "to be deleted", "noop")
+    page.goto(f"/schedules/{schedule_id}")
+    expect(page.get_by_role("button", name="Disable")).to_be_visible()
+    ScheduleRepository(cluster.db).delete_schedule(schedule_id, actor="cli:mallory")
+    expect(page.get_by_text("It was deleted")).to_be_visible()
+    expect(page.get_by_text("cli:mallory")).to_be_visible()
+    page.get_by_role("link", name="its executions").click()
+    expect(page.get_by_role("link", name="of one schedule only; show all")).to_be_visible()
+
+
+def test_executions_are_found_by_the_name_of_their_schedule(page: Page, cluster: Cluster) -> None:
+    schedule_id = insert(cluster, "its domain", "noop")
+    cluster.run("UPDATE schedules SET name = 'its name' WHERE schedule_id = %s", schedule_id)
+    JobHistory(cluster.db).request_run(schedule_id, "test")
+    page.goto("/executions?domain=its name")
+    expect(page.get_by_role("link", name="its name")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_a_replica_that_starts_nothing_is_on_the_first_page(page: Page, cluster: Cluster) -> None:
+    page.goto("/")
+    expect(page.get_by_text("Europe/Berlin", exact=True).first).to_be_visible()  # what the times of all pages mean
+    cluster.run(
+        """INSERT INTO scheduler_instances (incarnation, instance_id, claiming, heartbeat_at)
+           VALUES (gen_random_uuid(), 'idle', false, now() + interval '1 h')"""
+    )
+    try:
+        expect(page.get_by_text("live, 1 not claiming")).to_be_visible()
+    finally:
+        cluster.run("DELETE FROM scheduler_instances WHERE instance_id = 'idle'")
 
 
 def test_a_schedule_is_switched_and_run_from_its_row(page: Page, cluster: Cluster) -> None:
@@ -266,17 +308,21 @@ def test_a_button_stays_the_same_while_only_other_things_change(page: Page, clus
 def test_without_postgres_a_page_says_so_and_names_no_address(page: Page, cluster: Cluster, web: str) -> None:
     """A page that is open keeps what it shows; one that is opened says what is missing."""
     name = cluster.db.engine.url.database
+    overview = page.context.new_page()
+    overview.goto("/")
     page.goto("/replicas")
     expect(page.get_by_text("replica-1").first).to_be_visible()
     cookies = {cookie["name"]: cookie["value"] for cookie in page.context.cookies()}
     with without_connections(cluster, str(name)):
         expect(page.get_by_text("Postgres does not answer; this page shows what was known before.")).to_be_visible()
         expect(page.get_by_text("replica-1").first).to_be_visible()
+        expect(overview.get_by_text("away", exact=True)).to_be_visible()
         answer = requests.get(f"{web}/schedules", cookies=cookies, timeout=60)
         assert answer.status_code == 500
         assert "Postgres does not answer" in answer.text
         assert str(name) not in answer.text
     expect(page.get_by_text("Postgres does not answer")).to_be_hidden()
+    expect(overview.get_by_text("away", exact=True)).to_have_count(0)
 
 
 def test_a_viewer_can_change_nothing(page: Page, cluster: Cluster) -> None:
@@ -300,6 +346,15 @@ def test_a_token_that_was_revoked_meanwhile_cannot_act(page: Page, token: str, c
     page.get_by_role("button", name="Disable").click()
     expect(page).to_have_url(re.compile("/login"))
     assert enabled(cluster, "left alone")
+
+
+def test_who_is_logged_out_sees_nothing_new_on_a_page_that_is_still_open(
+    page: Page, token: str, cluster: Cluster
+) -> None:
+    page.goto("/executions")
+    expect(page.get_by_role("heading", name="Executions")).to_be_visible()
+    ApiTokens(cluster.db).revoke(token.split("_")[1], "test")
+    expect(page).to_have_url(re.compile(r"/login\?to=/executions"))
 
 
 @pytest.mark.parametrize("width", [1360, 390], ids=["desktop", "phone"])

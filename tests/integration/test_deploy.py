@@ -205,6 +205,13 @@ def _run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
+def _compose(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """As a program of its own, or as a part of docker."""
+    if shutil.which("docker-compose") is None and _run("docker", "compose", "version").returncode == 0:
+        return _run("docker", "compose", *arguments)
+    return _run("docker-compose", *arguments)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -221,7 +228,7 @@ def test_promtool_agrees(arguments: tuple[object, ...]) -> None:
 def test_docker_compose_reads_the_file_with_the_example_filled_in(tmp_path: Path) -> None:
     example = (DEPLOY / "compose.env.example").read_text()
     (tmp_path / "env").write_text(re.sub(r"^([A-Z_]+)=$", rf"\1={'x' * 32}", example, flags=re.MULTILINE))
-    done = _run("docker-compose", "--env-file", tmp_path / "env", "config")
+    done = _compose("--env-file", tmp_path / "env", "config")
     assert done.returncode == 0, done.stderr
     services = yaml.safe_load(done.stdout)["services"]
     assert services["scheduler"]["deploy"]["replicas"] == 3
@@ -229,6 +236,6 @@ def test_docker_compose_reads_the_file_with_the_example_filled_in(tmp_path: Path
 
 
 def test_docker_compose_refuses_to_start_without_passwords() -> None:
-    done = _run("docker-compose", "--env-file", DEPLOY / "compose.env.example", "config")
+    done = _compose("--env-file", DEPLOY / "compose.env.example", "config")
     assert done.returncode != 0
     assert "set POSTGRES_PASSWORD in .env" in done.stderr

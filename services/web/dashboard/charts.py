@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
+from html import escape
 from itertools import pairwise
 from typing import Any
 
@@ -34,7 +35,15 @@ def outcomes(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
     """Executions per minute, a colour for each outcome."""
     present = [status for status in COLOURS if any(status in minute.outcomes for minute in minutes)]
     return _base(
-        legend={"top": 0, "textStyle": {"color": FAINT}, "itemWidth": 12, "itemHeight": 8},
+        legend={
+            "type": "scroll",  # on a phone a second line would lie on the axis
+            "top": 0,
+            "textStyle": {"color": FAINT},
+            "itemWidth": 12,
+            "itemHeight": 8,
+            "pageIconColor": FAINT,
+            "pageTextStyle": {"color": FAINT},
+        },
         xAxis=_times([local(minute.at) for minute in minutes]),
         yAxis=_values(minInterval=1),
         series=[
@@ -183,7 +192,7 @@ def timeline(bars: Sequence[Bar], local: Any, now: datetime, minutes: int) -> di
     replicas = sorted({bar.instance_id for bar in bars})
     rows = [
         {
-            "name": bar.label,
+            "name": escape(bar.label),  # the tooltip is HTML, and anybody who may make a schedule names it
             "value": [
                 replicas.index(bar.instance_id),
                 local(bar.started_at).isoformat(),

@@ -9,6 +9,7 @@ from nicegui import ui
 from database.models import Cause, ExecutionStatus
 from services.errors import InvalidInput
 from services.execution_listing import ExecutionFilter, ExecutionPage, ExecutionRecord
+from services.schedule_listing import ScheduleFilter
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import keep_fresh
 from services.web.dashboard.look import NOTHING, card, clock, colour, duration, nothing
@@ -51,8 +52,10 @@ class _Page:
         with ui.row().classes("items-center gap-3 w-full"):
             self._status = _choice("status", list(ExecutionStatus), asked.get("status"), self._search)
             self._cause = _choice("cause", list(Cause), asked.get("cause"), self._search)
-            self._domain = ui.input("domain or name", value=asked.get("domain", ""), on_change=self._search)
-            self._domain.props('outlined dense clearable debounce="400"').classes("w-64")
+            self._about = ui.input("domain or name", value=asked.get("domain", ""), on_change=self._search)
+            self._about.props('outlined dense clearable debounce="400"').classes("w-64")
+            if self._schedule_id:
+                ui.link("of one schedule only; show all", "/executions")
         with card():
             self._problem = ui.label().classes("es-bad")
             with ui.element("div").classes("es-wide"):
@@ -63,20 +66,23 @@ class _Page:
             self._pager = Pager(self.refresh)
 
     async def refresh(self) -> None:
-        where = ExecutionFilter(
-            schedule_id=self._schedule_id or None,
-            domain=(self._domain.value or "").strip() or None,
-            status=self._status.value,
-            cause=self._cause.value,
-        )
         history, cursor = self._visitor.parts.history, self._pager.cursor
         try:
-            page = await self._visitor.read(lambda: history.list_executions(where, ROWS, cursor))
+            page = await self._visitor.read(lambda: history.list_executions(self._where(), ROWS, cursor))
             self._problem.text = ""
         except InvalidInput as error:
             page, self._problem.text = ExecutionPage([], None), str(error)
         fill(self._table, self._nothing, [_row(record, self._visitor) for record in page.items])
         self._pager.show(page.next_cursor)
+
+    def _where(self) -> ExecutionFilter:
+        about, schedule_id = (self._about.value or "").strip() or None, self._schedule_id or None
+        if about and not schedule_id:
+            named = self._visitor.parts.repository.list_schedules(ScheduleFilter(name=about), limit=1).items
+            about, schedule_id = (None, str(named[0].schedule_id)) if named else (about, None)
+        return ExecutionFilter(
+            schedule_id=schedule_id, domain=about, status=self._status.value, cause=self._cause.value
+        )
 
     async def refresh_first(self) -> None:
         """An older page is not moved under the reader's eyes."""

@@ -57,7 +57,6 @@ def shown_at(path: str) -> ui.page:
 def frame(visitor: Visitor, title: str, here: str) -> Iterator[ui.column]:
     """The page's own content goes inside. `here` is the path of its place in the navigation."""
     styled(title)
-    ui.colors(primary="#2f5fd0")
     dark = ui.dark_mode(value=None)
     with ui.left_drawer(value=False, bordered=True).props("overlay behavior=mobile").classes("es-drawer") as drawer:
         _links(visitor, here)
@@ -68,6 +67,7 @@ def frame(visitor: Visitor, title: str, here: str) -> Iterator[ui.column]:
         with ui.row().classes("es-nav").props('role="navigation" aria-label="Pages"'):
             _links(visitor, here)
         ui.space()
+        ui.label(str(visitor.zone)).classes("es-faint es-zone").tooltip("Times are in this zone, your browser's.")
         _theme_button(dark)
         _account(visitor)
     with ui.column().classes("es-page").props('role="main"') as content:
@@ -77,6 +77,7 @@ def frame(visitor: Visitor, title: str, here: str) -> Iterator[ui.column]:
 
 def styled(title: str) -> None:
     ui.page_title(f"{title} · Enhanced Scheduler")
+    ui.colors(primary="#2f5fd0")
     ui.add_css(STYLE)
     ui.add_head_html(FIND_ZONE)
 
@@ -98,9 +99,13 @@ def _theme_button(dark: ui.dark_mode) -> None:
         ui.run_javascript(REMEMBER_THEME.format("dark" if dark.value else "light"))
 
     async def restore() -> None:
-        dark.value = bool(await ui.run_javascript(APPLY_THEME, timeout=5))
+        try:
+            dark.value = bool(await ui.run_javascript(APPLY_THEME, timeout=5))
+        finally:
+            button.enable()
 
-    ui.button(icon="dark_mode", on_click=toggle).props('flat round aria-label="Dark or light"')
+    button = ui.button(icon="dark_mode", on_click=toggle).props('flat round aria-label="Dark or light"')
+    button.disable()  # a click before the browser's answer would be undone by it
     ui.timer(0.01, restore, once=True)
 
 
@@ -108,5 +113,6 @@ def _account(visitor: Visitor) -> None:
     with ui.button(icon="account_circle").props('flat round aria-label="Account"'), ui.menu():
         ui.label(visitor.identity.actor).classes("es-menu-text")
         ui.label(f"role: {visitor.identity.role or Role.VIEWER}").classes("es-menu-text es-faint")
+        ui.label(f"times in {visitor.zone}").classes("es-menu-text es-faint")
         ui.separator()
         ui.menu_item("Log out", on_click=lambda: ui.navigate.to("/logout"))

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 from nicegui import ui
 
 from services.errors import Unavailable
+from services.web.dashboard.visitor import LoggedOut
 
 T = TypeVar("T")
 
@@ -22,8 +23,10 @@ def keep_fresh(seconds: float, refresh: Callable[[], Awaitable[None]]) -> None:
         except Unavailable as error:
             banner.text = f"{error.server} does not answer; this page shows what was known before."
             banner.set_visibility(True)
+        except LoggedOut:
+            timer.deactivate()
 
-    ui.timer(seconds, tick)
+    timer = ui.timer(seconds, tick)
 
 
 class Ages:

@@ -35,7 +35,7 @@ async def login(request: Request) -> None:
         ui.label("Enhanced Scheduler").classes("es-title").props('role="heading" aria-level="1"')
         token = ui.input("Token", password=True, password_toggle_button=True).classes("w-full")
         token.props('autofocus outlined autocomplete="current-password"').on("keydown.enter", log_in)
-        ui.button("Log in", on_click=log_in).props("unelevated").classes("w-full")
+        ui.button("Log in", on_click=log_in).props("unelevated no-caps").classes("w-full")
         ui.label("python manage.py token create --name me --role operator").classes("es-mono es-faint")
         ui.label("makes one. Without any token, `manage.py web` prints one when it starts.").classes("es-faint")
 

@@ -1,6 +1,6 @@
 """How things look and read on every page: colours of outcomes, short words for instants and durations."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from nicegui import ui
@@ -62,6 +62,15 @@ def clock(at: datetime | None, *, with_date: bool = True, with_seconds: bool = T
         return NOTHING
     form = ("%Y-%m-%d " if with_date else "") + ("%H:%M:%S" if with_seconds else "%H:%M")
     return at.strftime(form)
+
+
+def fire_words(fire: datetime, there: tzinfo, here: tzinfo) -> str:
+    """As people of the schedule's zone read it, and as the visitor does if the clocks differ."""
+    local, own = fire.astimezone(there), fire.astimezone(here)
+    words = f"{local:%a} {clock(local)} {local:%Z}"
+    if local.utcoffset() == own.utcoffset():
+        return words
+    return f"{words} ({clock(own, with_date=own.date() != local.date(), with_seconds=False)} where you are)"
 
 
 def _rough(seconds: float) -> str | None:

@@ -42,14 +42,16 @@ PAGES = (
     contacts_page,
     replicas_page,
 )
-METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
+OF_PROGRAMS = ("/api/{rest:path}", "/healthz", "/readyz", "/metrics")
 
 
 def mount_dashboard(app: FastAPI, parts: Parts) -> None:
     """After every route of the API: what none of them answers goes to the pages."""
     visitor.use(parts)
     pages.on_page_exception(_show_failure)
-    app.add_route("/api/{rest:path}", _not_in_the_api, METHODS, include_in_schema=False)
+    for path in OF_PROGRAMS:
+        app.add_route(path, _not_in_the_api, METHODS, include_in_schema=False)
     ui.run_with(app, mount_path="/", title="Enhanced Scheduler", dark=None, show_welcome_message=False)
 
 

@@ -9,6 +9,7 @@ from fastapi import Request
 from fastapi.responses import Response
 from nicegui import ui
 
+from services.errors import Unavailable
 from services.execution_listing import ExecutionRecord
 from services.overview import Attention, Minute, Overview, Trouble
 from services.replica_listing import Replicas, list_replicas
@@ -79,7 +80,7 @@ class _Page:
         self._visitor, self._seen = visitor, seen
         self._tiles = Live(_build_tiles, _tiles(seen))
         with card("Needs attention"):
-            self._attention = Live(_build_attention, seen.attention)
+            self._attention = Live(_build_attention, (seen.attention, calm(seen)))
         with ui.element("div").classes("es-grid"):
             with card("Executions per minute"):
                 self._outcomes = ui.echart(charts.outcomes(seen.minutes, visitor.local)).classes("w-full h-64")
@@ -89,9 +90,13 @@ class _Page:
             self._running = Live(_build_running, _running(seen))
 
     async def refresh(self) -> None:
-        seen = await self._visitor.read(lambda: _look(self._visitor))
+        try:
+            seen = await self._visitor.read(lambda: _look(self._visitor))
+        except Unavailable:
+            self._tiles.show(_tiles(self._seen, postgres_answers=False))
+            raise
         self._tiles.show(_tiles(seen))
-        self._attention.show(seen.attention)
+        self._attention.show((seen.attention, calm(seen)))
         self._running.show(_running(seen))
         if seen.minutes != self._seen.minutes:
             redraw(self._outcomes, charts.outcomes(seen.minutes, self._visitor.local))
@@ -108,15 +113,15 @@ class Tile:
     target: str = ""
 
 
-def _tiles(seen: Seen) -> list[Tile]:
+def _tiles(seen: Seen, *, postgres_answers: bool = True) -> list[Tile]:
     replicas = seen.replicas
-    live, converged = len(replicas.live), replicas.are_converged
+    converged = replicas.are_converged
     failed = sum(minute.outcomes.get(status, 0) for minute in seen.minutes for status in charts.FAILURES)
     ended = sum(sum(minute.outcomes.values()) for minute in seen.minutes)
     newest = f"newest revision {replicas.newest_revision}"
     return [
-        Tile("Replicas", str(live), "live" if live else "nothing is run", bool(live), "/replicas"),
-        Tile("Postgres", "fine", "answered just now", True),
+        Tile("Replicas", str(len(replicas.live)), *_health(replicas), "/replicas"),
+        Tile("Postgres", *_postgres(postgres_answers)),
         Tile("Redis", *_redis(replicas)),
         Tile("Changes", "applied" if converged else "pending", newest, converged, "/replicas"),
         Tile("Schedules", f"{seen.schedules:,}", "in the table", True, "/schedules"),
@@ -131,14 +136,26 @@ def _build_tiles(tiles: list[Tile], _: Ages) -> None:
             _tile(tile)
 
 
-def _build_attention(found: list[Attention], ages: Ages) -> None:
+def calm(seen: Seen) -> tuple[str, str]:
+    """What is said when nothing needs attention; that all is well only when it is."""
+    if not seen.replicas.live:
+        return "No replica is live", "Nothing is run until one is: python services/enhanced_scheduler.py"
+    if not all(tile.good for tile in _tiles(seen) if tile.title in ("Replicas", "Redis")):
+        return "No schedule needs attention", "But what is red above does."
+    if not seen.schedules:
+        return "There is no schedule yet", 'Make one: "New schedule" under Schedules, or manage.py schedule add --help.'
+    return "All is well", "Nothing is failing, late, parked or stuck."
+
+
+def _build_attention(shown: tuple[list[Attention], tuple[str, str]], ages: Ages) -> None:
+    found, otherwise = shown
     if not found:
-        empty("All is well", "Nothing is failing, late, parked or stuck.")
+        empty(*otherwise)
     for trouble, items in groupby(found, key=lambda item: item.trouble):
-        shown = list(items)
-        for item in shown[:MOST_OF_A_KIND]:
+        alike = list(items)
+        for item in alike[:MOST_OF_A_KIND]:
             _attention_row(item, ages)
-        if len(shown) > MOST_OF_A_KIND:
+        if len(alike) > MOST_OF_A_KIND:
             ui.link(f"more that are {TROUBLES[trouble][0]}", ALL_OF_THEM[trouble])
 
 
@@ -193,6 +210,19 @@ def _tile(tile: Tile) -> None:
             ui.label(tile.title).classes("es-faint")
         ui.label(tile.value).classes("es-tile-value" + ("" if tile.good else " es-bad"))
         ui.label(tile.words).classes("es-faint" if tile.good else "es-bad")
+
+
+def _health(replicas: Replicas) -> tuple[str, bool]:
+    """A silent one may be of yesterday, and replaced; one that lives and starts nothing is trouble."""
+    if not replicas.live:
+        return "nothing is run", False
+    silent, idle = len(replicas.items) - len(replicas.live), sum(not replica.claiming for replica in replicas.live)
+    words = ["live", *([f"{idle} not claiming"] if idle else []), *([f"{silent} silent"] if silent else [])]
+    return ", ".join(words), not idle
+
+
+def _postgres(answers: bool) -> tuple[str, str, bool]:
+    return ("fine", "answered just now", True) if answers else ("away", "does not answer", False)
 
 
 def _redis(replicas: Replicas) -> tuple[str, str, bool]:

@@ -19,7 +19,7 @@ from services.schedule_preview import Preview, preview_definition
 from services.triggers.when import EXAMPLES, parse_when, when_words
 from services.web.auth.roles import Role
 from services.web.dashboard.frame import frame, shown_at
-from services.web.dashboard.look import card, clock, empty
+from services.web.dashboard.look import card, empty, fire_words
 from services.web.dashboard.visitor import Visitor, admit
 
 POLICIES = {
@@ -77,12 +77,13 @@ class ScheduleForm:
         with ui.element("div").classes("es-grid"):
             with card("What"):
                 self._build_what(record)
-            with card("When"):
-                self._build_when(record)
+            with ui.column().classes("gap-4 no-wrap"):
+                with card("When"):
+                    self._build_when(record)
+                with card("Next fires"):
+                    self._fires()
             with card("How"):
                 self._build_policies(record)
-            with card("Next fires"):
-                self._fires()
         self._problem = ui.label().classes("es-bad").props('role="alert"')
         with ui.row().classes("gap-3"):
             ui.button("Save", icon="save", on_click=self._save).props("unelevated no-caps")
@@ -193,11 +194,7 @@ class ScheduleForm:
         ui.label(self._preview.description).classes("text-lg")
         zone = ZoneInfo(self._preview.timezone)
         for fire in self._preview.fires:
-            there, here = fire.astimezone(zone), self._visitor.local(fire)
-            note = (
-                "" if there.utcoffset() == here.utcoffset() else f"  ({clock(here, with_seconds=False)} where you are)"
-            )
-            ui.label(f"{there:%a} {clock(there)} {there:%Z}{note}").classes("es-mono")
+            ui.label(fire_words(fire, zone, self._visitor.zone)).classes("es-mono")
         if not self._preview.fires:
             ui.label("It never fires.").classes("es-bad")
         for warning in self._preview.warnings:

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -17,7 +19,7 @@ from services.web.auth.roles import Role
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import keep_fresh
-from services.web.dashboard.look import ago, card, chip, clock, duration, empty
+from services.web.dashboard.look import ago, card, chip, clock, duration, empty, fire_words, redraw
 from services.web.dashboard.schedules_page import describe, run_now
 from services.web.dashboard.visitor import Visitor, admit
 
@@ -42,7 +44,7 @@ async def schedule(schedule_id: str, request: Request) -> Response | None:
     with frame(visitor, "Schedule", "/schedules"):
         seen = await visitor.read(lambda: _look(visitor, schedule_id))
         if seen is None:
-            empty("There is no such schedule", "It may have been deleted; its executions are still in the history.")
+            await _show_what_is_left(visitor, schedule_id)
             return None
         page = _Page(visitor, seen)
         keep_fresh(REFRESH_SECONDS, page.refresh)
@@ -67,13 +69,28 @@ def _look(visitor: Visitor, schedule_id: str) -> Seen | None:
     )
 
 
+async def _show_what_is_left(visitor: Visitor, schedule_id: str) -> None:
+    """Of a schedule that was deleted: who did that is what somebody wants to know."""
+    try:
+        changes = await visitor.read(lambda: visitor.parts.repository.get_changes(schedule_id, CHANGES))
+    except InvalidInput:
+        changes = []
+    if not changes:
+        empty("There is no such schedule", "The list of schedules has a search.")
+        return
+    with card("It was deleted"):
+        ui.link("its executions are still in the history", f"/executions?schedule={schedule_id}")
+    with card("Who changed it"):
+        _change_rows(visitor, changes)
+
+
 class _Page:
     def __init__(self, visitor: Visitor, seen: Seen) -> None:
         self._visitor, self._seen = visitor, seen
         self._head()
         with ui.element("div").classes("es-grid"):
             with card("Outcomes by day"):
-                ui.echart(charts.calendar(seen.days, datetime.now(visitor.zone).date())).classes("w-full h-44")
+                self._calendar = ui.echart(self._calendar_options()).classes("w-full h-44")
             with card("How long it takes"):
                 self._durations()
         with ui.element("div").classes("es-grid"):
@@ -88,11 +105,18 @@ class _Page:
 
     async def refresh(self) -> None:
         seen = await self._visitor.read(lambda: _look(self._visitor, str(self._seen.record.schedule_id)))
-        if seen is None or _is_same(seen, self._seen):
+        if seen is None:
+            ui.navigate.reload()  # to what is left of it
+            return
+        if _is_same(seen, self._seen):
             return
         self._seen = seen
+        redraw(self._calendar, self._calendar_options())
         for part in (self._head, self._durations, self._next, self._last, self._changes):
             part.refresh()
+
+    def _calendar_options(self) -> dict[str, Any]:
+        return charts.calendar(self._seen.days, datetime.now(self._visitor.zone).date())
 
     @ui.refreshable_method
     def _head(self) -> None:
@@ -138,7 +162,8 @@ class _Page:
         if not self._seen.next_fires:
             empty("It will not fire", "It is switched off, parked, or has no fires left.")
         for fire in self._seen.next_fires:
-            ui.label(f"{clock(self._visitor.local(fire))}  ({ago(fire)})").classes("es-mono")
+            words = fire_words(fire, ZoneInfo(self._seen.record.timezone), self._visitor.zone)
+            ui.label(f"{words}, {ago(fire)}").classes("es-mono")
 
     @ui.refreshable_method
     def _last(self) -> None:
@@ -158,13 +183,7 @@ class _Page:
 
     @ui.refreshable_method
     def _changes(self) -> None:
-        for change in self._seen.changes:
-            with ui.row().classes("items-baseline gap-3 w-full"):
-                ui.label(clock(self._visitor.local(change.changed_at))).classes("es-mono")
-                ui.label(change.changed_by)
-                ui.label(change.operation.lower()).classes("es-faint")
-                for name, (old, new) in sorted(change.differences.items()) if change.old else ():
-                    ui.label(f"{name}: {old!s} → {new!s}").classes("es-mono")
+        _change_rows(self._visitor, self._seen.changes)
 
     # --- explain ---
 
@@ -217,6 +236,16 @@ class _Page:
             repository, actor = self._visitor.parts.repository, self._visitor.identity.actor
             if await self._visitor.act(Role.ADMIN, lambda: repository.delete_schedule(record.schedule_id, actor=actor)):
                 ui.navigate.to("/schedules")
+
+
+def _change_rows(visitor: Visitor, changes: list[Change]) -> None:
+    for change in changes:
+        with ui.row().classes("items-baseline gap-3 w-full"):
+            ui.label(clock(visitor.local(change.changed_at))).classes("es-mono")
+            ui.label(change.changed_by)
+            ui.label(change.operation.lower()).classes("es-faint")
+            for name, (old, new) in sorted(change.differences.items()) if change.old and change.new else ():
+                ui.label(f"{name}: {old!s} → {new!s}").classes("es-mono")
 
 
 def _is_same(new: Seen, old: Seen) -> bool:

@@ -13,7 +13,7 @@ from services.overview import Bar, Overview
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import keep_fresh
-from services.web.dashboard.look import card, nothing, redraw
+from services.web.dashboard.look import card, clock, nothing, redraw
 from services.web.dashboard.visitor import Visitor, admit
 
 REFRESH_SECONDS = 10.0
@@ -43,20 +43,20 @@ async def timeline(request: Request) -> Response | None:
 
 def _look(visitor: Visitor, minutes: int) -> Seen:
     bars = Overview(visitor.parts.db).timeline(minutes, MOST_BARS)
-    return Seen(datetime.now(UTC), minutes, bars, forecast(visitor.parts.db, min(minutes, 60)))
+    return Seen(datetime.now(UTC), minutes, bars, forecast(visitor.parts.db, minutes))
 
 
 class _Page:
     def __init__(self, visitor: Visitor, seen: Seen) -> None:
         self._visitor, self._seen = visitor, seen
         chosen = ui.toggle(WINDOWS, value=seen.minutes, on_change=self._choose)
-        chosen.props('no-caps unelevated aria-label="How far back"')
+        chosen.props('no-caps unelevated aria-label="How far back and ahead"')
         with card("What ran, by replica"):
             self._nothing_ran = nothing("Nothing ran in this time", "A wider window may show more.")
             self._past = ui.echart(self._past_options(), on_point_click=_open).classes("w-full")
             self._note = ui.label().classes("es-faint")
         with card("What comes, by minute"):
-            self._nothing_comes = nothing("Nothing is due in this time")
+            self._nothing_comes = nothing("Nothing is due in this time", "A wider window may show more.")
             self._coming = ui.echart(self._coming_options()).classes("w-full h-64")
             self._peak = ui.label()
         self._show()
@@ -83,10 +83,14 @@ class _Page:
         self._past.set_visibility(bool(bars))
         self._past.style(f"height: {90 + 56 * len({bar.instance_id for bar in bars})}px")
         self._nothing_ran.set_visibility(not bars)
-        self._note.text = f"The newest {MOST_BARS:,} executions are shown." if len(bars) == MOST_BARS else ""
+        self._note.text = self._limit_in_words(bars[-1]) if len(bars) == MOST_BARS else ""
         self._coming.set_visibility(bool(busy))
         self._nothing_comes.set_visibility(not busy)
         self._peak.text = self._peak_in_words(max(busy, key=lambda load: load.fires)) if busy else ""
+
+    def _limit_in_words(self, oldest: Bar) -> str:
+        since = self._visitor.local(oldest.started_at)
+        return f"Only the newest {MOST_BARS:,} executions are shown: those since {clock(since, with_date=False)}."
 
     def _peak_in_words(self, peak: Load) -> str:
         at = self._visitor.local(peak.at).strftime("%H:%M")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi import Request
@@ -37,6 +37,10 @@ def parts() -> Parts:
     return _Mounted.parts
 
 
+class LoggedOut(Exception):
+    """The session of a page that is still open has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Visitor:
     identity: Identity
@@ -56,14 +60,15 @@ class Visitor:
         return at.astimezone(self.zone)
 
     async def read(self, question: Callable[[], T]) -> T:
-        """Ask the services outside of the event loop."""
+        """Ask the services outside of the event loop, for a visitor whose session still holds."""
+        await self._present()
         return await run_in_threadpool(question)
 
     async def act(self, role: Role, action: Callable[[], T]) -> T | None:
         """Change something, if the visitor still may; None (and a message on the page) when that did not work."""
-        present = await run_in_threadpool(parts().authenticator.identify, {}, self.cookies)
-        if isinstance(present, Refusal):
-            ui.navigate.to(login_path(self.path))
+        try:
+            present = await self._present()
+        except LoggedOut:
             return None
         if not present.may(role):
             ui.notify(f"this needs the role {role}; you have {present.role or 'none'}", type="negative")
@@ -73,6 +78,14 @@ class Visitor:
         except SchedulerError as error:
             ui.notify(str(error), type="negative", multi_line=True, timeout=10_000, close_button="OK")
             return None
+
+    async def _present(self) -> Identity:
+        """Who the visitor is by now; raises LoggedOut, on the way to the login page, if that is nobody."""
+        found = await run_in_threadpool(parts().authenticator.identify, {}, self.cookies)
+        if isinstance(found, Refusal) or not found.may(Role.VIEWER):
+            ui.navigate.to(login_path(self.path))
+            raise LoggedOut
+        return found
 
 
 async def admit(request: Request) -> Visitor | RedirectResponse:
@@ -103,6 +116,6 @@ def safe_path(path: str) -> str:
 
 def _zone(name: str) -> ZoneInfo:
     try:
-        return ZoneInfo(name.replace("%2F", "/"))
+        return ZoneInfo(unquote(name))
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return ZoneInfo("UTC")

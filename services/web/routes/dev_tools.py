@@ -40,7 +40,7 @@ def _job(record: ScheduleRecord, pending: bool) -> JobOut:
     return JobOut(
         id=record.job_id,
         schedule_id=record.schedule_id,
-        name=record.name or record.domain,
+        name=record.domain,
         trigger=_trigger(record),
         next_run_time=record.next_run,
         pending=pending,

@@ -6,6 +6,7 @@ from fastapi import Request, Response
 from prometheus_client import REGISTRY
 from prometheus_client.exposition import choose_encoder
 
+from services.metrics import WithoutReplica
 from services.web.auth.guard import Probe
 from services.web.routing import PartsOf, router
 from services.web.schemas.system import Alive, Ready
@@ -34,7 +35,8 @@ def readyz(response: Response, parts: PartsOf, everybody: Probe) -> Ready:
 
 
 @probes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def metrics(request: Request, everybody: Probe) -> Response:
+def metrics(request: Request, parts: PartsOf, everybody: Probe) -> Response:
     """For Prometheus."""
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(encode(REGISTRY), media_type=content_type)
+    found = WithoutReplica() if parts.scheduler is None else REGISTRY
+    return Response(encode(found), media_type=content_type)

@@ -28,6 +28,8 @@ from services.web.schemas.schedules import (
 
 schedules = router(f"{API}/schedules", "schedules")
 
+OUR_ARGUMENTS = frozenset({"self", "schedule_id", "expected_revision", "actor"})  # of the repository's methods
+
 IfMatch = Annotated[
     str | None, Header(description='The ETag, or `"<revision>"`, that the change is based on.', examples=['"42"'])
 ]
@@ -145,8 +147,8 @@ def delete_schedule(schedule: ScheduleReference, parts: PartsOf, who: Admin, if_
 
 
 def _fields(given: dict[str, Any], *also: str) -> dict[str, Any]:
-    """They become keyword arguments, so a stranger among them must not pass for one of the others."""
-    if strangers := unknown_fields([name for name in given if name not in also]):
+    """They become keyword arguments: a stranger must not pass for one of ours. The rules find words for the others."""
+    if strangers := unknown_fields([name for name in given if name in OUR_ARGUMENTS.difference(also)]):
         raise InvalidSchedule(*strangers)
     return given
 

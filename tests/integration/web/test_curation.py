@@ -1,12 +1,16 @@
 """What curators do: a word for some rows, and with `Selected` their place in the next queue."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from database.connection import DatabaseConnection
+from database.workflow_statuses import PlaceStatus
+from services.workflows.curation import Curation
 from tests.places import query
+from tests.waiting import eventually
 from tests.web import Web, problem
 
 DOMAIN = """INSERT INTO domains (domain, status, sitemap_analysis_status)
@@ -174,6 +178,23 @@ def test_every_domain_that_is_none_is_named(web: Web, db: DatabaseConnection) ->
 def test_one_to_a_hundred_domains_at_once(web: Web, number: int) -> None:
     body = {"domains": [f"d{each}.example" for each in range(number)]}
     assert problem(web.post("/domains/direct-submit", body))["status"] == 422
+
+
+def test_a_curator_and_somebody_s_plain_update_cannot_deadlock(db: DatabaseConnection, database_url: str) -> None:
+    first, second = (add_place(db)[0] for _ in range(2))
+    own = DatabaseConnection(database_url)
+    with ThreadPoolExecutor(1) as pool:
+        with db.transaction() as somebody:
+            somebody.exec_driver_sql("UPDATE places_staging SET name = 'mine' WHERE id = %s", (second,))
+            curated = pool.submit(Curation(own, "anna").places, [first, second], PlaceStatus.SELECTED)
+            eventually(lambda: query(db, "SELECT FROM pg_locks WHERE NOT granted"))
+            somebody.exec_driver_sql("UPDATE places_staging SET name = 'mine' WHERE id = %s", (first,))
+        assert curated.result(30).queued_count == 2
+        backends = query(own, "SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
+    own.close()  # what its backend has counted is told when it ends
+    living = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    eventually(lambda: query(db, living)[0][0] < len(backends))
+    assert query(db, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == [(0,)]
 
 
 # --- for development ---

@@ -335,7 +335,8 @@ def test_the_status_lists_all_jobs_of_the_one_scheduler(
     status = web.get("/dev-tools/scheduler_status").json()
     assert (status["status"], status["total_jobs"]) == ("stopped", 1)
     (job,) = status["jobs"]
-    assert (job["id"], job["trigger"], job["pending"]) == ("process_pending_domains", "daily at 02:00 UTC", True)
+    assert (job["id"], job["name"]) == ("process_pending_domains", "Process Pending Domains")
+    assert (job["trigger"], job["pending"]) == ("daily at 02:00 UTC", True)
     assert job["next_run_time"] is not None
     assert datetime.fromisoformat(status["timestamp"]) > NOW - timedelta(minutes=1)
 

@@ -1,8 +1,10 @@
 """What holds for every request: problems, ids, logs, headers, limits, documentation."""
 
+import asyncio
 import base64
 import json
 import logging
+import re
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,7 @@ from database.connection import DatabaseConnection
 from services.errors import Unavailable
 from services.job_history import JobHistory
 from services.logs import JsonLines
+from services.web.middleware import RequestContext
 from tests.integration.web.conftest import StartWeb
 from tests.schedules import VALID
 from tests.waiting import eventually
@@ -147,6 +150,24 @@ def test_an_id_that_could_forge_a_log_is_replaced(web: Web) -> None:
         assert len(made) == 32
 
 
+def test_a_caller_that_left_is_no_mistake_of_ours(log: Lines) -> None:
+    """As Starlette's own middleware, around the pages, meets a browser that has gone on to another page."""
+
+    async def answers_nobody(_: Any, receive: Any, __: Any) -> None:
+        await receive()
+        raise RuntimeError("No response returned.")
+
+    async def left() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/schedules", "scheme": "http", "headers": []}
+    asyncio.run(RequestContext(answers_nobody)(scope, left, send))
+    assert [line["status"] for line in log.of("request")] == [499]
+
+
 def test_no_secret_is_in_any_line(web: Web, log: Lines) -> None:
     token, foreign = web.tokens["admin"], a_jwt()
     web.get("/replicas", None, headers={"Authorization": f"Bearer {foreign}"})
@@ -240,6 +261,15 @@ def test_the_metrics_count_requests_by_route_and_not_by_path(web: Web) -> None:
     assert 'route="/api/v3/schedules/{schedule}",status="404"' in text
     assert 'route="unmatched",status="404"' in text
     assert "nobody" not in text
+
+
+def test_a_process_without_a_replica_says_nothing_about_one(web: Web) -> None:
+    """Prometheus asks it too: scheduler_claiming 0 would be an alert for ever."""
+    web.get("/replicas")
+    text = web.get("/metrics", None).text
+    named = set(re.findall(r"^# TYPE (scheduler_\w+)", text, re.MULTILINE))
+    assert named == {"scheduler_http_requests_total", "scheduler_http_request_seconds"}
+    assert "process_cpu_seconds_total" in text
 
 
 def test_the_documentation_is_one_page_that_asks_nobody_else(web: Web) -> None:

@@ -56,6 +56,16 @@ def test_every_problem_of_the_input_is_told_as_everywhere_else(web: Web, reposit
         assert [f"{item['field']}: {item['reason']}" for item in problem(answer)["errors"]] == lines
 
 
+def test_a_stranger_among_the_fields_hides_no_other_mistake(web: Web) -> None:
+    wrong = {"hour": 25, "minute": 0}
+    mistakes = {**VALID, "frequency": "daily", "time_config": wrong, "timezone": "Europe/Berln", "foo": 1}
+    named = {error["field"] for error in problem(web.post("/schedules", mistakes))["errors"]}
+    assert named == {"foo", "time_config.hour", "timezone"}
+    made = web.post("/schedules", VALID).json()["schedule_id"]
+    changed = web.ask("PATCH", f"/schedules/{made}", json={"foo": 1, "priority": "high"})
+    assert {error["field"] for error in problem(changed)["errors"]} == {"foo", "priority"}
+
+
 def test_a_stranger_among_the_fields_is_no_argument_of_ours(web: Web) -> None:
     made = create(web)
     for name in ("actor", "expected_revision", "self", "schedule_id", "revision"):
