@@ -46,7 +46,9 @@ class WorkflowSettings(BaseSettings):
     scheduler_system_user_id: UUID | None = knob(
         None, GROUP, "user id under which workflows create rows and pause; unset: their queue's name"
     )
-    default_tenant_id: UUID = knob(UUID("550e8400-e29b-41d4-a716-446655440000"), GROUP, "tenant of rows that name none")
+    default_tenant_id: UUID = knob(
+        UUID("550e8400-e29b-41d4-a716-446655440000"), GROUP, "tenant of scanned places that name none"
+    )
     workflow_retry_backoff_seconds: float = knob(30, GROUP, "wait before an item's second attempt; doubles", ge=0)
     workflow_stale_slack_seconds: float = knob(
         60, GROUP, "an item that nobody ended so long after its timeout has lost its worker: it is queued again", ge=1

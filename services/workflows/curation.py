@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, or_, select, update
+from sqlalchemy import ColumnElement, Connection, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from database.connection import DatabaseConnection
@@ -28,6 +28,9 @@ from services.workflows.sitemap_submission import SITEMAP_SUBMISSION
 
 MOST_AT_ONCE = 1000
 MOST_DOMAINS = 100
+# Whoever waits for one row while holding others lets go before Postgres (after a second) calls it a deadlock, of which
+# somebody's plain UPDATE might be the victim.
+IMPATIENT = text("SET LOCAL lock_timeout = '700ms'")
 UNFIT = {
     "page_processing_status": PageProcessingStatus.FILTERED,
     "contact_scrape_status": ContactScrapeStatus.NOT_A_FIT,
@@ -115,6 +118,7 @@ class Curation:
 def _locked(connection: Connection, model: type[Base], which: ColumnElement[bool]) -> list[Any]:
     """In the order of the keys, as everybody who locks several rows."""
     key = model.__mapper__.primary_key[0]
+    connection.execute(IMPATIENT)
     return list(connection.scalars(select(key).where(which).order_by(key).with_for_update(key_share=True)))
 
 

@@ -36,7 +36,9 @@ def save_business(session: Session, place_id: str, business: Business, goes_on: 
 @contextmanager
 def open_steps(settings: Settings) -> Iterator[Steps[int]]:
     def save(session: Session, key: int, business: Business) -> None:
-        save_business(session, load(session, key), business, settings.deep_scan_auto_queue_extraction)
+        place = session.get_one(Place, key)
+        place.tenant_id = place.tenant_id or settings.default_tenant_id
+        save_business(session, place.place_id, business, settings.deep_scan_auto_queue_extraction)
 
     with open_provider(settings) as provider:
         yield Steps(load=load, work=provider.details, save=save)

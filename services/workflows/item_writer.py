@@ -168,7 +168,7 @@ class ItemWriter(Generic[K]):
     def _backoff(self, claim: Claimed[K], failure: Failure) -> float:
         jitter = 1 + 0.2 * (random.random() - 0.5)  # noqa: S311 - items that failed together must not come back in step
         backoff = self._backoff_seconds * 2.0 ** min(claim.attempt - 1, 12) * jitter
-        return min(max(backoff, failure.retry_after_seconds), LONGEST_BACKOFF_SECONDS)
+        return max(min(backoff, LONGEST_BACKOFF_SECONDS), failure.retry_after_seconds)
 
     def _told(self, claim: Claimed[K], failure: Failure, verdict: Verdict) -> Verdict:
         logger.log(

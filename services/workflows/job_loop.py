@@ -189,7 +189,7 @@ class JobLoop(Generic[K]):
     def _keep_house(self) -> None:
         if time.monotonic() - self._rescued_at > RESCUE_SECONDS:
             self._rescued_at = time.monotonic()
-            self._rescue.run(self._ledger)
+            self._patiently(lambda: self._rescue.run(self._ledger))
         if self._ledger.is_due or (self._probing and not self._threads.busy):
             self._obey(self._patiently(lambda: self._ledger.report(self._batch.size)))
         if self._stop is None and self._ledger.seconds >= self._limits.run_budget_seconds:
@@ -206,7 +206,7 @@ class JobLoop(Generic[K]):
         elif state.circuit == "open":
             self._stop = "circuit_open"
             self._context.log("the circuit opened: too many of the last items failed")
-        elif self._downstream is not None and self._downstream.is_full(self._db):
+        elif self._patiently(self._is_downstream_full):
             self._stop = "backpressure"
 
     # --- begin and end ---
@@ -215,7 +215,7 @@ class JobLoop(Generic[K]):
         """Why this run does nothing."""
         if self._work is not None and self._threads.places == 0:
             return self._refused("hung_threads")
-        if self._downstream is not None and self._downstream.is_full(self._db):
+        if self._is_downstream_full():
             return self._refused("backpressure")
         permission = self._states.enter(self._queue, self._limits.breaker)
         if permission.state.is_paused:
@@ -225,6 +225,9 @@ class JobLoop(Generic[K]):
         self._probing = permission.entry is Entry.PROBE
         self._batch = self._limits.pace(permission.state.batch_size, threads=self._work is not None)
         return None
+
+    def _is_downstream_full(self) -> bool:
+        return self._downstream is not None and self._downstream.is_full(self._db)
 
     def _refused(self, reason: str, why: str | None = None) -> str:
         metrics.queue_skipped(self._queue, reason)
@@ -247,15 +250,17 @@ class JobLoop(Generic[K]):
     def _hand_back_all(self) -> None:
         claims = [*self._threads.stop(), *(item.claim for item in self._unwritten)]
         self._unwritten = []
-        try:
-            for claim in claims:
+        for claim in claims:
+            try:
                 with self._db.transaction() as connection:
                     self._table.hand_back(connection, claim)
-        except (Unavailable, DBAPIError) as error:
-            logger.warning(
-                "items of %s are left to the rescue: %s", self._queue, error,
-                extra={"event": "items_stranded", "queue": self._queue},
-            )  # fmt: skip
+            except (Unavailable, DBAPIError) as error:
+                logger.warning(
+                    "%s %s is left to the rescue: %s", self._queue, claim.key, error,
+                    extra={"event": "item_stranded", "queue": self._queue},
+                )  # fmt: skip
+                if isinstance(error, Unavailable):  # else it is about this row: somebody has locked it
+                    return
 
     def _patiently(self, call: Callable[[], T]) -> T:
         """A Postgres that is away for a moment costs no results."""

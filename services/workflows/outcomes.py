@@ -66,7 +66,10 @@ class ItemTimedOut(JobFailed):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """An exception that nobody planned may be a passing trouble: retryable, with its traceback."""
+    """An exception that nobody planned may be a passing trouble: retryable, with its traceback.
+
+    A planned one says all in its message, and what it was made from may quote addresses with keys in them.
+    """
     planned = isinstance(error, SchedulerError | JobFailed)
     said = str(error) if planned else "".join(traceback.format_exception_only(error)).strip()
     retryable, retry_after_seconds = True, 0.0

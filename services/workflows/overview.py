@@ -7,6 +7,7 @@ from typing import Any
 
 from config import Settings
 from database.connection import DatabaseConnection
+from database.workflow_statuses import CircuitStatus
 from services import metrics
 from services.workflows.dead_letters import DeadLetters
 from services.workflows.item_threads import abandoned
@@ -78,6 +79,8 @@ class QueueOverview:
                 oldest_seconds=view.oldest_seconds,
                 leaked=abandoned.count(view.name),
             )
+            paused, circuit = view.paused_at is not None, CircuitStatus(view.circuit)
+            metrics.queue_state(view.name, circuit, paused=paused, batch_size=view.batch_size)
         with self._db.transaction() as connection:
             for view in views:
                 connection.exec_driver_sql(SAMPLE, _sample(view))

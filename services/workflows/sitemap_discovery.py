@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from protego import Protego
-
 from database.workflow_statuses import DiscoveryMethod, SitemapType
 from services.fetching import Fetched, Fetcher, FetchFailed, Limits, may_work_later
 from services.jobs import JobFailed
+from services.scanning.robots import read_robots
 from services.scanning.urls import host_of, normal_url, origin_of
 from services.workflows.deadline import remaining_seconds
 from services.workflows.parsing.page_content import read_page
@@ -153,7 +152,7 @@ def _sitemap_in(answer: Fetched) -> Sitemap | None:
 def _of_robots(search: _Search, origin: str) -> Iterator[_Candidate]:
     """Its sitemaps may be anywhere: who writes robots.txt speaks for the site."""
     answer = search.fetch(f"{origin}/robots.txt", ROBOTS_LIMITS)
-    for address in Protego.parse(answer.text).sitemaps if answer else ():
+    for address in read_robots(answer.text).sitemaps if answer else ():
         yield _Candidate(normal_url(address, f"{origin}/") or "", DiscoveryMethod.ROBOTS_TXT)
 
 

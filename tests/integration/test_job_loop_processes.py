@@ -1,5 +1,6 @@
 """The job loop in several real processes: shared fairly, killed in the middle, in each other's way."""
 
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -8,7 +9,11 @@ import pytest
 
 from config import PROJECT_ROOT
 from database.connection import DatabaseConnection
-from tests.places import add_places, places, query, run_places, working
+from services.workflows.deep_scan import DEEP_SCAN
+from services.workflows.queue_state import QueueStates
+from services.workflows.queue_table import FailedFilter
+from services.workflows.requeue import Requeue
+from tests.places import QUEUE, add_places, places, query, run_places, working
 from tests.waiting import eventually
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -20,9 +25,9 @@ def start(db: DatabaseConnection, database_url: str) -> Iterator[Start]:
     query(db, "CREATE TABLE worked (key int, pid int)")
     started: list[subprocess.Popen[str]] = []
 
-    def start(seconds_per_item: float = 0.0) -> "subprocess.Popen[str]":
+    def start(seconds_per_item: float = 0.0, runs: int = 1) -> "subprocess.Popen[str]":
         worker = subprocess.Popen(
-            [sys.executable, "-m", "tests.workflow_worker", database_url, str(seconds_per_item)],
+            [sys.executable, "-m", "tests.workflow_worker", database_url, str(seconds_per_item), str(runs)],
             cwd=PROJECT_ROOT,
             env={"ENV_FILE": "", "PATH": ""},
             stdin=subprocess.PIPE,
@@ -89,3 +94,31 @@ def test_two_processes_that_are_killed_in_the_middle_lose_nothing(db: DatabaseCo
     summary = run_places(db, working(str), stale_seconds=0.0)
     assert (summary.dead, set(places(db))) == (0, {"Completed"})
     assert places(db, "attempts").count(2) == summary.stale <= 8  # four at once in each of them
+
+
+def test_processes_in_each_other_s_way_and_an_operator_in_theirs_never_deadlock(
+    db: DatabaseConnection, start: Start
+) -> None:
+    """Claims that are taken away, a person's UPDATEs in no order, requeues, pauses. For ten minutes: benchmarks."""
+    keys = add_places(db, 100)
+    workers = [start(0.002, runs=10), start(0.002, runs=10)]
+    for worker in workers:
+        go(worker)
+    while any(worker.poll() is None for worker in workers):
+        update_in_no_order(db, random.sample(keys, 40))
+        query(db, "UPDATE places_staging SET deep_scan_status = 'Queued' WHERE deep_scan_status = 'Completed'")
+        Requeue(db, "anna").failed(DEEP_SCAN, FailedFilter())
+        QueueStates(db).pause(QUEUE, "tea", "anna")
+        QueueStates(db).resume(QUEUE)
+    assert [worker.returncode for worker in workers] == [0, 0]
+    assert query(db, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == [(0,)]
+    run_places(db, working(str), stale_seconds=0.0)
+    assert set(places(db)) <= {"Completed", "Error"}
+
+
+def update_in_no_order(db: DatabaseConnection, keys: list[int]) -> None:
+    """At the pace of a person's script: whoever waits for one of its rows should better hold none."""
+    with db.transaction() as connection:
+        for key in keys:
+            connection.exec_driver_sql("UPDATE places_staging SET priority = 1 - priority WHERE id = %s", (key,))
+            connection.exec_driver_sql("SELECT pg_sleep(0.002)")

@@ -8,6 +8,7 @@ from prometheus_client import REGISTRY
 from config import Settings
 from database.connection import DatabaseConnection
 from services.workflows.overview import QueueOverview
+from services.workflows.queue_state import QueueStates
 from services.workflows.replica import ReplicaWorkflows
 from tests.places import query
 
@@ -35,6 +36,20 @@ def test_the_gauges_show_the_table(overview: QueueOverview) -> None:
     assert (gauge("scheduler_queue_oldest_seconds") or 0) >= 3600
     for name in ("processing", "stale", "dead_letters", "leaked_threads"):
         assert gauge(f"scheduler_queue_{name}") == 0
+
+
+def test_every_replica_shows_whether_a_queue_may_run_whoever_decided_it(
+    overview: QueueOverview, db: DatabaseConnection
+) -> None:
+    """Also one that does not run it: an alarm that only the next run ends would ring on after a resume."""
+    query(db, f"INSERT INTO workflow_queues (queue, circuit, batch_size) VALUES ('{QUEUE}', 'open', 80)")
+    QueueStates(db).pause(QUEUE, "tea", "anna")
+    overview.watch()
+    shown = [gauge(f"scheduler_queue_{name}") for name in ("circuit", "paused", "batch_size")]
+    QueueStates(db).resume(QUEUE)
+    overview.watch()
+    assert shown == [2, 1, 80]
+    assert (gauge("scheduler_queue_circuit"), gauge("scheduler_queue_paused")) == (0, 0)
 
 
 def test_one_sample_a_minute_is_kept_however_many_replicas_look(

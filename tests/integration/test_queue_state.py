@@ -15,12 +15,20 @@ from services.fetching import FetchFailed
 from services.jobs import JobFailed, PermanentFailure
 from services.workflows.circuit import Breaker
 from services.workflows.domain_extraction import DOMAIN_EXTRACTION
+from services.workflows.item_threads import abandoned
 from services.workflows.job_loop import Downstream
 from services.workflows.outcomes import Summary
 from services.workflows.queue_state import QueueStates
 from tests.places import QUEUE, add_places, places, query, run_places, working
+from tests.waiting import eventually
 
 BREAKER = Breaker(window=5, failures=3, cool_down_seconds=3600)
+
+
+@pytest.fixture(autouse=True)
+def _no_hanging_thread_of_another_test() -> None:
+    """It would take the place of an item here: the queue has the same name."""
+    eventually(lambda: abandoned.count(QUEUE) == 0, 60)
 
 
 def run_broken(db: DatabaseConnection, error: Exception | None = None, **more: Any) -> Summary:

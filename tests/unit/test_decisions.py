@@ -23,3 +23,9 @@ def test_every_numbered_defect_of_the_seeds_has_a_line_with_a_test(defect: str) 
     lines = [line for line in DECISIONS.splitlines() if line.startswith("|") and defect in line.split("|")[1]]
     assert lines
     assert all("`test_" in line for line in lines)
+
+
+def test_every_line_about_a_seed_says_what_holds_it() -> None:
+    lines = [line.split("|") for line in DECISIONS.splitlines() if re.match(r"\| 00\d", line)]
+    assert len(lines) >= 25
+    assert [line[2] for line in lines if "`test_" not in line[4] and "`make bench" not in line[4]] == []

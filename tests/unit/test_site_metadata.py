@@ -3,6 +3,7 @@
 import pytest
 
 from services.workflows.parsing.site_metadata import SiteMetadata, metadata_of
+from tests.waiting import within_a_moment
 
 WORDPRESS = """<!DOCTYPE html><html lang="en-US"><head>
 <title> Elmwood &amp; Sons
@@ -77,3 +78,11 @@ def test_addresses_are_read_from_their_base() -> None:
 def test_what_is_too_long_is_cut_or_left_out() -> None:
     found = read(f'<title>{"x" * 10_000}</title><link rel="icon" href="/{"y" * 10_000}">')
     assert (len(found.title or ""), found.favicon_url) == (2000, None)
+
+
+@pytest.mark.parametrize("word", ["jquery", "bootstrap", "wordpress ", "/wp-content", "/plugins/elementor"])
+def test_an_address_made_of_one_word_is_read_in_a_moment(word: str) -> None:
+    """A search that begins anew at each of them stops the whole process, heartbeats included."""
+    many = word * (1_000_000 // len(word))
+    with within_a_moment():
+        read(f'<script src="{many}"></script><meta name="generator" content="{many}">')

@@ -21,7 +21,8 @@ MAX_LENGTH = 254
 RULES = Path(__file__).with_name("contact_rules.yaml")
 
 _ADDRESS = re.compile(
-    r"(?<![\w.+%'@-])([a-z0-9][a-z0-9._+'%-]{0,63})@((?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_][\w-]{1,23})(?![\w@])",
+    r"(?<![\w.+%@-])(?<!\w')([a-z0-9][a-z0-9._+'%-]{0,63})@"
+    r"((?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_][\w-]{1,23})(?![\w@])",
     re.IGNORECASE,
 )
 _USER_OF_URL = re.compile(r"(?<=://)[^\s/@]{1,300}@")
@@ -38,7 +39,9 @@ _SPELLED = re.compile(
 _SPELLED_DOT = re.compile(r"\s{1,4}dot\s{1,4}", re.IGNORECASE)
 
 _NAME = re.compile(r"[^\W\d_][\w.'\u2019-]*(?: [^\W\d_][\w.'\u2019-]*)*")
-_NO_REPLY = re.compile(r"(?:no|do[._-]?not|dont|never)[._-]?(?:reply|respond|answer)|mailer-daemon|bounces?\b")
+_NO_REPLY = re.compile(
+    r"(?:^|[._+-])(?:no|do[._-]?not|dont|never)[._-]?(?:reply|respond|answer)|^mailer-daemon|^bounces?\b"
+)
 _MACHINE_MADE = re.compile(r"[0-9a-f]{20,}|\d{16,}")
 
 
@@ -118,7 +121,7 @@ def _is_nobody(name: str, domain: str) -> bool:
         domain.rpartition(".")[2] in rules.file_endings
         or registrable_domain(domain) in rules.placeholder_domains
         or name in rules.placeholder_names
-        or _NO_REPLY.match(name) is not None
+        or _NO_REPLY.search(name) is not None
         or _MACHINE_MADE.search(name) is not None
     )
 

@@ -14,6 +14,7 @@ from lxml import etree
 PIECE_BYTES = 64 * 1024
 MAX_ITEMS = 5_000  # of each list
 MAX_LINES, MAX_LINE = 20_000, 10_000
+MAX_DEPTH = 2_000  # the parser compares an end tag without a beginning with every open element
 
 _NOT_SHOWN = frozenset({"script", "style", "noscript", "template", "head", "svg", "iframe", "object"})
 _VOID = frozenset({
@@ -87,7 +88,7 @@ def read_page(html: str, url: str, check: Callable[[], object] = lambda: None) -
             check()
             parser.feed(octets[start : start + PIECE_BYTES])
         parser.close()
-    except etree.LxmlError:  # an empty page, or rubbish: what was found before stands
+    except etree.LxmlError:  # an empty page, rubbish, or a trap: what was found before stands
         pass
     reader.end_line()
     return reader.page
@@ -101,10 +102,14 @@ class _Reader:
         self._hidden: list[str] = []  # open elements, from the outermost that is not shown
         self._kept: list[str] | None = None  # text of a title or of structured data
         self._anchor: tuple[str, list[str]] | None = None
+        self._depth = 0
 
     # --- the parser's events ---
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise etree.LxmlError(f"nested deeper than {MAX_DEPTH}")
         self._note(tag, attributes)
         if tag in _BLOCKS:
             self.end_line()
@@ -124,6 +129,7 @@ class _Reader:
                 self._anchor[1].append(text)
 
     def end(self, tag: str) -> None:
+        self._depth -= 1
         if self._kept is not None and tag in ("title", "script"):
             self._keep(tag, self._kept)
         if tag == "a":

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -52,6 +53,16 @@ def test_a_place_becomes_a_business_that_goes_on(world: PipelineWorld, db: Datab
         "14201", "US", "+1 716-555-0100", "https://www.bakery.example/", "bakery", ["food", "store"], 4.6, 128, "$$",
         42.9, -78.9, "Closed", "7:00 AM - 3:00 PM", None, "New", "Queued",
     )  # fmt: skip
+
+
+def test_a_scanned_place_without_a_tenant_gets_the_default_one(world: PipelineWorld, db: DatabaseConnection) -> None:
+    own, default = uuid4(), uuid4()
+    for place_id in ("p1", "p2"):
+        world.place(place_id)
+        add_place(db, place_id)
+    query(db, "UPDATE places_staging SET tenant_id = :own WHERE place_id = 'p1'", own=own)
+    assert run(world, db, default_tenant_id=default).succeeded == 2
+    assert query(db, "SELECT tenant_id FROM places_staging ORDER BY place_id") == [(own,), (default,)]
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,11 @@ def test_one_address_on_many_pages_is_one_contact(world: PipelineWorld, db: Data
             Answer(status=302, headers={"Location": "http://other.example/x"}),
             "redirects to another site, other.example",
         ),
+        (
+            Answer(status=302, headers={"Location": "http://169.254.169.254/"}),
+            "169.254.169.254 is not a public address; to let jobs call it, add it to FETCH_ALLOWED_NETWORKS "
+            "or set FETCH_ALLOW_PRIVATE_ADDRESSES=true",
+        ),
     ],
 )
 def test_what_is_no_page_of_the_site_is_an_error(

@@ -101,6 +101,16 @@ def test_an_index_in_an_index_is_followed_to_the_third(world: PipelineWorld, db:
     assert sorted(found(world, db)) == [*(f"{SITE}/{depth}.xml" for depth in (1, 2, 3)), f"{SITE}/sitemap.xml"]
 
 
+def test_a_site_cannot_send_us_to_the_inside(world: PipelineWorld, db: DatabaseConnection) -> None:
+    """What is refused once is not tried again: the job ends, without a sitemap."""
+    inside = ["http://169.254.169.254/a.xml", "http://10.0.0.1/b.xml", "file:///etc/passwd", "javascript:alert(1)"]
+    world.page(f"{SITE}/robots.txt", "\n".join(f"Sitemap: {address}" for address in inside))
+    world.page(f"{SITE}/", "".join(f'<link rel="sitemap" href="{address}">' for address in inside))
+    world.page(f"{SITE}/sitemap.xml", Answer(status=302, headers={"Location": inside[0]}))
+    world.sitemap_index(f"{SITE}/wp-sitemap.xml", *inside)
+    assert found(world, db) == {f"{SITE}/wp-sitemap.xml": ("index", "common_path")}
+
+
 @pytest.mark.parametrize(
     "answer",
     [
