@@ -18,6 +18,7 @@ from benchmarks.designs.plan import await_plan, say_planned
 from database.connection import DatabaseConnection
 from services import execution_sql as sql
 from services.distributed_lock import Coordinator
+from services.execution_store import uuid_array
 from services.redis_client import RedisClient
 
 BATCH = 500
@@ -63,11 +64,11 @@ class BareLoop:
 
     def _claim(self, ids: list[UUID]) -> list[Any]:
         with self._connection.transaction():
-            rows = self._connection.run(sql.LOCK_SCHEDULES, {"ids": ids})
+            rows = self._connection.run(sql.LOCK_SCHEDULES, {"ids": uuid_array(ids)})
             count = len(rows)
             values = {
                 **self._owner,
-                "schedule_ids": [row.schedule_id for row in rows],
+                "schedule_ids": uuid_array(row.schedule_id for row in rows),
                 "scheduled": [self._at] * count,
                 "due": [self._at] * count,
                 "verdicts": ["run"] * count,
@@ -75,8 +76,9 @@ class BareLoop:
                 "limits": [1] * count,
                 "job_ids": [str(row.schedule_id) for row in rows],
                 "domains": [row.domain for row in rows],
-                "config_ids": [row.domain_config_id for row in rows],
+                "config_ids": uuid_array(row.domain_config_id for row in rows),
                 "next_runs": [None] * count,
+                "starts": [False] * count,
             }
             self._revisions = {row.schedule_id: row.revision for row in rows}
             return self._connection.run(sql.INSERT_CLAIMS, values)
@@ -84,7 +86,7 @@ class BareLoop:
     def _start(self, claimed: list[Any]) -> None:
         values = {
             **_fenced(claimed),
-            "schedule_ids": [row.schedule_id for row in claimed],
+            "schedule_ids": uuid_array(row.schedule_id for row in claimed),
             "revisions": [self._revisions[row.schedule_id] for row in claimed],
         }
         with self._connection.transaction():
@@ -99,12 +101,13 @@ class BareLoop:
             **{name: [None] * count for name in ("details", "messages", "errors", "scans", "delays", "reasons")},
         }
         with self._connection.transaction():
-            self._connection.run(sql.LOCK_FOR_FINISH, {"ids": [row.schedule_id for row in claimed]})
+            self._connection.run(sql.LOCK_FOR_FINISH, {"ids": uuid_array(row.schedule_id for row in claimed)})
             self._connection.run(sql.FINISH, values)
 
 
 def _fenced(claimed: list[Any]) -> dict[str, Any]:
-    return {"execution_ids": [row.execution_id for row in claimed], "tokens": [row.fencing_token for row in claimed]}
+    tokens = [row.fencing_token for row in claimed]
+    return {"execution_ids": uuid_array(row.execution_id for row in claimed), "tokens": tokens}
 
 
 def _job(row: Any) -> datetime:
