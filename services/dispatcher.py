@@ -108,11 +108,11 @@ class Dispatcher:
             if known is not None and known.proof == claim.proof:
                 del self._known[claim.execution_id]
 
-    def dropped(self, claim: Claim) -> None:
-        """The pool was told not to run it: it is not ours any more."""
+    def dropped(self, claims: Sequence[Claim]) -> None:
+        """The pool was told not to run them: they are not ours any more."""
         with self._known_lock:
-            self._in_pool -= 1
-        self._let_go([claim])
+            self._in_pool -= len(claims)
+        self._let_go(claims)
 
     def known(self) -> dict[UUID, Claim]:
         """Every execution that this process holds, from the claim to the written end."""
@@ -285,7 +285,7 @@ class Dispatcher:
         stale = [claim for since, claim in self._claimed if since < limit]
         if stale:
             self._give_back(stale)
-            self._claimed = deque(item for item in self._claimed if item[1] not in stale)
+            self._claimed = deque(item for item in self._claimed if item[0] >= limit)
         if self._in_pool > self._max_workers:
             contexts = self._the_pool().take_back(HAND_BACK_SECONDS)
             self._not_begun += filter(None, (self.claim_of(context.execution_id) for context in contexts))
@@ -294,8 +294,7 @@ class Dispatcher:
     def _unstart_what_has_not_begun(self) -> None:
         if self._not_begun:
             self._store.unstart(self._not_begun)
-            for claim in self._not_begun:
-                self.dropped(claim)
+            self.dropped(self._not_begun)
             self._not_begun = []
 
     def _give_back(self, claims: Sequence[Claim]) -> None:

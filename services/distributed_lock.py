@@ -137,13 +137,10 @@ class Coordinator:
         now: Callable[[], float] = awake_or_not,
     ) -> None:
         self._owner, self._where = owner, redis.where
-        self._lease_seconds, self._lease_ms = lease_seconds, _milliseconds(lease_seconds)
-        self._mark_ms = _milliseconds(mark_seconds)
-        self._now = now
+        self._lease_ms, self._mark_ms = _milliseconds(lease_seconds), _milliseconds(mark_seconds)
         self._breaker = CircuitBreaker(now)
         self._mutex = threading.Lock()  # never held during a call
         self._held: dict[UUID, int] = {}
-        self._renewed_at = now()
         self._counts = Counter({field.name: 0 for field in fields(Stats)})
         self.last_error: str | None = None
         register = redis.commands.register_script  # EVALSHA; loads the script into a Redis that does not know it (yet)
@@ -179,13 +176,11 @@ class Coordinator:
 
     def renew(self) -> None:
         """Renew all leases in one round trip and take lost ones again; with none to renew, see whether Redis works."""
-        asked_at = self._now()  # before the call: the leases live at least this long plus their lifetime
         with self._mutex:
             held = dict(self._held)
         found = self._hold(held) if held else ([] if self.check() else None)
         if found is None:
             return
-        self._renewed_at = asked_at
         self._count(renewals=found.count(RENEWED), lost_leases=len(found) - found.count(RENEWED))
         with self._mutex:  # what was released during the call may have been taken again by it
             over = {schedule: token for schedule, token in held.items() if self._held.get(schedule) != token}
@@ -202,11 +197,6 @@ class Coordinator:
     def degraded(self) -> bool:
         """Redis failed several times in a row, and is left alone but for a probe every few seconds."""
         return self._breaker.is_open
-
-    @property
-    def leases_fresh(self) -> bool:
-        """False if leases may have expired: this process was frozen, or Redis away. Ask Postgres what is still ours."""
-        return self._now() - self._renewed_at < self._lease_seconds
 
     def stats(self) -> Stats:
         with self._mutex:

@@ -388,7 +388,7 @@ class EnhancedScheduler:
         if claim is not None:
             if self._stopping.is_set():
                 self._not_run.append(claim)
-            self.dispatcher.dropped(claim)
+            self.dispatcher.dropped([claim])
         return False
 
     def _facts(self) -> dict[str, Any]:

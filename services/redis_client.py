@@ -56,6 +56,9 @@ class RedisClient:
 
     def close(self) -> None:
         self.commands.close()
+        finder: Sentinel | None = getattr(self.commands.connection_pool, "sentinel_manager", None)
+        for sentinel in finder.sentinels if finder else ():
+            sentinel.close()
 
     def _info(self) -> dict[str, Any]:
         try:

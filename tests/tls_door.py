@@ -39,6 +39,7 @@ class TlsDoor:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # what was aborted is closed by the next round of the loop
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -48,6 +49,7 @@ class TlsDoor:
                 both.create_task(_forward(reader, requests))
                 both.create_task(_forward(answers, writer))
         finally:
+            requests.transport.abort()
             writer.transport.abort()
 
 

@@ -59,11 +59,6 @@ class WorkerPool:
     # --- for the dispatcher ---
 
     @property
-    def free_slots(self) -> int:
-        with self._changed:
-            return 0 if self._closing else max(0, self._max_workers - len(self._runs))
-
-    @property
     def running(self) -> list[ExecutionContext]:
         """Those whose handler was called and has not ended."""
         return [context for context in self.held if context.begun]

@@ -467,26 +467,6 @@ def test_rescue_clears_the_lease_of_a_dead_owner_and_not_the_one_of_its_successo
     assert lock.release(f"schedule:{locked}")
 
 
-def test_leases_are_fresh_for_their_lifetime_counted_from_before_the_renewal(
-    proxy: RedisProxy, behind_proxy: RedisClient
-) -> None:
-    clock = Clock()
-    replica = coordinator(behind_proxy, lease_seconds=60, now=clock)
-    clock.seconds += 60
-    assert not replica.leases_fresh
-    arrived = proxy.gates["EVALSHA"] = threading.Event()
-    with ThreadPoolExecutor() as threads:
-        renewal = threads.submit(replica.renew)
-        eventually(lambda: not proxy.gates)
-        clock.seconds += 5
-        arrived.set()
-        renewal.result()
-    clock.seconds += 54
-    assert replica.leases_fresh
-    clock.seconds += 1
-    assert not replica.leases_fresh
-
-
 # Redis lies, forgets, vanishes
 
 

@@ -1,5 +1,7 @@
 """Results are written in groups, and no result can keep another from being written."""
 
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 from uuid import uuid4
 
@@ -16,9 +18,10 @@ from tests.executions import Make, fire, rows, store_of
 
 
 @pytest.fixture
-def finisher(db: DatabaseConnection, servers: Addresses) -> Finisher:
-    coordinator = Coordinator(RedisClient(servers.redis_url), owner=str(uuid4()), lease_seconds=60, mark_seconds=60)
-    return Finisher(store_of(db), coordinator)
+def finisher(db: DatabaseConnection, servers: Addresses) -> Iterator[Finisher]:
+    with closing(RedisClient(servers.redis_url)) as redis:
+        coordinator = Coordinator(redis, owner=str(uuid4()), lease_seconds=60, mark_seconds=60)
+        yield Finisher(store_of(db), coordinator)
 
 
 def running(db: DatabaseConnection, make: Make, count: int) -> list[Claim]:

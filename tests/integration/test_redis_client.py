@@ -3,6 +3,7 @@
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -35,17 +36,19 @@ def port(tmp_path: Path) -> Iterator[int]:
     port = free_port()
     user = ["--user", "scheduler", "on", ">p@ss/word", "~*", "&*", "+@all"]
     process = start("--port", str(port), "--bind", "127.0.0.1", "--dir", str(tmp_path), "--save", "", *user)
-    eventually(RedisClient(f"redis://127.0.0.1:{port}/0").ping)
+    with closing(RedisClient(f"redis://127.0.0.1:{port}/0")) as client:
+        eventually(client.ping)
     yield port
     process.terminate()
     process.wait(10)
 
 
 def test_a_user_of_redis_acl_can_be_named_in_the_url(port: int) -> None:
-    client = RedisClient(f"redis://scheduler:p%40ss%2Fword@127.0.0.1:{port}/0")
-    assert client.ping()
-    assert client.commands.acl_whoami() in ("scheduler", b"scheduler")
-    assert RedisClient(f"redis://scheduler:wrong@127.0.0.1:{port}/0").ping() is False
+    with closing(RedisClient(f"redis://scheduler:p%40ss%2Fword@127.0.0.1:{port}/0")) as client:
+        assert client.ping()
+        assert client.commands.acl_whoami() in ("scheduler", b"scheduler")
+    with closing(RedisClient(f"redis://scheduler:wrong@127.0.0.1:{port}/0")) as stranger:
+        assert stranger.ping() is False
 
 
 def test_the_master_is_found_through_sentinel(port: int, tmp_path: Path) -> None:
@@ -56,43 +59,46 @@ def test_the_master_is_found_through_sentinel(port: int, tmp_path: Path) -> None
     )
     process = start(str(config), "--sentinel")
     try:
-        client = RedisClient(f"redis+sentinel://127.0.0.1:{sentinel_port}/mymaster?db=0")
-        eventually(client.ping)
-        lock = DistributedLock(client, "replica")
-        assert lock.acquire("schedule:x")
-        assert lock.release("schedule:x")
+        with closing(RedisClient(f"redis+sentinel://127.0.0.1:{sentinel_port}/mymaster?db=0")) as client:
+            eventually(client.ping)
+            lock = DistributedLock(client, "replica")
+            assert lock.acquire("schedule:x")
+            assert lock.release("schedule:x")
     finally:
         process.terminate()
         process.wait(10)
 
 
 def test_redis_behind_tls_is_used_when_its_certificate_is_trusted(servers: Addresses, tmp_path: Path) -> None:
-    with TlsDoor(servers.redis_url, server_tls(tmp_path)) as door:
-        client = RedisClient(f"rediss://127.0.0.1:{door.port}/0?ssl_ca_certs={certificate_file(tmp_path)}")
+    trusting = f"ssl_ca_certs={certificate_file(tmp_path)}"
+    with (
+        TlsDoor(servers.redis_url, server_tls(tmp_path)) as door,
+        closing(RedisClient(f"rediss://127.0.0.1:{door.port}/0?{trusting}")) as client,
+    ):
         assert client.ping()
         lock = DistributedLock(client, "replica")
         assert lock.acquire(f"behind tls {door.port}")
         assert lock.release(f"behind tls {door.port}")
         assert marks(client) == [Answer.WON]
         assert door.connections >= 1
-        client.close()
 
 
 def test_redis_behind_tls_is_absent_when_nobody_vouches_for_it(
     servers: Addresses, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with TlsDoor(servers.redis_url, server_tls(tmp_path)) as door:
-        client = RedisClient(f"rediss://127.0.0.1:{door.port}/0")
+    with (
+        TlsDoor(servers.redis_url, server_tls(tmp_path)) as door,
+        closing(RedisClient(f"rediss://127.0.0.1:{door.port}/0")) as client,
+    ):
         assert client.ping() is False
         assert "certificate verify failed" in caplog.text
         assert marks(client) == [Answer.UNKNOWN]
-        client.close()
 
 
 def test_a_redis_that_speaks_no_tls_is_absent_for_who_wants_it(port: int) -> None:
-    client = RedisClient(f"rediss://127.0.0.1:{port}/0")
-    assert client.ping() is False
-    assert marks(client) == [Answer.UNKNOWN]
+    with closing(RedisClient(f"rediss://127.0.0.1:{port}/0")) as client:
+        assert client.ping() is False
+        assert marks(client) == [Answer.UNKNOWN]
 
 
 def marks(client: RedisClient) -> list[Answer]:
