@@ -48,7 +48,7 @@ def _batch(store: ExecutionStore, ids: Sequence[UUID], at: datetime) -> tuple[fl
     began = time.perf_counter()
     claims = store.claim([Fire(schedule_id, at, at) for schedule_id in ids]).claims
     claimed = time.perf_counter()
-    started = store.start(claims).started
+    started = store.start(claims)
     running = time.perf_counter()
     report = store.finish(
         [Ending(claim=claim, status=ExecutionStatus.SUCCESS, duration_seconds=0) for claim in started]

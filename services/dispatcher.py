@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from services import metrics
 from services.clock import DatabaseClock
 from services.distributed_lock import Answer, Coordinator
-from services.due_queue import DueQueue
+from services.due_queue import DueQueue, whole_schedules
 from services.errors import Unavailable
 from services.execution_store import ExecutionStore
 from services.finisher import Finisher
@@ -34,6 +34,7 @@ START_AHEAD_SECONDS = 0.1
 MAX_AHEAD = 500
 MAX_BATCH = 500
 LOCKED_AGAIN_SECONDS = 0.075
+UNVERIFIED_AGAIN_SECONDS = 1.0
 PENDING_POLL_SECONDS = 1.0
 BUSY_POLL_SECONDS = 0.1  # while there are some
 PATIENCE_SECONDS = 0.5  # of pending rows with fires that are due
@@ -65,7 +66,7 @@ class Dispatcher:
         self._claimed: deque[tuple[float, Claim]] = deque()
         self._not_begun: list[Claim] = []  # started, and taken back from the pool
         self._known: dict[UUID, Claim] = {}
-        self._in_pool = 0
+        self._in_pool: set[tuple[UUID, int]] = set()  # proofs
         self._known_lock = threading.Lock()  # of the two above
         self._pending_at = 0.0
         self._job_seconds: float | None = None
@@ -92,7 +93,7 @@ class Dispatcher:
         """From the pool, once per execution."""
         with self._known_lock:
             claim = self._known.get(context.execution_id)
-            self._in_pool -= 1
+            self._in_pool.discard((context.execution_id, context.fencing_token))
         if claim is None:
             return
         self._moved_at = time.monotonic()
@@ -111,7 +112,7 @@ class Dispatcher:
     def dropped(self, claims: Sequence[Claim]) -> None:
         """The pool was told not to run them: they are not ours any more."""
         with self._known_lock:
-            self._in_pool -= len(claims)
+            self._in_pool.difference_update(claim.proof for claim in claims)
         self._let_go(claims)
 
     def known(self) -> dict[UUID, Claim]:
@@ -166,7 +167,10 @@ class Dispatcher:
             self._lost.extend((verify_at, fire) for fire in lost)
             # Nothing but other replicas' fires: look at more of them at once next time.
             self._batch = 1 if won else min(2 * max(self._batch, len(fires)), MAX_BATCH)
-            self._claim(won)
+            claimable, rest = whole_schedules(won, room)
+            for fire in rest:
+                self._waiting.put(fire, self._clock.timestamp())  # its mark stays ours
+            self._claim(claimable)
 
     def _claim(self, fires: Sequence[Fire]) -> None:
         if not fires:
@@ -203,11 +207,9 @@ class Dispatcher:
     def _settle(self, fire: Fire, outcome: Outcome) -> None:
         if outcome is Outcome.LOCKED:
             self._waiting.put(fire, self._clock.timestamp() + LOCKED_AGAIN_SECONDS * (0.7 + 0.6 * random.random()))  # noqa: S311
-        elif outcome is Outcome.LATER:
-            self._waiting.put(fire, fire.due_at.timestamp())
         elif outcome is Outcome.EARLY:
             self._waiting.put(fire, max(fire.due_at.timestamp(), self._clock.timestamp() + LOCKED_AGAIN_SECONDS))
-        elif outcome is not Outcome.EXISTS:
+        elif outcome not in (Outcome.EXISTS, Outcome.LATER):
             logger.info(
                 "fire of %s at %s: %s",
                 fire.schedule_id,
@@ -237,12 +239,10 @@ class Dispatcher:
         except Exception:
             self._lost.extend((now, fire) for fire in fires)
             raise
-        metrics.fires_unverified(len(missing))
-        if missing and self._may_claim():
-            self._claim(missing)
-        else:
-            for fire in missing:
-                self._waiting.put(fire, self._clock.timestamp())
+        claimable, rest = whole_schedules(missing, self._room() if self._may_claim() else 0)
+        self._lost.extend((now + UNVERIFIED_AGAIN_SECONDS, fire) for fire in rest)
+        metrics.fires_unverified(len(claimable))
+        self._claim(claimable)
 
     def _claim_pending(self) -> None:
         now = time.monotonic()
@@ -258,14 +258,27 @@ class Dispatcher:
         while self._claimed and (count := self._startable()) > 0:
             batch = [self._claimed.popleft() for _ in range(min(count, MAX_BATCH, len(self._claimed)))]
             try:
-                report = self._store.start([claim for _, claim in batch])
+                started = self._store.start([claim for _, claim in batch])
             except Exception:
                 self._claimed.extendleft(reversed(batch))  # nothing was started; whatever it was, they are still ours
                 raise
-            started = {claim.proof for claim in report.started}
-            self._let_go([claim for _, claim in batch if claim.proof not in started])
-            self._accept(report.changed)
-            self._run(report.started)
+            self._run(started)
+            proofs = {claim.proof for claim in started}
+            self._look_again(deque(item for item in batch if item[1].proof not in proofs))
+
+    def _look_again(self, unstarted: deque[tuple[float, Claim]]) -> None:
+        """Their schedules changed since the claim, or they are not ours any more."""
+        while unstarted:
+            claim = unstarted[0][1]
+            try:
+                newer = self._store.look_again(claim)
+            except Exception:
+                self._claimed.extendleft(reversed(unstarted))
+                raise
+            unstarted.popleft()
+            self._let_go([claim])
+            if newer:
+                self._accept([newer])
 
     def _run(self, started: Sequence[Claim]) -> None:
         if not started:
@@ -274,7 +287,7 @@ class Dispatcher:
         with self._known_lock:
             if not self._in_pool:
                 self._moved_at = time.monotonic()
-            self._in_pool += len(started)
+            self._in_pool.update(claim.proof for claim in started)
         for claim in started:
             metrics.execution_started(claim, now)
             pool.submit(self._context(claim))
@@ -286,7 +299,7 @@ class Dispatcher:
         if stale:
             self._give_back(stale)
             self._claimed = deque(item for item in self._claimed if item[0] >= limit)
-        if self._in_pool > self._max_workers:
+        if len(self._in_pool) > self._max_workers:
             contexts = self._the_pool().take_back(HAND_BACK_SECONDS)
             self._not_begun += filter(None, (self.claim_of(context.execution_id) for context in contexts))
         self._unstart_what_has_not_begun()
@@ -317,7 +330,7 @@ class Dispatcher:
 
     def _free(self) -> int:
         """Slots without a job; negative when more was started than runs at once."""
-        return self._max_workers - self._in_pool
+        return self._max_workers - len(self._in_pool)
 
     def _ahead(self, seconds: float) -> int:
         """How many jobs the pool gets through in that time, by what the last ones took, or these take by now."""

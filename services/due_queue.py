@@ -4,6 +4,7 @@ All ready fires of a schedule leave together, because only a claim that sees the
 """
 
 import heapq
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -57,3 +58,11 @@ class DueQueue:
     def _tie(self) -> int:
         self._ties += 1
         return self._ties
+
+
+def whole_schedules(fires: Sequence[Fire], count: int) -> tuple[list[Fire], list[Fire]]:
+    """The first `count` fires and all others of their schedules; and the rest."""
+    first = {fire.schedule_id for fire in fires[: max(0, count)]}
+    return [fire for fire in fires if fire.schedule_id in first], [
+        fire for fire in fires if fire.schedule_id not in first
+    ]

@@ -147,8 +147,8 @@ class EnhancedScheduler:
         self._started = False
         logger.info("draining", extra={"event": "draining"})
         self.timer.stop()
-        self._stop_loops("watcher", "gap-scan", "rescuer", "api-sync", "dispatcher")
-        _tolerating_outage(self.dispatcher.drain)
+        if self._stop_loops("watcher", "gap-scan", "rescuer", "api-sync", "dispatcher"):
+            _tolerating_outage(self.dispatcher.drain)
         unfinished = self.pool.shutdown(self.settings.shutdown_grace_seconds)
         _tolerating_outage(lambda: self._give_back_unstarted(unfinished))
         self._write_what_is_left()
@@ -196,10 +196,10 @@ class EnhancedScheduler:
             self.finisher.wake()
             time.sleep(0.02)
 
-    def _stop_loops(self, *names: str) -> None:
-        for loop in self._loops:
-            if loop.name in names:
-                loop.stop()
+    def _stop_loops(self, *names: str) -> bool:
+        """False if one of them still hangs in a call of its own: what it uses is not ours to use."""
+        ended = [loop.stop() for loop in self._loops if loop.name in names]
+        return all(ended)
 
     # --- health ---
 

@@ -23,7 +23,7 @@ PRESENT = "SELECT schedule_id FROM schedules WHERE schedule_id = ANY(%(ids)s::uu
 
 # A statement of its own, so that its snapshot is younger than the locks: everybody who could have claimed another fire
 # of these schedules has committed. In one statement with the locks the count would be from before them.
-# A fire that would only meet others of this batch is no overlap: it gets no row and comes again (`later`).
+# A fire that would only meet others of this batch is no overlap: its row waits until there is room (`later`).
 INSERT_CLAIMS = """
 WITH asked AS (
     SELECT * FROM unnest(
@@ -64,20 +64,20 @@ WITH asked AS (
         claimed_at, started_at, completed_at, instance_id, incarnation, fencing_token
     )
     SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, due_at,
-           CASE WHEN reason = 'misfire' THEN 'missed' WHEN reason IS NOT NULL THEN 'skipped'
-                WHEN starts THEN 'running' ELSE 'claimed' END, reason,
+           CASE WHEN reason = 'misfire' THEN 'missed' WHEN reason = 'later' THEN 'pending'
+                WHEN reason IS NOT NULL THEN 'skipped' WHEN starts THEN 'running' ELSE 'claimed' END,
+           nullif(reason, 'later'),
            CASE WHEN reason IS NULL THEN clock_timestamp() END,
            CASE WHEN reason IS NULL AND starts THEN clock_timestamp() END,
-           CASE WHEN reason IS NOT NULL THEN clock_timestamp() END,
-           %(instance_id)s, %(incarnation)s, CASE WHEN reason IS NULL THEN nextval('fencing_token_seq') END
-    FROM decided WHERE reason IS DISTINCT FROM 'later'
+           CASE WHEN reason <> 'later' THEN clock_timestamp() END,
+           CASE WHEN reason IS DISTINCT FROM 'later' THEN %(instance_id)s END,
+           CASE WHEN reason IS DISTINCT FROM 'later' THEN %(incarnation)s::uuid END,
+           CASE WHEN reason IS NULL THEN nextval('fencing_token_seq') END
+    FROM decided
     ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
-    RETURNING execution_id, schedule_id, job_id, scheduled_for, attempt, cause, reason, fencing_token,
-              started_at IS NOT NULL AS started
+    RETURNING execution_id, schedule_id, job_id, scheduled_for, attempt, cause, status, reason, fencing_token
 )
 SELECT * FROM written
-UNION ALL
-SELECT NULL, schedule_id, NULL, scheduled_for, NULL, NULL, reason, NULL, false FROM decided WHERE reason = 'later'
 """
 
 # Pending rows that are due, oldest first, with their schedules locked; `gone` is true where the schedule was deleted.
@@ -94,8 +94,8 @@ WITH locked AS MATERIALIZED (
             WHERE live.schedule_id = e.schedule_id AND live.status IN ('claimed', 'running'))
            < coalesce(s.max_instances, %(max_instances)s)
         OR clock_timestamp() - e.due_at > make_interval(secs =>
-           CASE WHEN e.cause IN ('manual', 'backfill') THEN coalesce(s.misfire_grace_seconds, %(wait)s)
-                ELSE %(horizon)s END)
+           CASE WHEN e.cause = 'catchup' OR e.attempt > 1 THEN %(horizon)s
+                ELSE coalesce(s.misfire_grace_seconds, %(wait)s) END)
     )
     ORDER BY e.due_at LIMIT %(limit)s FOR NO KEY UPDATE OF s SKIP LOCKED
 ), due AS (
@@ -112,33 +112,36 @@ FROM due LEFT JOIN locked AS s ON s.execution_id = due.execution_id
 ORDER BY due.due_at LIMIT %(limit)s
 """
 
-# Again a younger snapshot than the locks. What finds no room waits: a person's run for its grace, the rest for a day.
+# Again a younger snapshot than the locks. What finds no room waits: catch-up and retries for a day, the rest for its
+# grace: a fire that was handed back, or had to let another one go first, is as late as any other.
 CLAIM_PENDING = """
 WITH asked AS (
     SELECT * FROM unnest(
         %(execution_ids)s::uuid[], %(schedule_ids)s::uuid[], %(limits)s::int[], %(waits)s::int[],
-        %(enabled)s::boolean[], %(deleted)s::boolean[]
-    ) WITH ORDINALITY AS a (execution_id, schedule_id, max_instances, wait_seconds, enabled, deleted, place)
+        %(enabled)s::boolean[], %(effective_from)s::timestamptz[]
+    ) WITH ORDINALITY AS a (execution_id, schedule_id, max_instances, wait_seconds, enabled, effective_from, place)
 ), live AS (
     SELECT schedule_id, count(*) AS n FROM job_executions
     WHERE schedule_id = ANY(%(schedule_ids)s::uuid[]) AND status IN ('claimed', 'running') GROUP BY schedule_id
 ), decided AS (
     SELECT a.execution_id, CASE
         WHEN e.cancel_requested_at IS NOT NULL THEN 'cancelled'
-        WHEN a.deleted THEN 'deleted'
+        WHEN a.enabled IS NULL THEN 'deleted'
         WHEN NOT a.enabled AND e.cause IN ('schedule', 'catchup') THEN 'disabled'
+        WHEN e.scheduled_for <= a.effective_from AND e.cause IN ('schedule', 'catchup') AND e.attempt = 1 THEN 'changed'
+        WHEN e.cause = 'schedule' AND e.attempt = 1 AND late.by > make_interval(secs => a.wait_seconds) THEN 'misfire'
         WHEN coalesce(live.n, 0) + row_number() OVER (PARTITION BY a.schedule_id ORDER BY a.place) <= a.max_instances
             THEN 'run'
-        WHEN e.cause IN ('manual', 'backfill')
-            AND clock_timestamp() - e.due_at > make_interval(secs => a.wait_seconds) THEN 'overlap'
-        WHEN clock_timestamp() - e.due_at > make_interval(secs => %(horizon)s) THEN 'overlap'
+        WHEN e.cause IN ('manual', 'backfill') AND late.by > make_interval(secs => a.wait_seconds) THEN 'overlap'
+        WHEN late.by > make_interval(secs => %(horizon)s) THEN 'overlap'
         ELSE 'wait'
     END AS verdict
     FROM asked AS a JOIN job_executions AS e ON e.execution_id = a.execution_id AND e.status = 'pending'
-    LEFT JOIN live ON live.schedule_id = a.schedule_id
+    LEFT JOIN live ON live.schedule_id = a.schedule_id, LATERAL (SELECT clock_timestamp() - e.due_at AS by) AS late
 )
 UPDATE job_executions AS e SET
-    status = CASE WHEN verdict = 'run' THEN 'claimed' WHEN verdict = 'cancelled' THEN 'cancelled' ELSE 'skipped' END,
+    status = CASE verdict WHEN 'run' THEN 'claimed' WHEN 'cancelled' THEN 'cancelled' WHEN 'misfire' THEN 'missed'
+                          ELSE 'skipped' END,
     reason = CASE WHEN verdict = 'run' THEN e.reason ELSE verdict END,
     claimed_at = CASE WHEN verdict = 'run' THEN clock_timestamp() END,
     completed_at = CASE WHEN verdict <> 'run' THEN clock_timestamp() END,
@@ -182,6 +185,13 @@ WITH locked AS MATERIALIZED (
 )
 SELECT schedule_id FROM schedules
 WHERE schedule_id = ANY(%(ids)s::uuid[]) AND schedule_id NOT IN (SELECT schedule_id FROM locked)
+"""
+
+# An end that is there already: its commit's answer was lost. Nobody else writes these statuses under our token.
+LANDED = """
+SELECT e.execution_id FROM job_executions AS e
+JOIN unnest(%(execution_ids)s::uuid[], %(tokens)s::bigint[], %(statuses)s::text[]) AS c (execution_id, token, status)
+  ON e.execution_id = c.execution_id AND e.fencing_token = c.token AND e.status = c.status
 """
 
 # The end, the schedule's bookkeeping, and the next attempt, which waits without an owner.

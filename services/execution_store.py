@@ -43,15 +43,6 @@ class ClaimReport:
 
 
 @dataclass(slots=True)
-class StartReport:
-    """What may run now, what has to be started again with a newer definition, and what somebody else settled."""
-
-    started: list[Claim] = field(default_factory=list)
-    changed: list[Claim] = field(default_factory=list)
-    lost: list[Claim] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class FinishReport:
     """What was refused by its fence, and what somebody else's lock kept from being written right now."""
 
@@ -166,10 +157,10 @@ class ExecutionStore:
             if row is None:
                 report.outcomes[fire] = Outcome.EXISTS
                 continue
-            report.outcomes[fire] = OUTCOMES[row.reason]
-            if row.reason is None:
+            report.outcomes[fire] = Outcome.LATER if row.status == ExecutionStatus.PENDING else OUTCOMES[row.reason]
+            if report.outcomes[fire] is Outcome.CLAIMED:
                 claim = self._as_claim(row, locked, due_at=locked.due_at(fire))
-                (report.started if row.started else report.claims).append(claim)
+                (report.started if row.status == ExecutionStatus.RUNNING else report.claims).append(claim)
 
     def claim_pending(self, limit: int) -> tuple[list[Claim], bool]:
         """Take rows that wait without an owner and are due: retries, manual runs, catch-up, what was handed back.
@@ -186,17 +177,16 @@ class ExecutionStore:
             if not rows:
                 return [], False
             schedules = {row.wanted: self._locked(row) if row.schedule_id else None for row in rows}
+            theirs = [schedules[row.wanted] for row in rows]
             values = {
                 **self._owned(),
                 **horizon,
                 "execution_ids": [row.execution_id for row in rows],
                 "schedule_ids": [row.wanted for row in rows],
-                "limits": [locked.policy.max_instances if (locked := schedules[row.wanted]) else None for row in rows],
-                "waits": [
-                    locked.policy.misfire_grace_seconds if (locked := schedules[row.wanted]) else None for row in rows
-                ],
-                "enabled": [locked.spec.enabled if (locked := schedules[row.wanted]) else None for row in rows],
-                "deleted": [row.gone for row in rows],
+                "limits": [locked and locked.policy.max_instances for locked in theirs],
+                "waits": [locked and locked.policy.misfire_grace_seconds for locked in theirs],
+                "enabled": [locked and locked.spec.enabled for locked in theirs],
+                "effective_from": [locked and locked.effective_from for locked in theirs],
             }
             settled = self._connection.run(sql.CLAIM_PENDING, values)
         claims = [
@@ -208,18 +198,13 @@ class ExecutionStore:
 
     # --- start ---
 
-    def start(self, claims: Sequence[Claim]) -> StartReport:
-        """`claimed` -> `running` for what is still ours and whose schedule is as it was when we claimed."""
-        report = StartReport()
-        if not claims:
-            return report
-        started = _retry_deadlocks(lambda: self._start(claims))
-        report.started = [claim for claim in claims if claim.proof in started]
-        for claim in claims:
-            if claim.proof not in started:
-                newer = self._look_again(claim)
-                (report.changed if newer else report.lost).append(newer or claim)
-        return report
+    def start(self, claims: Sequence[Claim]) -> list[Claim]:
+        """`claimed` -> `running` for what is still ours and whose schedule is as it was when we claimed.
+
+        What is not among the answer has to be looked at again.
+        """
+        started = _retry_deadlocks(lambda: self._start(claims)) if claims else set()
+        return [claim for claim in claims if claim.proof in started]
 
     def _start(self, claims: Sequence[Claim]) -> set[tuple[UUID, int]]:
         values = {**_fenced(claims), "revisions": [claim.revision for claim in claims]}
@@ -227,7 +212,7 @@ class ExecutionStore:
         with self._connection.transaction():
             return {(row.execution_id, row.fencing_token) for row in self._connection.run(sql.START, values)}
 
-    def _look_again(self, claim: Claim) -> Claim | None:
+    def look_again(self, claim: Claim) -> Claim | None:
         """The claim under the schedule's present definition; None when it is not ours any more, or skipped by now."""
         with self._connection.transaction():
             rows = self._connection.run(sql.LOOK_AGAIN, {"schedule_id": claim.schedule_id, **_fenced([claim])})
@@ -257,8 +242,14 @@ class ExecutionStore:
             if endings:
                 rows = self._connection.run(sql.FINISH, self._as_values(endings))
                 written = {row.execution_id for row in rows}
-                report.refused = [ending.claim for ending in endings if ending.claim.execution_id not in written]
+                rest = [ending for ending in endings if ending.claim.execution_id not in written]
+                report.refused = self._refused(rest) if rest else []
         return report
+
+    def _refused(self, unwritten: Sequence[Ending]) -> list[Claim]:
+        values = self._as_values(unwritten)
+        landed = {row.execution_id for row in self._connection.run(sql.LANDED, values)}
+        return [ending.claim for ending in unwritten if ending.claim.execution_id not in landed]
 
     @staticmethod
     def _as_values(endings: Sequence[Ending]) -> dict[str, Any]:
@@ -328,7 +319,6 @@ OUTCOMES = {
     "overlap": Outcome.OVERLAP,
     "disabled": Outcome.DISABLED,
     "changed": Outcome.GONE,
-    "later": Outcome.LATER,
 }
 
 

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 GATHER_SECONDS = 0.004
 MAX_BATCH = 500
 LOCKED_AGAIN_SECONDS = 0.05
+VALUE_ERRORS = ("22", "23", "54")  # SQLSTATE classes: data, constraints, limits
 
 
 class Finisher:
@@ -61,6 +62,8 @@ class Finisher:
         try:
             return self._store.finish(endings)
         except DBAPIError as error:
+            if (getattr(error.orig, "pgcode", None) or "")[:2] not in VALUE_ERRORS:
+                raise  # it is about the moment: a lock, a timeout, a server that only reads; the results are good
             if len(endings) > 1:
                 reports = [self._write([ending]) for ending in endings]
                 return FinishReport(

@@ -61,7 +61,7 @@ class Outcome(StrEnum):
     CLAIMED = "claimed"
     EXISTS = "exists"  # somebody has it, or had it
     LOCKED = "locked"  # somebody works on this schedule right now: ask again
-    LATER = "later"  # other fires of this schedule go first, without coalescing: ask again
+    LATER = "later"  # other fires of this schedule go first, without coalescing: its row waits for room
     EARLY = "early"  # by Postgres' clock it is not due yet
     GONE = "gone"  # deleted, or no longer a fire of the schedule as it is now
     DISABLED = "disabled"

@@ -35,11 +35,13 @@ class Loop:
         if not self._wake.is_set():  # else the next tick is on its way, and looks after it has cleared this
             self._wake.set()
 
-    def stop(self, timeout_seconds: float | None = 10.0) -> None:
+    def stop(self, timeout_seconds: float | None = 10.0) -> bool:
+        """Says whether it has ended by then."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
 
     def stalled_seconds(self) -> float:
         """How long ago the last tick ended."""

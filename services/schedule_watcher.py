@@ -68,6 +68,7 @@ class ScheduleWatcher:
         self._listener: Listener | None = None
         self._snapshot: str | None = None
         self._compare_at = 0.0
+        self._unparked: dict[UUID, tuple[int, str]] = {}  # makes no sense, and the table does not say so yet
         self.loaded: dict[UUID, Loaded] = {}
         self._loads = 0
         self._revisions = 0  # the sum over what is loaded
@@ -91,6 +92,8 @@ class ScheduleWatcher:
             self.apply_changes()
         if time.monotonic() >= self._compare_at:
             self.reconcile()
+        if self._unparked:
+            self._park()
         return 0.0
 
     def close(self) -> None:
@@ -102,8 +105,12 @@ class ScheduleWatcher:
         if self._listens:
             self._drop_listener()
             self._listener = self._db.listener("schedules_changed", "executions_pending")
-        snapshot = self._connection.run("SELECT pg_current_snapshot()::text AS snapshot")[0].snapshot
-        self.reconcile()
+        try:
+            snapshot = self._connection.run("SELECT pg_current_snapshot()::text AS snapshot")[0].snapshot
+            self.reconcile()
+        except BaseException:
+            self._drop_listener()  # half a reconnect is none: the next tick has to begin again
+            raise
         self._snapshot = snapshot
 
     def _drop_listener(self) -> None:
@@ -140,7 +147,11 @@ class ScheduleWatcher:
 
     def reconcile(self) -> None:
         """Compare the whole table with the timer, by revisions; a digest answers when nothing differs."""
-        self._compare_at = time.monotonic() + self._interval
+        compare_at = time.monotonic() + self._interval
+        self._compare()
+        self._compare_at = compare_at
+
+    def _compare(self) -> None:
         digest = self._connection.run(DIGEST)[0]
         if (digest.total, digest.revisions) == (len(self.loaded), self._revisions):
             return
@@ -165,7 +176,7 @@ class ScheduleWatcher:
     def _load(self, rows: Iterable[Row[Any]], gone: Iterable[UUID] = ()) -> None:
         """Take over these rows; what is in `gone` and not among them was deleted."""
         added = modified = 0
-        parked: list[tuple[UUID, int, str]] = []
+        parked = 0
         planned: list[tuple[UUID, int, datetime | None]] = []
         now = self._clock.now()
         missing = set(gone)
@@ -177,7 +188,8 @@ class ScheduleWatcher:
                 self._take(row, now, planned)
             except InvalidSchedule as error:
                 self._know(row, None)
-                parked.append((row.schedule_id, row.revision, str(error)))
+                self._unparked[row.schedule_id] = row.revision, str(error)
+                parked += 1
             self.revision = max(self.revision, row.revision)
         removed = [known for schedule_id in missing if (known := self.loaded.pop(schedule_id, None))]
         for known in removed:
@@ -185,7 +197,7 @@ class ScheduleWatcher:
             self._take_out(known)
         self._loads += 1
         self._timer.wake()
-        self._park(parked)
+        self._park()
         self._repair_next_run(planned)
         if added or modified or removed:
             metrics.schedules_changed(
@@ -196,7 +208,7 @@ class ScheduleWatcher:
                 added,
                 modified,
                 len(removed),
-                len(parked),
+                parked,
                 extra={"event": "schedules_changed", "revision": self.revision},
             )
 
@@ -235,15 +247,21 @@ class ScheduleWatcher:
         effective_from: datetime = row.effective_from
         return max(effective_from, now - (LONGEST_COMMIT if self.is_loaded and _is_new(row, known) else LOOK_BACK))
 
-    def _park(self, parked: list[tuple[UUID, int, str]]) -> None:
-        for schedule_id, revision, reason in parked:
-            rows = self._connection.run(PARK, {"id": schedule_id, "revision": revision, "reason": reason})
-            if rows:
+    def _park(self) -> None:
+        """A row that somebody holds is parked by a later tick: nobody's change waits for it."""
+        wanted = [
+            {"schedule_id": str(schedule_id), "revision": revision, "reason": reason}
+            for schedule_id, (revision, reason) in self._unparked.items()
+        ]
+        rows = self._connection.run(PARK, {"rows": json.dumps(wanted)}) if wanted else []
+        self._unparked = {row.schedule_id: (row.revision, row.reason) for row in rows if not row.parked}
+        for row in rows:
+            if row.parked:
                 logger.error(
                     "schedule %s is parked: %s",
-                    schedule_id,
-                    reason,
-                    extra={"event": "schedule_parked", "schedule_id": str(schedule_id)},
+                    row.schedule_id,
+                    row.reason,
+                    extra={"event": "schedule_parked", "schedule_id": str(row.schedule_id)},
                 )
 
     def _repair_next_run(self, planned: list[tuple[UUID, int, datetime | None]]) -> None:
@@ -287,10 +305,23 @@ DIGEST = "SELECT count(*) AS total, coalesce(sum(revision), 0) AS revisions FROM
 
 REVISIONS = "SELECT schedule_id, revision FROM schedules"
 
+# Answers with those that are not parked yet, and whether they are now.
 PARK = """
-UPDATE schedules SET last_status = 'invalid', invalid_reason = %(reason)s, next_run = NULL
-WHERE schedule_id = %(id)s AND revision = %(revision)s AND invalid_reason IS DISTINCT FROM %(reason)s
-RETURNING schedule_id
+WITH wanted AS (
+    SELECT * FROM json_to_recordset(%(rows)s::json) AS w (schedule_id uuid, revision bigint, reason text)
+), unparked AS MATERIALIZED (
+    SELECT w.* FROM wanted AS w JOIN schedules AS s ON s.schedule_id = w.schedule_id AND s.revision = w.revision
+    WHERE s.invalid_reason IS DISTINCT FROM w.reason
+), free AS MATERIALIZED (
+    SELECT schedule_id FROM schedules WHERE schedule_id IN (SELECT schedule_id FROM unparked)
+    ORDER BY schedule_id FOR NO KEY UPDATE SKIP LOCKED
+), parked AS (
+    UPDATE schedules AS s SET last_status = 'invalid', invalid_reason = u.reason, next_run = NULL
+    FROM unparked AS u JOIN free USING (schedule_id)
+    WHERE s.schedule_id = u.schedule_id AND s.revision = u.revision
+    RETURNING s.schedule_id
+)
+SELECT u.*, parked.schedule_id IS NOT NULL AS parked FROM unparked AS u LEFT JOIN parked USING (schedule_id)
 """
 
 # One join, planned well also while the table has no statistics yet; locks only what it changes.

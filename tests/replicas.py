@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,7 +96,8 @@ class Cluster:
         return started
 
     def one(self, name: str, **environment: str) -> Replica:
-        replica = Replica(name, {**self.environment, **environment}, self.directory / f"{name}.log").start()
+        everything = {**self.environment, "CALLS_FILE": str(self._calls), **environment}
+        replica = Replica(name, everything, self.directory / f"{name}.log").start()
         self.replicas.append(replica)
         return replica
 
@@ -118,6 +120,15 @@ class Cluster:
     def run(self, sql: str, *values: Any) -> None:
         with self.db.transaction() as connection:
             connection.exec_driver_sql(sql, values)
+
+    @property
+    def _calls(self) -> Path:
+        return self.directory / "calls"
+
+    def called_twice(self) -> list[str]:
+        """Fires whose handler was called more than once for the same attempt, as the handlers say themselves."""
+        calls = self._calls.read_text().splitlines() if self._calls.exists() else []
+        return [call for call, times in Counter(calls).items() if times > 1]
 
     def end(self) -> None:
         for replica in self.replicas:

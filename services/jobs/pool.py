@@ -131,13 +131,29 @@ class WorkerPool:
 
     def _work(self) -> None:
         while (run := self._queue.get()) is not None:
-            if not self._begin(run):
-                continue  # cancelled or returned while it waited
+            if not self._is_allowed(run) or not self._begin(run):
+                continue  # refused, cancelled or returned while it waited
             result = self._run(run)
             if not self._settle(run):
                 self._too_late(run)
                 return  # another thread has taken this place
-            self._finish(run, result)
+            self._deliver(run, result)
+            self._forget(run)
+
+    def _is_allowed(self, run: Run) -> bool:
+        """Before it begins: the answer may take a while, and that is not the handler's time."""
+        if run.settled:
+            return False
+        match contained(lambda: self._may_run(run.context)):
+            case Returned(True):
+                return True
+            case Returned(_):
+                self.dropped += self._settle(run)
+            case Raised(error):
+                if self._settle(run):
+                    self._deliver(run, results.failed(error, run.context.mask))
+        self._forget(run)
+        return False
 
     def _begin(self, run: Run) -> bool:
         with self._changed:
@@ -148,28 +164,17 @@ class WorkerPool:
             self._watch_by(run.begun_at + run.context.timeout_seconds)
             return True
 
-    def _run(self, run: Run) -> JobResult | None:
+    def _run(self, run: Run) -> JobResult:
         match contained(lambda: self._attempt(run)):
             case Returned(result):
                 return result
             case Raised(error):  # not the handler's: it is contained already
                 return results.failed(error, run.context.mask)
 
-    def _attempt(self, run: Run) -> JobResult | None:
-        """None: this replica has lost the right to run it."""
-        if not self._may_run(run.context):
-            return None
+    def _attempt(self, run: Run) -> JobResult:
         if run.isolated:
             return run_isolated(run.definition, run.context, self._registry.modules, self._grace_seconds)
         return call_handler(run.definition, run.context)
-
-    def _finish(self, run: Run, result: JobResult | None) -> None:
-        if result is None:
-            with self._changed:
-                self.dropped += 1
-        else:
-            self._deliver(run, result)
-        self._forget(run)
 
     def _too_late(self, run: Run) -> None:
         self._forget(run)

@@ -18,11 +18,12 @@ from tests.replicas import QUICK, Cluster
 def cluster(
     db: DatabaseConnection, database_url: str, servers: Addresses, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Cluster]:
-    """No replica runs yet; all that the test starts are gone after it."""
+    """No replica runs yet; all that the test starts are gone after it, and none has called a handler again (G1)."""
     environment = {**QUICK, "DATABASE_URL": database_url, "REDIS_URL": servers.redis_url}
     cluster = Cluster(db, environment, tmp_path)
     yield cluster
     cluster.end()
+    assert cluster.called_twice() == []
     request.node.user_properties.append(("logs", cluster.logs()))
 
 
@@ -46,6 +47,7 @@ def breakable(tmp_path: Path) -> Iterator[Breakable]:
         yield Breakable(servers, cluster)
         cluster.end()
         db.close()
+        assert cluster.called_twice() == []
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ def nothing_twice_and_no_gap(cluster: Cluster) -> None:
     """Each schedule that fires every second has one row per second, and every fire was run at most once."""
     twice = "SELECT schedule_id, scheduled_for, attempt FROM job_executions GROUP BY 1, 2, 3 HAVING count(*) > 1"
     assert cluster.rows(twice) == []
+    assert cluster.called_twice() == []
     gaps = cluster.rows(
         """SELECT schedule_id, at FROM (
                SELECT schedule_id, scheduled_for AS at,

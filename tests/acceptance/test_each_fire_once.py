@@ -125,11 +125,13 @@ def test_a_change_reaches_every_replica_long_before_the_next_comparison(cluster:
     replicas = cluster.start(3, SCHEDULE_CHECK_INTERVAL="3600")
     repository(cluster).create_schedule(**every_second())
     eventually(lambda: count(cluster, "status = 'success'") >= 1, 15)
-    for change in ("UPDATE schedules SET priority = 1", "DELETE FROM schedules WHERE domain = 'x'", SECOND_SCHEDULE):
+    for change in ("UPDATE schedules SET priority = 1", SECOND_SCHEDULE):
         cluster.run(change)
         ((newest,),) = cluster.rows("SELECT max(revision) FROM schedules")
         applied = "SELECT count(*) FROM scheduler_instances WHERE revision >= %s"
         eventually(lambda: cluster.rows(applied, newest) == [(len(replicas),)], 10)  # noqa: B023 - called right here
+    cluster.run("DELETE FROM schedules WHERE domain = 'job'")
+    eventually(lambda: cluster.rows("SELECT schedules FROM scheduler_instances") == [(1,)] * len(replicas), 10)
     eventually(lambda: count(cluster, "domain = 'second' AND status = 'success'") >= 2, 10)
 
 
@@ -231,6 +233,19 @@ def test_500_due_fires_and_one_worker_lose_nothing(cluster: Cluster) -> None:
     )
     eventually(lambda: count(cluster, "status = 'success'") == 500, 90)
     assert count(cluster) == 500
+
+
+def test_fires_that_find_no_free_worker_in_their_grace_are_recorded_as_missed(cluster: Cluster) -> None:
+    """Both kinds: what nobody has claimed yet, and what was claimed ahead of a worker and handed back."""
+    cluster.start(1, MAX_WORKERS="1")
+    at = soon(3)
+    repository(cluster).create_schedule(**once(at, job_type="sleep", job_config={"seconds": 8}, priority=1))
+    repository(cluster).save_schedules(once(at, misfire_grace_seconds=1) for _ in range(20))
+    eventually(lambda: count(cluster, f"NOT ({OPEN})") == 21, 40)
+    assert cluster.rows("SELECT status, reason, count(*) FROM job_executions GROUP BY 1, 2 ORDER BY 1") == [
+        ("missed", "misfire", 20),
+        ("success", None, 1),
+    ]
 
 
 def test_a_replica_answers_probes_and_prometheus(cluster: Cluster, free_port: int) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 from sqlalchemy import text
@@ -158,6 +159,26 @@ def interrupted_before_the_start(db: DatabaseConnection, parts: Parts) -> Iterat
     change(db, "ALTER TABLE job_executions DROP CONSTRAINT nothing_starts")
 
 
+def test_what_was_started_runs_although_the_rest_of_its_batch_cannot_be_looked_at_again(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edited, untouched = make(), make()
+    store.hand_back(store.claim([fire(edited), fire(untouched)]).claims)
+    with interrupted_before_the_start(db, parts):
+        change(db, f"UPDATE schedules SET job_config = '{{\"a\": 1}}' WHERE schedule_id = '{edited}'")
+    with monkeypatch.context() as outage:
+        outage.setattr(store, "look_again", _nobody_answers)
+        with pytest.raises(Unavailable):
+            parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 1)
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 2)
+
+
+def _nobody_answers(*_: object) -> NoReturn:
+    raise Unavailable("Postgres", "here", "gone")
+
+
 # --- more fires than slots ---
 
 
@@ -177,16 +198,41 @@ def test_overdue_fires_of_a_schedule_become_one_run_also_when_they_waited_for_a_
     assert rows(db) == [("skipped", "coalesced"), ("skipped", "coalesced"), ("running", None)]
 
 
-def test_without_coalescing_a_fire_that_waits_behind_its_own_schedule_is_not_skipped_for_it(
-    db: DatabaseConnection, make: Make, one_slot: Parts
+@pytest.mark.parametrize("max_workers", [1, 5])
+def test_without_coalescing_overdue_fires_run_one_after_the_other_whatever_the_number_of_slots(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, redis: RedisClient, max_workers: int
 ) -> None:
     schedule_id = make(coalesce=False)
-    one_slot.dispatcher.hand_over([fire(schedule_id, seconds) for seconds in (2, 1)])
-    for run in (1, 2):
+    with dispatching(store, redis, max_workers=max_workers) as parts:
+        parts.dispatcher.hand_over([fire(schedule_id, seconds) for seconds in (3, 2, 1)])
+        for run in (1, 2, 3):
+            parts.dispatcher.look_for_pending()
+            parts.dispatcher.tick()
+            parts.dispatcher.tick()
+            eventually(lambda: len(parts.ran) == run and parts.finisher.unwritten == 1)  # noqa: B023
+            parts.finisher.tick()
+    assert rows(db) == [("success", None)] * 3
+
+
+def test_no_more_is_claimed_ahead_than_there_is_room_for(
+    db: DatabaseConnection, make: Make, redis: RedisClient, one_slot: Parts
+) -> None:
+    """The more fires are other replicas', the more are looked at at once; that is no reason to claim so many."""
+    theirs = [marked_by_another(redis, fire(make())) for _ in range(8)]
+    one_slot.gate.clear()
+    one_slot.dispatcher.hand_over([*theirs, *(fire(make()) for _ in range(8))])
+    for _ in range(3):
         one_slot.dispatcher.tick()
-        eventually(lambda: len(one_slot.ran) == run and one_slot.finisher.unwritten == 1)  # noqa: B023
+    assert len(rows(db)) == 1
+    one_slot.gate.set()
+
+    def all_ran() -> bool:
+        one_slot.dispatcher.tick()
         one_slot.finisher.tick()
-    assert rows(db) == [("success", None)] * 2
+        return len(one_slot.ran) == 16
+
+    eventually(all_ran)
+    assert rows(db) == [("success", None)] * 16
 
 
 def test_the_most_urgent_of_the_fires_that_wait_gets_the_free_slot(

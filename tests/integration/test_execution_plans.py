@@ -69,7 +69,7 @@ def test_no_statement_reads_a_whole_table_or_an_index_of_dead_rows(
         with db.transaction() as connection:
             connection.execute(text("ANALYZE"))
     claimed = store.claim(due[:40]).claims
-    store.finish([Ending(claim=claim, status=ExecutionStatus.SUCCESS) for claim in store.start(claimed).started])
+    store.finish([Ending(claim=claim, status=ExecutionStatus.SUCCESS) for claim in store.start(claimed)])
     store.hand_back(store.claim(due[40:50]).claims)
     store.unstart(store.claim(due[50:], start=10).started)
     assert plans.keys() == set(STATEMENTS.values())

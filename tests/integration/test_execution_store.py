@@ -1,11 +1,12 @@
 """Claims, starts and ends of executions in Postgres alone: what decides when Redis, clocks and timers do not."""
 
 import threading
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
@@ -113,10 +114,11 @@ def test_without_coalescing_they_run_as_far_as_the_limit_allows(
     first, second, third = (fire(schedule_id, seconds) for seconds in (3, 2, 1))
     report = store.claim([third, second, first])
     assert report.outcomes == {first: Outcome.CLAIMED, second: Outcome.CLAIMED, third: Outcome.LATER}
-    assert rows(db) == [("claimed", None)] * 2
+    assert rows(db) == [("claimed", None), ("claimed", None), ("pending", None)]
+    assert store.claim_pending(10)[0] == []
     store.start(report.claims)
     store.finish([ended(report.claims[0])])
-    assert store.claim([third]).outcomes == {third: Outcome.CLAIMED}, "there is room for it now"
+    assert [claim.scheduled_for for claim in store.claim_pending(10)[0]] == [ago(1)], "there is room for it now"
 
 
 def test_without_coalescing_a_fire_that_meets_a_full_house_is_an_overlap(
@@ -198,11 +200,11 @@ def test_a_claim_moves_next_run_forward_and_never_back(
 def test_a_start_uses_the_definition_of_that_moment(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
     (claim,) = store.claim([fire(make())]).claims
     change(db, "UPDATE schedules SET job_config = '{\"new\": true}'")
-    report = store.start([claim])
-    assert (report.started, report.lost) == ([], [])
-    (newer,) = report.changed
+    assert store.start([claim]) == []
+    newer = store.look_again(claim)
+    assert newer is not None
     assert newer.spec.job_config == {"new": True}
-    assert store.start([newer]).started == [newer]
+    assert store.start([newer]) == [newer]
 
 
 @pytest.mark.parametrize(
@@ -218,14 +220,16 @@ def test_what_was_withdrawn_between_claim_and_start_is_skipped(
 ) -> None:
     (claim,) = store.claim([fire(make())]).claims
     change(db, sql)
-    assert store.start([claim]).lost == [claim]
+    assert store.start([claim]) == []
+    assert store.look_again(claim) is None
     assert rows(db) == [("skipped", reason)]
 
 
 def test_a_start_with_an_old_token_is_refused(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
     (claim,) = store.claim([fire(make())]).claims
     stale = replace(claim, fencing_token=claim.fencing_token - 1)
-    assert store.start([stale]).lost == [stale]
+    assert store.start([stale]) == []
+    assert store.look_again(stale) is None
     assert rows(db) == [("claimed", None)]
 
 
@@ -272,8 +276,8 @@ def test_only_the_newest_claim_of_an_execution_can_be_started(
     store.hand_back([old])
     (new,), _ = store.claim_pending(10)
     assert old.execution_id == new.execution_id
-    report = store.start([old, new])
-    assert (report.started, report.lost) == ([new], [old])
+    assert store.start([old, new]) == [new]
+    assert store.look_again(old) is None
 
 
 def test_a_waiting_row_does_not_fill_the_place_of_another(
@@ -366,7 +370,57 @@ def test_a_claim_that_is_handed_back_is_anybody_s(db: DatabaseConnection, store:
     assert rows(db, "status, instance_id") == [("pending", None)]
     (again,), _ = store_of(db, "other").claim_pending(10)
     assert (again.execution_id, again.attempt) == (claim.execution_id, 1)
-    assert store.start([claim]).lost == [claim], "its former owner lost it"
+    assert store.start([claim]) == [], "its former owner lost it"
+
+
+def test_a_fire_that_was_handed_back_is_missed_when_its_grace_is_over(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    store.hand_back(store.claim([fire(make(misfire_grace_seconds=60), 2)]).claims)
+    change(db, "UPDATE job_executions SET due_at = due_at - interval '1 minute'")
+    assert store.claim_pending(10)[0] == []
+    assert rows(db) == [("missed", "misfire")]
+
+
+def test_a_fire_that_was_handed_back_does_not_run_under_another_timing(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    store.hand_back(store.claim([fire(make())]).claims)
+    change(db, "UPDATE schedules SET time_config = '{\"seconds\": 7200}'")
+    assert store.claim_pending(10)[0] == []
+    assert rows(db) == [("skipped", "changed")]
+
+
+def test_an_end_whose_acknowledgement_was_lost_is_not_refused_when_it_is_written_again(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    (claim,) = store.claim([fire(make())], start=1).started
+    assert store.finish([ended(claim)]) == FinishReport()
+    assert store.finish([ended(claim)]) == FinishReport()
+    change(db, "UPDATE job_executions SET fencing_token = fencing_token + 1")
+    assert store.finish([ended(claim)]).refused == [claim]
+
+
+def test_a_claim_is_on_disk_before_it_counts_although_the_database_does_not_wait_for_its_disk(
+    database_url: str, make: Make
+) -> None:
+    with closing(DatabaseConnection(database_url)) as careless, careless.transaction() as connection:
+        name = connection.engine.url.database
+        connection.execute(text(f'ALTER DATABASE "{name}" SET synchronous_commit = off'))
+    said: list[str] = []
+
+    def ask_before_a_commit(connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement == "COMMIT":
+            with connection.connection.cursor() as cursor:
+                cursor.execute("SHOW synchronous_commit")
+                said.extend(cursor.fetchone())
+
+    with closing(DatabaseConnection(database_url)) as db, closing(store_of(db)) as store:
+        event.listen(db.engine, "before_cursor_execute", ask_before_a_commit)
+        claims = store.claim([fire(make())]).claims
+        store.start(claims)
+        store.finish([ended(claim) for claim in claims])
+    assert said == ["on"] * 3
 
 
 def test_pending_rows_wait_while_their_schedule_runs(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:

@@ -6,11 +6,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
 from services.distributed_lock import Coordinator
 from services.embedded import Addresses
+from services.execution_store import FinishReport
 from services.finisher import Finisher
 from services.fires import Claim, Ending
 from services.redis_client import RedisClient
@@ -59,3 +61,26 @@ def test_a_result_that_cannot_be_stored_fails_alone(db: DatabaseConnection, make
     status, message = outcome[poison.execution_id]
     assert status == "failed"
     assert message.startswith("its result could not be stored: ")
+
+
+def test_a_result_stays_what_it_is_when_a_lock_keeps_it_longer_than_a_statement_may_take(
+    db: DatabaseConnection, make: Make, finisher: Finisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = finisher._store
+    store._connection.run("SET statement_timeout = 100")
+    finish = store.finish
+
+    def locked_out_once(endings: list[Ending]) -> FinishReport:
+        monkeypatch.setattr(store, "finish", finish)
+        with db.transaction() as connection:
+            connection.exec_driver_sql("LOCK TABLE job_executions IN ACCESS EXCLUSIVE MODE")
+            return finish(endings)
+
+    (claim,) = running(db, make, 1)
+    monkeypatch.setattr(store, "finish", locked_out_once)
+    finisher.put(ending(claim, details={"pages": 1}))
+    with pytest.raises(DBAPIError, match="statement timeout"):
+        finisher.tick()
+    assert (rows(db, "status"), finisher.unwritten) == ([("running",)], 1)
+    finisher.tick()
+    assert rows(db, "status, metadata") == [("success", {"pages": 1})]

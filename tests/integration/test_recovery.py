@@ -1,7 +1,7 @@
 """Life signs and rescue in one process; with replicas that really die they are in tests/acceptance."""
 
 from collections.abc import Iterator
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from prometheus_client import REGISTRY
@@ -10,7 +10,8 @@ from database.connection import DatabaseConnection
 from services.clock import DatabaseClock
 from services.distributed_lock import Coordinator
 from services.embedded import Addresses
-from services.fires import Owner
+from services.execution_store import ExecutionStore
+from services.fires import Claim, Owner
 from services.peers import Peers
 from services.recovery import Heart, Rescuer
 from services.redis_client import RedisClient
@@ -18,6 +19,7 @@ from tests.executions import POLICY, Make, fire, rows, store_of
 
 FACTS = {"revision": 0, "schedules": 0, "running": 0, "claiming": True}
 TIMEOUT = 15.0
+OWNER = Owner("rescuer", uuid4())
 
 
 class Boot:
@@ -37,15 +39,21 @@ def boot(monkeypatch: pytest.MonkeyPatch) -> Boot:
 
 
 @pytest.fixture
-def heart(db: DatabaseConnection, boot: Boot) -> Iterator[Heart]:
+def known() -> dict[UUID, Claim]:
+    """What the process remembers that it holds."""
+    return {}
+
+
+@pytest.fixture
+def heart(db: DatabaseConnection, boot: Boot, known: dict[UUID, Claim]) -> Iterator[Heart]:
     heart = Heart(
         db,
-        Owner("rescuer", uuid4()),
+        OWNER,
         DatabaseClock(5),
         Peers("rescuer"),
         timeout_seconds=TIMEOUT,
         facts=lambda: dict(FACTS),
-        known=dict,
+        known=lambda: known,
         cancel=lambda execution_id: None,
     )
     yield heart
@@ -73,6 +81,34 @@ def test_a_replica_that_slept_does_not_trust_itself_before_its_next_beat(heart: 
     assert not heart.is_trusted
     heart.beat()
     assert heart.is_trusted
+
+
+def test_before_a_handler_is_called_a_replica_that_slept_asks_whether_the_execution_is_still_its_own(
+    db: DatabaseConnection, make: Make, heart: Heart, boot: Boot
+) -> None:
+    mine, taken = store_of(db).claim([fire(make()), fire(make())], start=2).started
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            "UPDATE job_executions SET status = 'abandoned' WHERE execution_id = %s", (taken.execution_id,)
+        )
+    heart.beat()
+    assert heart.confirms(taken), "nobody is asked while we are trusted"
+    boot.at += TIMEOUT
+    assert (heart.confirms(mine), heart.confirms(taken)) == (True, False)
+
+
+def test_rows_under_our_name_that_we_do_not_know_go_back_after_two_beats(
+    db: DatabaseConnection, make: Make, heart: Heart, known: dict[UUID, Claim]
+) -> None:
+    """The answer to a claim was lost: nobody will ever run them."""
+    store = ExecutionStore(db, OWNER, POLICY, 86_400)
+    ours = store.claim([fire(make()), fire(make())], start=1)
+    known.update((claim.execution_id, claim) for claim in ours.claims)
+    heart.beat()
+    assert sorted(rows(db, "status")) == [("claimed",), ("running",)], "one beat may have met a claim on its way"
+    heart.beat()
+    assert sorted(rows(db, "status, fencing_token IS NULL")) == [("claimed", False), ("pending", True)]
+    store.close()
 
 
 def test_a_dead_replica_s_executions_are_rescued_and_their_retries_counted(

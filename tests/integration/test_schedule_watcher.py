@@ -1,17 +1,20 @@
-"""What the watcher writes into the table: next_run of schedules that were changed by plain SQL."""
+"""What the watcher writes into the table (next_run after changes by plain SQL), and what it hears and misses."""
 
 import json
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from sqlalchemy import event
 
 from database.connection import DatabaseConnection
 from services.clock import DatabaseClock
+from services.errors import Unavailable
 from services.schedule_watcher import REPAIR_NEXT_RUN, REPAIR_ROWS, ScheduleWatcher
 from services.timer import Timer
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -86,3 +89,77 @@ def test_a_row_that_somebody_else_has_locked_is_left_to_the_next_time(
         connection.exec_driver_sql("SELECT FROM schedules WHERE domain = 'd1' FOR UPDATE")
         watcher.reconcile()
         assert _unplanned(db) == 1
+
+
+def test_a_schedule_that_was_deleted_leaves_the_timer(db: DatabaseConnection, watcher: ScheduleWatcher) -> None:
+    _insert(db, 2)
+    watcher.tick()
+    assert len(watcher._timer) == 2
+    with db.transaction() as connection:
+        connection.exec_driver_sql("DELETE FROM schedules WHERE domain = 'd1'")
+    watcher.tick()
+    assert len(watcher._timer) == len(watcher.loaded) == 1
+
+
+def test_what_changed_while_both_connections_were_lost_is_seen_when_they_are_back(
+    db: DatabaseConnection, database_url: str
+) -> None:
+    clock = DatabaseClock(5)
+    with closing(DatabaseConnection(database_url, application_name="watched")) as own:
+        cut_off = ScheduleWatcher(own, Timer(lambda fires: None, clock), clock, check_interval_seconds=3600)
+        _insert(db, 1)
+        cut_off.tick()
+        with db.transaction() as connection:
+            connection.exec_driver_sql(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'watched'"
+            )
+        _insert(db, 2)
+
+        def seen() -> bool:
+            with suppress(Unavailable):
+                cut_off.tick()
+            return len(cut_off.loaded) == 3
+
+        eventually(seen)
+        cut_off.close()
+
+
+def test_a_senseless_row_that_somebody_holds_keeps_nobody_waiting_and_is_parked_afterwards(
+    db: DatabaseConnection, watcher: ScheduleWatcher
+) -> None:
+    _insert(db, 2)
+    watcher.tick()
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE schedules SET time_config = '{\"hour\": 77}' WHERE domain = 'd1'")
+    with db.transaction() as somebody:
+        somebody.exec_driver_sql("SELECT FROM schedules WHERE domain = 'd1' FOR UPDATE")
+        watcher._connection.run("SET statement_timeout = 2000")
+        watcher.tick()
+        assert _invalid(db) == []
+    watcher.tick()
+    assert _invalid(db) == [("d1", "time_config.hour: must be between 0 and 23, got 77")]
+
+
+def _invalid(db: DatabaseConnection) -> list[tuple[str, str]]:
+    with db.transaction() as connection:
+        found = connection.exec_driver_sql("SELECT domain, invalid_reason FROM schedules WHERE last_status = 'invalid'")
+        return [tuple(row) for row in found]
+
+
+def test_a_comparison_that_failed_is_made_again_at_once(
+    db: DatabaseConnection, watcher: ScheduleWatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher.tick()
+    _insert(db, 1)
+    monkeypatch.setattr(watcher, "apply_changes", lambda: None)
+    monkeypatch.setattr(watcher, "_compare_at", 0.0)
+    with monkeypatch.context() as outage:
+        outage.setattr(watcher, "_load", _nobody_answers)
+        with pytest.raises(Unavailable):
+            watcher.tick()
+    watcher.tick()
+    assert len(watcher.loaded) == 1
+
+
+def _nobody_answers(*_: object, **__: object) -> NoReturn:
+    raise Unavailable("Postgres", "here", "gone")

@@ -225,6 +225,38 @@ def test_an_execution_that_may_not_run_any_more_is_dropped_unreported(bench: Ben
     eventually(lambda: not pool.held)
 
 
+def test_waiting_for_the_permission_is_not_the_handler_s_time(bench: Bench) -> None:
+    """Postgres was away for longer than the job may take."""
+    back = threading.Event()
+    pool = bench.pool(lambda _context, _config: None, may_run=lambda _context: back.wait(60))
+    context = a_context(timeout_seconds=0.01)
+    pool.submit(context)
+    time.sleep(0.1)  # well over its time
+    assert not context.begun
+    back.set()
+    [result] = bench.results(1)
+    assert result.status is ExecutionStatus.SUCCESS
+
+
+def test_what_was_taken_back_while_it_waited_for_the_permission_is_not_run_any_more(bench: Bench) -> None:
+    asked, back = threading.Event(), threading.Event()
+    ran: list[UUID] = []
+
+    def may_run(_context: ExecutionContext) -> bool:
+        asked.set()
+        return back.wait(60)
+
+    pool = bench.pool(lambda context, _config: ran.append(context.execution_id), may_run=may_run)
+    first, second = a_context(), a_context()
+    pool.submit(first)
+    asked.wait(60)
+    assert pool.take_back(0) == [first]
+    back.set()
+    pool.submit(second)
+    bench.results(1)
+    assert ran == [second.execution_id]
+
+
 def test_a_guard_that_breaks_is_a_failed_execution(bench: Bench) -> None:
     def broken(_context: ExecutionContext) -> bool:
         raise OSError("lost")
