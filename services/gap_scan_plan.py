@@ -14,9 +14,7 @@ from database.models import Catchup
 from services.fires import Fire
 from services.gap_scan_walk import Watched
 
-HANDED_OVER = (
-    500  # fires of one schedule that a later scan lets the dispatcher try: more than a grace of one per second
-)
+HANDED_OVER = 500  # fires of one schedule that a later scan leaves to the dispatcher: more than a grace of one a second
 SETTLE_SECONDS = 2.0  # that a claim may take after the verification
 DOWNTIME, CHANGED, SUMMARY = "downtime", "changed", "catchup_cap"
 
