@@ -20,6 +20,7 @@ from tests.replicas import QUICK, Cluster
 REPLICAS, WORKERS = 3, 5
 DEFAULTS = {name: value for name, value in QUICK.items() if name in ("JOB_MODULES", "ENV_FILE", "METRICS_PORT")}
 FIRST_PORT = 19108
+POLL_SECONDS = 0.001  # between two looks at a replica: who never pauses takes a core from what is measured
 ROWS_PER_INSERT = 50_000
 
 

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 
-from benchmarks.cluster import FIRST_PORT, cluster, cpu_seconds, fill, memory_mb, metric, soon
+from benchmarks.cluster import FIRST_PORT, POLL_SECONDS, cluster, cpu_seconds, fill, memory_mb, metric, soon
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
 from tests.replicas import Cluster, Replica
@@ -65,7 +65,7 @@ def _change(made: Cluster) -> float:
     committed = time.perf_counter()
     ((revision,),) = made.rows("SELECT last_value FROM schedule_revision_seq")
     while metric(FIRST_PORT, "scheduler_revision_applied") < revision:
-        pass
+        time.sleep(POLL_SECONDS)
     return time.perf_counter() - committed
 
 
