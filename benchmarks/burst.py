@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from benchmarks.cluster import REPLICAS, WORKERS, cluster, sleep_until
+from benchmarks.cluster import REPLICAS, WORKERS, cluster, ledger_of, sleep_until, tally
 from benchmarks.designs.catalogue import FLOOR, NAIVE, NAIVE_PER_FIRE, OURS, Design, Processes
 from benchmarks.designs.plan import Plan
 from benchmarks.peers import peers
@@ -20,8 +20,8 @@ SLOW_DESIGNS_ROUNDS = 1  # of the peers, and of the largest burst, which takes t
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    last_start: float  # seconds after the instant
-    last_end: float
+    last_start: float  # the handler is called, seconds after the instant
+    last_end: float  # it is in the table
     p99: float
     twice: int
     missing: int
@@ -30,9 +30,9 @@ class Drained:
 
 def run(scale: Scale) -> Iterator[Sheet]:
     designs = [OURS, NAIVE, NAIVE_PER_FIRE, FLOOR, *(peers() if scale.peers else [])]
-    title = f"Burst at one instant: {REPLICAS} replicas, MAX_WORKERS={WORKERS}, no-op job, medians"
-    columns = ["fires", "design", "last start", "all ended", "p99 late", "twice", "not run", "CPU/fire", "ours is"]
-    sheet = Sheet("burst", title, columns)
+    title = f"Burst at one instant: {REPLICAS} replicas, MAX_WORKERS={WORKERS}, no-op job, medians of the rounds"
+    columns = ["fires", "design", "rounds", "last start", "all ended", "p99 late", "twice", "not run", "CPU/fire"]
+    sheet = Sheet("burst", title, [*columns, "ours is"])
     for count in scale.bursts:
         measured = _take_turns(count, designs, scale.rounds)
         for design in designs:
@@ -61,24 +61,21 @@ def _drained(made: Cluster, design: Design, plan: Plan, processes: Processes) ->
     sleep_until(plan.at - timedelta(seconds=0.5))
     cpu_before = processes.cpu_seconds()
     deadline = plan.at.timestamp() + LONGEST_SECONDS
-    before = -1
+    calls, before = ledger_of(made), -1
     while time.time() < deadline:
-        ((distinct, total),) = made.rows(
-            f"SELECT count(DISTINCT schedule_id), count(*) FROM {design.table} WHERE status = 'success'"
-        )
-        if distinct == plan.count and total == before:
+        ((ended,),) = made.rows(f"SELECT count(DISTINCT schedule_id) FROM {design.table} WHERE status = 'success'")
+        if ended == plan.count and len(calls) == before:
             break
-        before = total
+        before = len(calls)
         time.sleep(3)
-    ((start, end, p99, total, distinct),) = made.rows(
-        f"""SELECT extract(epoch FROM max(first)), extract(epoch FROM max(ended)),
-                   percentile_cont(0.99) WITHIN GROUP (ORDER BY extract(epoch FROM first)), sum(runs), count(*)
-            FROM (SELECT schedule_id, min(started_at - scheduled_for) AS first,
-                         min(completed_at - scheduled_for) AS ended, count(*) AS runs
-                  FROM {design.table} WHERE started_at IS NOT NULL GROUP BY schedule_id) AS fires"""
+    ((end,),) = made.rows(
+        f"""SELECT extract(epoch FROM max(ended)) FROM (
+                SELECT min(completed_at - scheduled_for) AS ended FROM {design.table}
+                WHERE started_at IS NOT NULL GROUP BY schedule_id) AS fires"""
     )
     cpu = (processes.cpu_seconds() - cpu_before) / plan.count
-    return Drained(float(start), float(end), float(p99), int(total) - int(distinct), plan.count - int(distinct), cpu)
+    found = tally(made, plan)
+    return Drained(max(found.lateness), float(end), found.percentile(99), found.twice, found.missing, cpu)
 
 
 def _add(sheet: Sheet, count: int, design: Design, rounds: list[Drained], ours: list[Drained]) -> None:
@@ -89,10 +86,9 @@ def _add(sheet: Sheet, count: int, design: Design, rounds: list[Drained], ours: 
     cpu = statistics.median(one.cpu for one in rounds)
     ratio = start / statistics.median(one.last_start for one in ours)
     twice, missing = max(one.twice for one in rounds), max(one.missing for one in rounds)
-    sheet.add(
-        f"{count:,}", design.name, f"{start:.2f} s", f"{end:.2f} s", f"{p99 * 1000:,.0f} ms", f"{twice:,}",
-        f"{missing:,}", f"{cpu * 1e6:,.0f} us", "" if design is OURS else f"{ratio:.1f} x as fast",
-    )  # fmt: skip
+    times = f"{start:.2f} s", f"{end:.2f} s", f"{p99 * 1000:,.0f} ms"
+    cells = f"{twice:,}", f"{missing:,}", f"{cpu * 1e6:,.0f} us", "" if design is OURS else f"{ratio:.1f} x as fast"
+    sheet.add(f"{count:,}", design.name, str(len(rounds)), *times, *cells)
     sheet.facts.setdefault(str(count), {})[design.name] = {
         "last_start_seconds": start, "last_end_seconds": end, "p99_seconds": p99, "cpu_seconds_per_fire": cpu,
         "run_twice": twice, "not_run": missing, "rounds": [one.last_start for one in rounds],

@@ -12,13 +12,16 @@ from typing import Any
 
 import requests
 
+from benchmarks.designs import ledger
+from benchmarks.designs.ledger import Ledger, Tally
+from benchmarks.designs.plan import Plan
 from database.connection import DatabaseConnection
 from run_migrations import upgrade
 from services.embedded import EmbeddedServers
 from tests.replicas import QUICK, Cluster
 
 REPLICAS, WORKERS = 3, 5
-DEFAULTS = {name: value for name, value in QUICK.items() if name in ("JOB_MODULES", "ENV_FILE", "METRICS_PORT")}
+DEFAULTS = {name: value for name, value in QUICK.items() if name in ("ENV_FILE", "METRICS_PORT")}
 FIRST_PORT = 19108
 POLL_SECONDS = 0.001  # between two looks at a replica: who never pauses takes a core from what is measured
 ROWS_PER_INSERT = 50_000
@@ -38,6 +41,8 @@ def cluster(postgres_options: Mapping[str, str] | None = None) -> Iterator[Clust
                 "REDIS_URL": servers.addresses.redis_url,
                 "MAX_WORKERS": str(WORKERS),
                 "LOG_LEVEL": "WARNING",
+                "JOB_MODULES": "benchmarks.designs.handlers",
+                ledger.VARIABLE: str(root / "ledger"),
             }
             made = Cluster(db, environment, root)
             try:
@@ -45,6 +50,16 @@ def cluster(postgres_options: Mapping[str, str] | None = None) -> Iterator[Clust
             finally:
                 made.end()
                 db.close()
+
+
+def ledger_of(made: Cluster) -> Ledger:
+    return Ledger(Path(made.environment[ledger.VARIABLE]))
+
+
+def tally(made: Cluster, plan: Plan) -> Tally:
+    """What became of the plan's fires, by the calls of their handlers: the same for every design."""
+    rows = made.rows("SELECT schedule_id FROM schedules WHERE job_type = 'noop'")
+    return ledger_of(made).tally(plan, [row[0] for row in rows])
 
 
 def insert(

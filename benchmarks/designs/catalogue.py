@@ -1,7 +1,7 @@
 """The designs that are compared: N schedules due at one instant, or due once a second for a while.
 
-A design is a number of processes that say when they are ready, are then told the Plan's first instant, and write what
-they ran into a table.
+A design is a number of processes that say when they are ready, are then told the Plan's first instant, write what they
+ran into a table, and call the no-op of ledger.py for each of it.
 """
 
 import json

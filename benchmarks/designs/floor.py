@@ -10,10 +10,10 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
+from benchmarks.designs import ledger
 from benchmarks.designs.plan import await_plan, say_planned
 from database.connection import DatabaseConnection
 from services import execution_sql as sql
@@ -110,8 +110,8 @@ def _fenced(claimed: list[Any]) -> dict[str, Any]:
     return {"execution_ids": uuid_array(row.execution_id for row in claimed), "tokens": tokens}
 
 
-def _job(row: Any) -> datetime:
-    return datetime.now(UTC)
+def _job(row: Any) -> None:
+    ledger.noop(row.schedule_id, row.scheduled_for)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from psycopg2.pool import ThreadedConnectionPool
 
+from benchmarks.designs import ledger
 from benchmarks.designs.plan import await_plan, say_planned
 
 LOCK_SECONDS = 60
@@ -60,6 +61,7 @@ class NaiveReplica:
                 schedule_id,
                 at,
             )
+            ledger.noop(schedule_id, at)
             self._sql("UPDATE runs SET status = 'success', completed_at = clock_timestamp() WHERE id = %s", row_id)
         finally:
             if not self._key_per_fire:

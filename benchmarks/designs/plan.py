@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,6 +32,10 @@ class Plan:
     @property
     def fires(self) -> int:
         return self.count * self.fires_each
+
+    def instants(self) -> Iterator[datetime]:
+        """Of each schedule's fires."""
+        return (self.at + timedelta(seconds=number) for number in range(self.fires_each))
 
     def timing(self) -> tuple[str, dict[str, Any]]:
         """As columns of `schedules`."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg2
 
+from benchmarks.designs import ledger
 from benchmarks.designs.plan import Plan, await_plan, say_planned
 
 
@@ -30,12 +31,14 @@ class Runs:
         say_planned(self.sql)
 
     def record(self, schedule_id: str, at: datetime) -> None:
+        """The job: a row when it starts, the no-op, the row's end."""
         ((row_id,),) = self.sql(
             "INSERT INTO runs (schedule_id, scheduled_for, started_at, status) "
             "VALUES (%s, %s, clock_timestamp(), 'running') RETURNING id",
             schedule_id,
             at,
         )
+        ledger.noop(schedule_id, at)
         self.sql("UPDATE runs SET status = 'success', completed_at = clock_timestamp() WHERE id = %s", row_id)
 
     def planned(self) -> datetime:

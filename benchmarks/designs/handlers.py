@@ -1,0 +1,24 @@
+"""The jobs of our replicas in benchmarks: JOB_MODULES=benchmarks.designs.handlers."""
+
+import time
+
+from pydantic import BaseModel
+
+from benchmarks.designs import ledger
+from services.jobs import ExecutionContext, job
+
+
+class SleepConfig(BaseModel):
+    seconds: float
+
+
+@job("noop")
+def noop(context: ExecutionContext, config: None) -> None:
+    if context.schedule_id is not None:
+        ledger.noop(context.schedule_id, context.scheduled_for)
+
+
+@job("sleep", config_model=SleepConfig)
+def sleep(context: ExecutionContext, config: SleepConfig) -> None:
+    """Takes its time, and listens to nobody."""
+    time.sleep(config.seconds)
