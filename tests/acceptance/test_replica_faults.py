@@ -33,15 +33,15 @@ def test_a_killed_replica_s_running_execution_is_abandoned_and_retried_elsewhere
 def test_a_killed_replica_s_unstarted_claim_is_claimed_again(cluster: Cluster) -> None:
     """The row is made by hand: the moment between claim and start is too short to hit."""
     cluster.run(
-        """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, due_at,
-                                       claimed_at, instance_id, incarnation, fencing_token)
-           VALUES (gen_random_uuid(), 'job', 'x', gen_random_uuid(), 'claimed', now(), now(), now(), 'dead',
-                   gen_random_uuid(), nextval('fencing_token_seq'))"""
+        """INSERT INTO schedules (domain_config_id, domain, job_type, frequency, time_config)
+           VALUES (gen_random_uuid(), 'x', 'noop', 'once', '{"at": "2099-01-01T00:00:00+00:00"}')"""
     )
     cluster.run(
-        """INSERT INTO schedules (schedule_id, domain_config_id, domain, job_type, frequency, time_config)
-           SELECT schedule_id, domain_config_id, 'x', 'noop', 'once', '{"at": "2099-01-01T00:00:00+00:00"}'
-           FROM job_executions"""
+        """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, due_at,
+                                       claimed_at, instance_id, incarnation, fencing_token)
+           SELECT schedule_id, 'job', 'x', domain_config_id, 'claimed', now(), now(), now(), 'dead',
+                  gen_random_uuid(), nextval('fencing_token_seq')
+           FROM schedules"""
     )
     cluster.start(1)
     eventually(lambda: count(cluster, "status = 'success'") == 1, 15)
