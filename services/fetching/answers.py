@@ -13,10 +13,12 @@ from http.client import HTTPException, HTTPResponse
 from services.fetching.deadline import Deadline
 
 MAX_COOKIES = 1_000
+MAX_ATTRIBUTES, MAX_ATTRIBUTE_BYTES = 50, 1_100  # of one cookie; browsers take values of up to 1,024 bytes
 MAX_HEAD_BYTES = 4 * 1024 * 1024
 
 _BLANK = (b"\r\n", b"\n", b"")
 _HEADER = re.compile(rb"[!-9;-~]+:")
+_SET_COOKIE_2 = re.compile(rb"set-cookie2:", re.IGNORECASE)  # no browser reads it, and http.cookiejar takes minutes
 _SET_COOKIE = re.compile(rb"set-cookie:(.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -91,7 +93,8 @@ class _Lines(io.BufferedReader):
             return True
         if not line.startswith((b" ", b"\t")):
             # http.client would ignore all headers after a line that is none.
-            self._dropping = _HEADER.match(line) is None or self._keep_cookie(line)
+            is_none = _HEADER.match(line) is None or _SET_COOKIE_2.match(line) is not None
+            self._dropping = is_none or self._keep_cookie(line)
         return not self._dropping
 
     def _keep_cookie(self, line: bytes) -> bool:
@@ -99,7 +102,13 @@ class _Lines(io.BufferedReader):
         if found is None:
             return False
         if len(self.cookies) < MAX_COOKIES:
-            self.cookies.append(found[1].decode("latin-1").strip())
+            self.cookies.append(_readable(found[1]).decode("latin-1").strip())
         else:
             self.cookies_left_out += 1
         return True
+
+
+def _readable(cookie: bytes) -> bytes:
+    """In a moment: without attributes beyond any number or length that means something."""
+    pair, *attributes = cookie.split(b";", MAX_ATTRIBUTES + 1)[: MAX_ATTRIBUTES + 1]
+    return b";".join([pair, *(each for each in attributes if len(each) <= MAX_ATTRIBUTE_BYTES)])

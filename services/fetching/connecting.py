@@ -36,6 +36,14 @@ class GuardedAdapter(HTTPAdapter):
         self.poolmanager = PoolManager(num_pools=connections, maxsize=maxsize, block=block, **options)
         self.poolmanager.pool_classes_by_scheme = _pool_classes(self._guard, self._detours)
 
+    def build_response(self, req: Any, resp: Any) -> Any:
+        """Cookies are read once, by the session: requests would read them here as well, for `response.cookies`."""
+        answer, resp._original_response = resp._original_response, None
+        try:
+            return super().build_response(req, resp)
+        finally:
+            resp._original_response = answer
+
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
         """The usual authorities are read once per process: each reading takes 25 ms, more than many a page."""
         super().cert_verify(conn, url, verify, cert)  # type: ignore[no-untyped-call]

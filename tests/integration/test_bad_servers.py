@@ -14,7 +14,7 @@ from services.fetching import Fetcher, FetchFailed, Limits, guarded_session
 from services.fetching.answers import MAX_COOKIES
 from services.fetching.session import MAX_COOKIES as MAX_COOKIES_KEPT
 from services.fetching.session import MAX_COOKIES_PER_DOMAIN
-from tests.bad_habits import MANY_COOKIES, PAGE
+from tests.bad_habits import MANY_COOKIES, PAGE, page
 from tests.bad_servers import BadServer
 from tests.certificate import certificate_file, server_tls
 from tests.waiting import within_a_moment
@@ -198,6 +198,31 @@ def test_of_ten_thousand_cookies_the_first_are_seen_and_the_rest_is_counted(bad:
     assert hop.set_cookies == tuple(f"c{number}=1; Path=/" for number in range(MAX_COOKIES))
     assert hop.cookies_left_out == MANY_COOKIES - MAX_COOKIES
     assert fetched.body == PAGE
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "value"),
+    [
+        ("Set-Cookie2", 60, "a " * 30_000),
+        ("Set-Cookie", 60, "a=1" + ";" * 60_000),
+        ("Set-Cookie", 900, "a=1" + "; b=1" * 800),
+        ("Set-Cookie", 900, "a=1; Path=/" + "%41" * 1_300),
+    ],
+)
+def test_the_largest_cookies_are_read_in_a_moment(
+    bad: BadServer, fetcher: Fetcher, name: str, number: int, value: str
+) -> None:
+    bad.answer("/", page(PAGE, "Set-Cookie: c=1", *[f"{name}: {value}"] * number))
+    with within_a_moment():
+        for _ in range(3):
+            assert fetcher.get(f"{bad.url}/").body == PAGE
+
+
+def test_of_a_cookie_only_attributes_beyond_reason_are_lost(bad: BadServer, fetcher: Fetcher) -> None:
+    path = f"Path=/{'x' * 1_023}"
+    bad.answer("/", page(PAGE, f"Set-Cookie: a=1; Comment={'x' * 2_000}; {path}; Secure" + "; x" * 100 + "; HttpOnly"))
+    [cookie] = fetcher.get(f"{bad.url}/").hops[0].set_cookies
+    assert cookie == f"a=1; {path}; Secure" + "; x" * 47
 
 
 def test_not_all_of_ten_thousand_cookies_are_sent_back(bad: BadServer) -> None:
