@@ -264,6 +264,7 @@ _always("/to-gopher", redirect("gopher://127.0.0.1:6379/_FLUSHALL"))
 _always("/to-no-url", redirect("http://[::1"))
 _always("/to-broken-bytes", redirect("/caf\xe9"))
 _always("/to-huge-port", redirect("http://127.0.0.1:99999/"))
+_always("/to-long-url", redirect("/" + "x" * 8_192))
 _always("/to-userinfo", redirect("http://anna:hunter2@10.0.0.1/?token=hunter2"))
 
 

@@ -9,10 +9,12 @@ from services.fetching.bodies import read_beginning
 from services.fetching.charsets import decode_text
 from services.fetching.deadline import Deadline
 from services.fetching.failures import FETCH_ERRORS, FetchFailed, failure_of, may_work_later
-from services.fetching.fetcher import Fetched, Fetcher, Hop, Limits, fetcher_from
+from services.fetching.fetcher import Fetched, Fetcher, Limits, fetcher_from
+from services.fetching.hops import Hop
 from services.fetching.retry_after import parse_retry_after
 from services.fetching.session import (
     MAX_REDIRECTS,
+    MAX_URL_CHARACTERS,
     USER_AGENT,
     GuardedSession,
     Private,
@@ -24,6 +26,7 @@ from services.fetching.urls import shown_url, without_userinfo
 __all__ = [
     "FETCH_ERRORS",
     "MAX_REDIRECTS",
+    "MAX_URL_CHARACTERS",
     "USER_AGENT",
     "Deadline",
     "FetchFailed",

@@ -5,9 +5,10 @@ The messages of requests and urllib3 repeat the URL and the headers, secrets inc
 
 import errno
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.client import BadStatusLine, HTTPException, IncompleteRead, RemoteDisconnected, UnknownProtocol
 from socket import EAI_AGAIN, gaierror
+from typing import Self
 
 import requests
 from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, MissingSchema, TooManyRedirects
@@ -15,7 +16,8 @@ from urllib3.exceptions import DecodeError, NameResolutionError, ReadTimeoutErro
 from urllib3.exceptions import HTTPError as Urllib3Error
 
 from services.errors import BlockedAddress, SchedulerError
-from services.fetching.session import BadRedirect, UnsafeRedirect
+from services.fetching.hops import Hop
+from services.fetching.session import BadRedirect, UnsafeRedirect, UrlTooLong
 
 # What opening a request and reading its answer may raise.
 FETCH_ERRORS = (BlockedAddress, requests.RequestException, Urllib3Error, OSError, ValueError)
@@ -39,6 +41,12 @@ class FetchFailed(SchedulerError):
     ) -> None:
         super().__init__(message)
         self.retryable, self.retry_after_seconds, self.of_network = retryable, retry_after_seconds, of_network
+        self.hops: tuple[Hop, ...] = ()
+
+    def after(self, hops: Iterable[Hop]) -> Self:
+        """With the answers that there were before it failed: they may have set cookies."""
+        self.hops = tuple(hops)
+        return self
 
 
 def may_work_later(status_code: int) -> bool:
@@ -87,7 +95,7 @@ def _saying(text: str) -> Callable[[BaseException], str]:
 # The first line that fits any of the causes decides.
 _TELLING: tuple[tuple[tuple[type[BaseException], ...], Callable[[BaseException], str], bool], ...] = (
     ((ssl.SSLCertVerificationError,), _certificate_error, False),
-    ((TooManyRedirects, UnsafeRedirect, BadRedirect), str, False),
+    ((TooManyRedirects, UnsafeRedirect, BadRedirect, UrlTooLong), str, False),
     ((InvalidSchema,), _saying("only http and https are spoken"), False),
     ((InvalidHeader,), _saying("a header cannot be sent, or the answer's headers contradict each other"), False),
     ((InvalidURL, MissingSchema), _saying("this is not a URL that can be called"), False),

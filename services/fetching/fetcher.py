@@ -14,6 +14,7 @@ from services.fetching.bodies import announced_bytes, read_beginning, strange_en
 from services.fetching.charsets import decode_text
 from services.fetching.deadline import Deadline
 from services.fetching.failures import FETCH_ERRORS, FetchFailed, failure_of
+from services.fetching.hops import Hop
 from services.fetching.pace import Pace
 from services.fetching.retry_after import parse_retry_after
 from services.fetching.session import USER_AGENT, GuardedSession, guarded_session
@@ -28,16 +29,6 @@ class Limits:
     max_seconds: float = 30.0  # for all hops together, waiting for our own turn excepted
     max_redirects: int = 10  # 0: a redirect is the answer
     cut: bool = True  # False: a larger body is a failure
-
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """One answer on the way, the last one included."""
-
-    url: str
-    status_code: int
-    set_cookies: tuple[str, ...]  # raw values of Set-Cookie, one for each header
-    cookies_left_out: int = 0  # there were more of them than answers.MAX_COOKIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +79,25 @@ class Fetcher:
         limits: Limits | None = None,
         read_body: bool = True,
     ) -> Fetched:
-        """Raises FetchFailed; a status of 404 or 500 is an answer.
+        """Raises FetchFailed, with the answers on the way; a status of 404 or 500 is an answer.
 
         `remaining_seconds` is asked before every hop and between pieces of the body; it may raise.
         """
         limits = limits or self._limits
         deadline = Deadline(limits.max_seconds, remaining_seconds)
         begun_at = time.monotonic()
+        hops: list[Hop] = []
         try:
-            response, hops = self._open(url, headers or {}, limits.max_redirects, deadline)
+            response = self._open(url, headers or {}, limits.max_redirects, deadline, hops)
             with closing(response):
                 body, truncated = _body(response, limits, deadline) if read_body else (b"", False)
+        except FetchFailed as refused:  # the body
+            raise refused.after(hops) from None
         except FETCH_ERRORS as error:
             deadline.check()  # the end of the caller's own time is no failure of the other side
-            raise failure_of(error, f"GET {shown_url(url)}") from None
+            raise failure_of(error, f"GET {shown_url(url)}").after(hops) from None
         elapsed_ms = round((time.monotonic() - begun_at) * 1000)
-        return Fetched(hops[-1].url, response.status_code, response.headers, body, truncated, hops, elapsed_ms)
+        return Fetched(hops[-1].url, response.status_code, response.headers, body, truncated, tuple(hops), elapsed_ms)
 
     def close(self) -> None:
         self._session.close()
@@ -115,8 +109,10 @@ class Fetcher:
         self.close()
 
     def _open(
-        self, url: str, headers: Mapping[str, str], max_redirects: int, deadline: Deadline
-    ) -> tuple[requests.Response, tuple[Hop, ...]]:
+        self, url: str, headers: Mapping[str, str], max_redirects: int, deadline: Deadline, hops: list[Hop]
+    ) -> requests.Response:
+        """`hops` hears of every answer, also when the way leads nowhere."""
+
         def our_turn(request: requests.PreparedRequest) -> float:
             host = urlsplit(str(request.url)).hostname or ""
             deadline.extend(self._pace.wait(host, self.delay_seconds, deadline.check))
@@ -124,10 +120,9 @@ class Fetcher:
 
         wanted = requests.Request("GET", url, {"User-Agent": self._user_agent, **headers})
         prepared = self._session.prepare_request(wanted)
-        hops = []
         for response in self._session.hops(prepared, our_turn, max_redirects=max_redirects):
             hops.append(_hop(response))
-        return response, tuple(hops)
+        return response
 
 
 def fetcher_from(settings: Settings, limits: Limits = Limits(), *, delay_seconds: float = 0.0) -> Fetcher:

@@ -16,6 +16,7 @@ from services.fetching.connecting import GuardedAdapter
 from services.fetching.detours import Detours
 
 MAX_REDIRECTS = 10
+MAX_URL_CHARACTERS = 8_192  # most servers take no more, and findings carry URLs along
 USER_AGENT = "enhanced-scheduler"
 # What browsers keep. Servers refuse requests whose Cookie header has grown beyond reason.
 MAX_COOKIE_BYTES = 4096
@@ -27,7 +28,11 @@ class UnsafeRedirect(requests.RequestException):
 
 
 class BadRedirect(requests.RequestException):
-    """There is no such URL."""
+    """There is no such URL, or it is too long."""
+
+
+class UrlTooLong(requests.RequestException):
+    """It is not even asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,8 @@ class GuardedSession(requests.Session):
 
         `timeout_seconds` is for all of one hop, from the name to the end of the body.
         """
+        if len(str(request.url)) > MAX_URL_CHARACTERS:
+            raise UrlTooLong(f"the URL is longer than {MAX_URL_CHARACTERS:,} characters", request=request)
         for _ in range(max_redirects + 1):
             response = self._send(request, timeout_seconds(request))
             yield response
@@ -106,6 +113,11 @@ class GuardedSession(requests.Session):
         except ValueError as error:  # requests' InvalidURL and UnicodeError are ValueErrors, too
             response.close()
             raise BadRedirect("redirected to something that is not a URL", request=request) from error
+        if len(str(following.url)) > MAX_URL_CHARACTERS:
+            response.close()
+            raise BadRedirect(
+                f"redirected to a URL that is longer than {MAX_URL_CHARACTERS:,} characters", request=request
+            )
         self.rebuild_method(following, response)
         return following
 

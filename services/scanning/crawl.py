@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from services.fetching import may_work_later
-from services.scanning.config import CookieScanConfig
+from services.scanning.config import MAX_URL_CHARACTERS, CookieScanConfig
 from services.scanning.findings import Page, PageFailed, PageVisit, ScanEngine
 from services.scanning.frontier import Frontier, Target
 from services.scanning.inventory import Inventory
@@ -111,6 +111,7 @@ class Crawl:
             try:
                 return self._seen(target, attempt, self._visit(target.url))
             except PageFailed as failure:
+                self.inventory.add(failure.cookies, datetime.now(UTC))
                 if attempt == last or not self._may_try_again(target, attempt, failure):
                     return self._failed(target, attempt, failure, begun_at)
         raise AssertionError("unreachable: the last attempt returns")
@@ -146,7 +147,7 @@ class Crawl:
         self._failures_in_a_row = 0
         return Page(
             url=target.url,
-            final_url=visit.final_url,
+            final_url=visit.final_url[:MAX_URL_CHARACTERS],
             depth=target.depth,
             attempts=attempt,
             status_code=visit.status_code,

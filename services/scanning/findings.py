@@ -87,11 +87,18 @@ class PageVisit:
 
 
 class PageFailed(Exception):
-    """A page could not be seen; the scan goes on with the others."""
+    """A page could not be seen; the scan goes on with the others. Its answers may have set cookies all the same."""
 
-    def __init__(self, message: str, *, retryable: bool = True, retry_after_seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retryable: bool = True,
+        retry_after_seconds: float | None = None,
+        cookies: tuple[SeenCookie, ...] = (),
+    ) -> None:
         super().__init__(message)
-        self.retryable, self.retry_after_seconds = retryable, retry_after_seconds
+        self.retryable, self.retry_after_seconds, self.cookies = retryable, retry_after_seconds, cookies
 
 
 class ScanEngine(Protocol):

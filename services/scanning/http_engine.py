@@ -9,7 +9,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from http.cookiejar import Cookie, CookieJar
 
-from services.fetching import Fetched, Fetcher, FetchFailed, Hop, Limits, may_work_later, shown_url
+from services.fetching import (
+    MAX_URL_CHARACTERS,
+    Fetched,
+    Fetcher,
+    FetchFailed,
+    Hop,
+    Limits,
+    may_work_later,
+    shown_url,
+)
 from services.scanning.findings import EngineName, PageFailed, PageVisit, SeenCookie
 from services.scanning.markup import Markup, read_markup
 from services.scanning.set_cookie import NoCookie, read_set_cookie
@@ -18,9 +27,9 @@ from services.scanning.urls import origin_of
 MAX_PAGE_BYTES = 2 * 1024 * 1024
 MAX_RESOURCES_PER_PAGE, MAX_RESOURCES_PER_SCAN = 100, 2_000
 MAX_SIGHTINGS_PER_PAGE = 5_000
-RESOURCE_SECONDS = 10.0
+RESOURCE_SECONDS, SLOW_SECONDS = 10.0, 5.0
 READ_SECONDS = 10.0  # for the markup of a page; most take milliseconds, some are made to take minutes
-DEAD_AFTER_FAILURES = 2  # of one server's resources; the rest of them would fail as slowly
+DEAD_AFTER_FAILURES = 2  # of one server's resources, silent or slow ones; the rest of them would be so, too
 HTML = frozenset({"text/html", "application/xhtml+xml", ""})
 ACCEPT = "text/html,application/xhtml+xml,*/*;q=0.8"
 
@@ -48,13 +57,16 @@ class HttpEngine:
 
     def _visit(self, url: str, remaining_seconds: Callable[[], float]) -> PageVisit:
         ends_at = time.monotonic() + self._page_timeout_seconds
-        page = self._page(url, remaining_seconds)
         sightings = _Sightings(url)
-        sightings.add(page.hops)
+        page = self._page(url, sightings, remaining_seconds)
         notes = [f"the page is longer than {MAX_PAGE_BYTES // 1024**2} MiB; the rest was not read"] * page.truncated
         is_html = page.content_type in HTML and page.status_code < 400
         markup = _markup(page, remaining_seconds) if is_html else Markup()
         notes += ["not all of the page could be read"] * (not markup.is_whole)
+        if markup.too_long:
+            notes.append(
+                f"embedded addresses of more than {MAX_URL_CHARACTERS:,} characters left out: {markup.too_long}"
+            )
         notes += self._embedded(markup.resources, page.url, sightings, ends_at, remaining_seconds)
         return PageVisit(
             url=url,
@@ -66,17 +78,27 @@ class HttpEngine:
             notes=(*notes, *sightings.notes()),
         )
 
-    def _page(self, url: str, remaining_seconds: Callable[[], float]) -> Fetched:
+    def _page(self, url: str, sightings: "_Sightings", remaining_seconds: Callable[[], float]) -> Fetched:
         limits = Limits(max_bytes=MAX_PAGE_BYTES, max_seconds=self._page_timeout_seconds)
         try:
             page = self._fetcher.get(
                 url, remaining_seconds=remaining_seconds, headers={"Accept": ACCEPT}, limits=limits
             )
         except FetchFailed as error:
-            cause = str(error).removeprefix(f"GET {shown_url(url)}: ")  # the page's own line names it already
-            raise PageFailed(cause, retryable=error.retryable, retry_after_seconds=error.retry_after_seconds) from None
+            sightings.add(error.hops)
+            raise PageFailed(
+                str(error).removeprefix(f"GET {shown_url(url)}: "),  # the page's own line names it already
+                retryable=error.retryable,
+                retry_after_seconds=error.retry_after_seconds,
+                cookies=tuple(sightings.cookies),
+            ) from None
+        sightings.add(page.hops)
         if may_work_later(page.status_code):
-            raise PageFailed(f"answered {page.status_code}", retry_after_seconds=page.retry_after_seconds)
+            raise PageFailed(
+                f"answered {page.status_code}",
+                retry_after_seconds=page.retry_after_seconds,
+                cookies=tuple(sightings.cookies),
+            )
         return page
 
     def _embedded(
@@ -113,6 +135,7 @@ class HttpEngine:
         server = origin_of(url)
         if self._failures[server] >= DEAD_AFTER_FAILURES:
             return False
+        begun_at = time.monotonic()
         try:
             fetched = self._fetcher.get(
                 url,
@@ -121,8 +144,11 @@ class HttpEngine:
                 limits=Limits(max_seconds=seconds),
                 read_body=False,
             )
-        except FetchFailed:
-            self._failures[server] += 1
+        except FetchFailed as error:
+            sightings.add(error.hops)
+            # Who answered is alive, wherever the answer leads; but following it must not take all of the page's time.
+            is_silent = error.retryable and not error.hops
+            self._failures[server] += is_silent or time.monotonic() - begun_at >= SLOW_SECONDS
             return False
         sightings.add(fetched.hops)
         return True
@@ -146,15 +172,16 @@ class _Sightings:
         for hop in hops:
             self._left_out += hop.cookies_left_out
             for raw in hop.set_cookies:
+                if len(self.cookies) >= MAX_SIGHTINGS_PER_PAGE:
+                    self._left_out += 1
+                    continue
                 self._add(read_set_cookie(raw, request_url=hop.url, page_url=self._page_url, now=now))
 
     def _add(self, read: SeenCookie | NoCookie) -> None:
         if isinstance(read, NoCookie):
             self._refused[read] += 1
-        elif len(self.cookies) < MAX_SIGHTINGS_PER_PAGE:
-            self.cookies.append(read)
         else:
-            self._left_out += 1
+            self.cookies.append(read)
 
     def notes(self) -> list[str]:
         refused = [(reason, count) for reason, count in self._refused.items() if reason is not NoCookie.DELETED]

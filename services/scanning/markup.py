@@ -12,10 +12,10 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 
 from lxml import etree
 
+from services.fetching import MAX_URL_CHARACTERS
 from services.scanning.urls import normal_url
 
 MAX_LINKS, MAX_RESOURCES = 5_000, 1_000
-MAX_RESOURCE_CHARACTERS = 8_192
 PIECE_BYTES = 4 * 1024  # a thousand tags that close nothing, in a page that is nested deeply, take a second
 MAX_DEPTH = 2_000  # the parser compares an end tag without a beginning with every open element
 
@@ -36,12 +36,14 @@ _EMBEDDED = {
 _FETCHED_RELATIONS = frozenset({"stylesheet", "icon", "apple-touch-icon", "manifest", "preload", "modulepreload"})
 # Possessive (`*+`): a page full of blanks must not keep this process busy with trying them in every partition.
 _REFRESH = re.compile(r"\s*+[\d.]*+\s*+[;,]?+\s*+url\s*+=\s*+['\"]?+([^'\"]+)", re.IGNORECASE)
+_WEB = re.compile(r"\s*+(https?:|/)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Markup:
     links: tuple[str, ...] = ()  # in the normal spelling
     resources: tuple[str, ...] = ()
+    too_long: int = 0  # of the addresses that it embeds
     is_whole: bool = True  # False: there was no time for the rest, or it is a trap
 
 
@@ -75,10 +77,11 @@ class _Reader:
         self._base, self._base_is_given = page_url, False
         self.links: dict[str, None] = {}
         self.resources: dict[str, None] = {}
+        self._too_long = 0
         self._depth = 0
 
     def markup(self, *, is_whole: bool) -> Markup:
-        return Markup(tuple(self.links), tuple(self.resources), is_whole)
+        return Markup(tuple(self.links), tuple(self.resources), self._too_long, is_whole)
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._depth += 1
@@ -112,17 +115,21 @@ class _Reader:
 
     def _embed(self, address: str | None) -> None:
         if address and len(self.resources) < MAX_RESOURCES and (url := _absolute(address, self._base)):
-            self.resources[url] = None
+            if len(url) <= MAX_URL_CHARACTERS:
+                self.resources[url] = None
+            else:
+                self._too_long += 1
 
     def _rebase(self, address: str | None) -> None:
-        if address and not self._base_is_given and (url := _absolute(address, self._base)):
+        url = _absolute(address, self._base) if address and not self._base_is_given else None
+        if url and len(url) <= MAX_URL_CHARACTERS:
             self._base, self._base_is_given = url, True
 
 
 def _absolute(address: str, base: str) -> str | None:
     """As it will be requested: parameters that mean nothing for a page may mean everything to a tracker."""
-    if len(address) > MAX_RESOURCE_CHARACTERS:
-        return None
+    if len(address) > MAX_URL_CHARACTERS and not _WEB.match(address):
+        return None  # most of them are whole images: data:image/png;base64,…
     try:
         url = urldefrag(urljoin(base, re.sub(r"[\t\r\n]", "", address.strip()))).url
         parts = urlsplit(url)

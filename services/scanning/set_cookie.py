@@ -10,6 +10,7 @@ from enum import StrEnum
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from services.scanning.config import MAX_URL_CHARACTERS
 from services.scanning.cookie_dates import parse_cookie_date
 from services.scanning.findings import SeenCookie
 from services.scanning.urls import host_of, is_address, is_public_suffix
@@ -88,7 +89,7 @@ def read_set_cookie(raw: str, *, request_url: str, page_url: str, now: datetime)
         http_only=attributes.has("httponly"),
         same_site=attributes.same_site(),
         page_url=page_url,
-        request_url=request_url,
+        request_url=request_url[:MAX_URL_CHARACTERS],
     )
 
 

@@ -89,6 +89,7 @@ def test_a_broken_answer_is_a_failure_that_may_pass(bad: BadServer, fetcher: Fet
         ("/to-no-url", "redirected to something that is not a URL"),
         ("/to-broken-bytes", "redirected to something that is not a URL"),
         ("/to-huge-port", "redirected to something that is not a URL"),
+        ("/to-long-url", "redirected to a URL that is longer than 8,192 characters"),
         ("/brotli-unasked", "the body is compressed as br, which was not asked for"),
         ("/zstd-unasked", "the body is compressed as zstd, which was not asked for"),
     ],

@@ -67,6 +67,30 @@ def test_every_answer_on_the_way_is_a_hop_with_its_cookies(bad: BadServer, fetch
     assert (fetched.url, fetched.body) == (f"{bad.url}/b", b"here")
 
 
+@pytest.mark.parametrize(
+    ("there", "cause"),
+    [
+        ("http://10.0.0.1/", "is not a public address"),
+        ("/broken-gzip", "cannot be decompressed"),
+        ("/brotli-unasked", "not asked for"),
+    ],
+)
+def test_a_failure_tells_the_answers_on_the_way_to_it(bad: BadServer, fetcher: Fetcher, there: str, cause: str) -> None:
+    bad.answer("/a", page(b"", f"Location: {there}", "Set-Cookie: a=1", status="302 Found"))
+    with pytest.raises(FetchFailed, match=cause) as caught:
+        fetcher.get(f"{bad.url}/a")
+    first, *_ = caught.value.hops
+    assert (first.url, first.status_code, first.set_cookies) == (f"{bad.url}/a", 302, ("a=1",))
+
+
+def test_a_url_beyond_any_length_is_not_asked_for(ledger: Ledger, fetcher: Fetcher) -> None:
+    longest = f"{ledger.url}/".ljust(8_192, "x")
+    assert fetcher.get(longest).status_code == 200
+    with pytest.raises(FetchFailed, match="the URL is longer than 8,192 characters") as caught:
+        fetcher.get(f"{longest}x")
+    assert (len(ledger.requests()), caught.value.retryable) == (1, False)
+
+
 def test_cookies_are_sent_back_on_the_way_and_later(ledger: Ledger, fetcher: Fetcher) -> None:
     ledger.answer("/a", status=302, headers={"Location": "/b", "Set-Cookie": "seen=1"})
     fetcher.get(f"{ledger.url}/a")

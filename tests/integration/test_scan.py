@@ -260,6 +260,7 @@ def test_the_next_attempt_is_given_the_cookies_of_the_failed_one_again(site: Sca
 
     site.answer("/", only_to_strangers)
     assert cookie(scan(site.url, max_retries=1, scan_depth=0), "visitor").pages_seen == 1
+    assert [request.cookies for request in site.requests("/")] == ["", ""]
 
 
 def test_a_page_that_asks_for_an_hour_is_not_waited_for(site: ScanSite) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from services.scanning.http_engine import MAX_RESOURCES_PER_PAGE
 from tests.scan_site import Answer, Request, ScanSite, WebServer
-from tests.scanning import names, page, paths, scan
+from tests.scanning import cookie, names, page, paths, scan
 
 LINK = '<a href="/bad">bad</a><a href="/good">good</a>'
 
@@ -35,6 +35,24 @@ def test_a_redirect_to_nowhere_is_one_failed_page(site: WebServer) -> None:
     outcome = scan(site.url)
     assert page(outcome, "/bad").error is not None
     assert "found" in names(outcome)
+
+
+def test_a_redirect_to_a_long_address_is_kept_short_or_refused(site: WebServer) -> None:
+    site.answer("/", Answer('<a href="/bad?8000"><a href="/bad?9000">'))
+    site.answer("/bad", lambda request: Answer(status=302, headers={"Location": f"/{'x' * int(request.query)}"}))
+    site.answer("/x*", Answer("<p>", cookies=("far=1",)))
+    outcome = scan(site.url)
+    assert page(outcome, "/bad?9000").error == "redirected to a URL that is longer than 8,192 characters"
+    assert len(page(outcome, "/bad?8000").final_url or "") == len(cookie(outcome, "far").request_url) == 2_048
+
+
+def test_embedded_addresses_beyond_any_length_are_told(site: WebServer) -> None:
+    image = f"data:image/png;base64,{'x' * 9_000}"
+    site.answer("/bad", Answer(f'<img src="/{"x" * 9_000}"><img src="{image}"><img src="/pixel">'))
+    site.answer("/pixel", Answer(b"x", cookies=("pixel=1",)))
+    outcome = scan(site.url)
+    assert page(outcome, "/bad").notes == ("embedded addresses of more than 8,192 characters left out: 1",)
+    assert "pixel" in names(outcome)
 
 
 def test_a_page_that_never_ends_is_cut_and_its_beginning_is_read(site: WebServer) -> None:
@@ -226,6 +244,44 @@ def test_embedded_things_that_never_answer_end_with_the_page(site: WebServer) ->
     ended.set()
     assert page(outcome, "/bad").error is None
     assert "found" in names(outcome)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer("no", status=503, cookies=("seen=1",)),
+        Answer("no gzip", headers={"Content-Encoding": "gzip"}, cookies=("seen=1",)),
+        Answer(status=302, headers={"Location": "http://10.0.0.1/"}, cookies=("seen=1",)),
+        Answer(status=302, headers={"Location": "http://127.0.0.1:1/"}, cookies=("seen=1",)),
+    ],
+)
+def test_cookies_of_a_page_that_fails_are_found(site: WebServer, answer: Answer) -> None:
+    site.answer("/bad", answer)
+    outcome = scan(site.url)
+    assert page(outcome, "/bad").error is not None
+    assert names(outcome) == {"seen", "found"}
+    assert cookie(outcome, "seen").page_url == f"{site.url}/bad"
+
+
+def test_cookies_of_embedded_addresses_that_lead_nowhere_are_found_all_of_them(site: WebServer) -> None:
+    def pixel(request: Request) -> Answer:
+        return Answer(
+            status=302, headers={"Location": "http://127.0.0.1:1/"}, cookies=(f"pixel{request.path[-1]}=1; Path=/",)
+        )
+
+    site.answer("/bad", Answer("".join(f'<img src="/pixel/{number}">' for number in range(5))))
+    site.answer("/pixel/*", pixel)
+    outcome = scan(site.url)
+    assert names(outcome) == {"found", *(f"pixel{number}" for number in range(5))}
+    assert page(outcome, "/bad").notes == ("embedded addresses that could not be loaded: 5 of 5",)
+
+
+def test_addresses_that_cannot_be_called_say_nothing_about_their_server(site: WebServer) -> None:
+    """Each is short enough as it is written, and too long when it is percent-encoded."""
+    odd = "".join(f'<img src="/{number}{"ü" * 4_000}">' for number in range(3))
+    site.answer("/bad", Answer(f'{odd}<img src="/pixel">'))
+    site.answer("/pixel", Answer(b"x", cookies=("pixel=1",)))
+    assert "pixel" in names(scan(site.url))
 
 
 def test_links_that_lead_nowhere_are_ignored(site: WebServer) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from playwright.async_api import BrowserContext, Error, Page, Request, Response
 
 from services.fetching import parse_retry_after
-from services.scanning.browser.sightings import Setter
+from services.scanning.browser.sightings import MAX_CHARACTERS, Setter
 from services.scanning.urls import host_of
 
 HEADERS_AT_ONCE = 50
@@ -60,7 +60,7 @@ class Traffic:
         for start in range(0, len(self._responses), HEADERS_AT_ONCE):
             some = self._responses[start : start + HEADERS_AT_ONCE]
             for response, names in zip(some, await asyncio.gather(*map(_cookies_set, some)), strict=True):
-                found += [Setter(name, host_of(response.url), response.url) for name in names]
+                found += [Setter(name, host_of(response.url), response.url[:MAX_CHARACTERS]) for name in names]
         return found
 
     def _begun(self, request: Request) -> None:
