@@ -25,6 +25,8 @@ def bare_host(name: str) -> str:
         ascii_host = idna.encode(host.lower(), uts46=True).decode()
     except idna.IDNAError as error:
         raise ValueError(f"{host!r} is not a valid domain name: {str(error).rstrip('.').lower()}") from None
+    if ascii_host.endswith("."):  # a second one, or one of another script; idna takes it for the root
+        raise ValueError(f"{host!r} is not a valid domain name: empty label")
     if len(ascii_host) > MAX_LENGTH:
         raise ValueError(f"has {len(ascii_host)} characters, a domain name has at most {MAX_LENGTH}")
     if "." not in ascii_host:
@@ -47,7 +49,10 @@ def _refuse_what_is_more_than_a_host(host: str) -> None:
         raise ValueError("must not be empty")
     if "://" in host:
         rest = host.split("://", 1)[1].split("/")[0].split("?")[0].rpartition("@")[2]
-        raise ValueError(f"give the bare domain without a scheme: {rest.partition(':')[0]!r}")
+        bare = rest.partition("]")[0] + "]" if rest.startswith("[") else rest.partition(":")[0]
+        if _is_ip_address(bare):
+            raise ValueError(f"{bare} is an IP address; a domain name is needed")
+        raise ValueError(f"give the bare domain without a scheme: {bare!r}")
     if any(character.isspace() for character in host):
         raise ValueError(f"{host!r} contains white space")
     for sign, what in (("/", "a path"), ("?", "a query"), ("@", "a user name"), ("#", "a fragment")):
