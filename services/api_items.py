@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 JOB_TYPE = "cookie_scan"
 SHOWN_CHARACTERS = 80
 LOGGED_ITEMS = 20
+TOLD_REASONS = 10
 TOO_DEEP = "is nested too deeply"
 # What the API says about the scan, and the one spelling in which it is kept.
 SCAN_FIELDS = {
@@ -61,7 +62,7 @@ class _Data(BaseModel):
     max_pages: int | None = Field(None, alias="maxPages")
     scan_depth: int | None = Field(None, alias="scanDepth")
     max_retries: int | None = Field(None, alias="maxRetries")
-    custom_pages: list[str] | None = Field(None, alias="customPages")
+    custom_pages: list[str] | None = Field(None, alias="customPages", fail_fast=True)
     accept_selector: str | None = None
 
 
@@ -140,7 +141,7 @@ class ApiItems:
         try:
             return _translated(number, identity, _Item.model_validate(raw))
         except ValidationError as error:
-            return BadItem(number, _label(raw), tuple(_reason(problem) for problem in error.errors(include_url=False)))
+            return BadItem(number, _label(raw), few([_reason(problem) for problem in error.errors(include_url=False)]))
         except RecursionError:
             return BadItem(number, _label(raw), (TOO_DEEP,))
 
@@ -151,6 +152,12 @@ def their_words(problem: Problem) -> str:
         if problem.field == ours or problem.field.startswith(f"{ours}."):
             return f"{theirs}{problem.field.removeprefix(ours)}: {problem.reason}"
     return str(problem)
+
+
+def few(reasons: Sequence[str]) -> tuple[str, ...]:
+    """The first ones: an item may have as many mistakes as it has words."""
+    more = len(reasons) - TOLD_REASONS
+    return (*reasons[:TOLD_REASONS], *([f"… and {more:,} more"] if more > 0 else []))
 
 
 def plain_line(value: object) -> str:

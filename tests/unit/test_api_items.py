@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.api_items import ApiItem, ApiItems, BadItem, Unreadable, plain_line, their_words
+from services.api_items import ApiItem, ApiItems, BadItem, Unreadable, few, plain_line, their_words
 from services.errors import Problem
 from services.schedule_spec import config_id
 from tests.api_stand_in import SEED_ITEM, item
@@ -145,6 +145,18 @@ def test_a_bad_item_tells_every_reason_in_the_api_s_own_words_and_has_not_vanish
     assert list(found.reasons) == reasons
     assert config_id("abc-123").bytes in items
     assert items.unidentified == 0
+
+
+def test_of_a_list_of_mistakes_the_first_is_told() -> None:
+    (found,) = ApiItems().read([with_data(customPages=list(range(200_000)))])
+    assert isinstance(found, BadItem)
+    assert found.reasons == ("data.customPages.0: must be text, got 0",)
+
+
+def test_of_many_reasons_the_first_are_told_and_the_rest_is_counted() -> None:
+    reasons = [f"reason {number}" for number in range(4_006)]
+    assert few(reasons) == (*reasons[:10], "… and 3,996 more")
+    assert few(reasons[:10]) == tuple(reasons[:10])
 
 
 def test_the_first_of_several_items_with_one_id_wins() -> None:

@@ -43,6 +43,10 @@ BAD_ITEMS: list[tuple[dict[str, Any], list[str]]] = [
     ({"domain": "0x7f.0.0.1"}, [f"data.domain: 0x7f.0.0.1 {DISGUISED}"]),
     ({"domain": "１２７.0.0.1"}, [f"data.domain: １２７.0.0.1 {DISGUISED}"]),  # noqa: RUF001 - that is the point
     ({"domain": "a..example"}, ["data.domain: 'a..example' is not a valid domain name: empty label"]),
+    ({"domain": "169.254.169.254.."}, ["data.domain: '169.254.169.254.' is not a valid domain name: empty label"]),
+    ({"domain": "localhost。"}, ["data.domain: 'localhost。' is not a valid domain name: empty label"]),
+    ({"domain": "http://[::1]:80/"}, [f"data.domain: [::1] {IP}"]),
+    ({"domain": "http://10.0.0.1/"}, [f"data.domain: 10.0.0.1 {IP}"]),
     ({"domain": "bad\0.example"}, ["data.domain: must not contain control characters"]),
     ({"domain": "\ud800.example"}, ["data.domain: must not contain control characters"]),
     # when
@@ -69,6 +73,11 @@ BAD_ITEMS: list[tuple[dict[str, Any], list[str]]] = [
     ({"maxRetries": 10**6}, ["data.maxRetries: "]),
     ({"description": "a\0b"}, ["data: must not contain NUL characters"]),
     ({"description": "x" * 70_000}, ["data"]),
+    # as many mistakes as words: the first are told
+    ({"customPages": [""] * 900}, [*["data.customPages."] * 10, "… and 890 more"]),
+    (at("daily", hour=2, **{f"k{number}": 1 for number in range(500)}), [
+        *["data.schedule.time.k"] * 10, "… and 490 more",
+    ]),
     # several at once: all are told
     ({"domain": "localhost", **at("daily", hour="two")}, [
         f"data.domain: 'localhost' {NO_DOT}",
