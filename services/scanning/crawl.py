@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from services.fetching import may_work_later
+from services.scanning.backoff import backoff_seconds
 from services.scanning.config import MAX_URL_CHARACTERS, CookieScanConfig
 from services.scanning.findings import Page, PageFailed, PageVisit, ScanEngine
 from services.scanning.frontier import Frontier, Target
@@ -13,7 +14,6 @@ from services.scanning.robots import Robots
 from services.scanning.urls import Site, normal_url, origin_of
 from services.scanning.watch import Watch
 
-BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 60.0
 GIVE_UP_AFTER_FAILURES = 10  # in a row, of those that may pass: the site went away in the middle of the scan
 FORBIDDEN = "robots.txt forbids it"
 
@@ -118,7 +118,7 @@ class Crawl:
 
     def _may_try_again(self, target: Target, attempt: int, failure: PageFailed) -> bool:
         """Waits for it."""
-        wait_seconds = _backoff_seconds(attempt, failure)
+        wait_seconds = backoff_seconds(attempt, failure.retry_after_seconds) if failure.retryable else None
         if wait_seconds is None or self._watch.is_over:
             return False
         self._watch.log(f"{target.url}: {failure}; again in {wait_seconds:g} s")
@@ -178,11 +178,3 @@ class Crawl:
     def _wait_for_our_turn(self) -> None:
         self._watch.wait(max(0.0, self._turn_at - time.monotonic()))
         self._turn_at = time.monotonic() + self._delay_seconds
-
-
-def _backoff_seconds(attempt: int, failure: PageFailed) -> float | None:
-    """None: another attempt within this scan makes no sense."""
-    asked = failure.retry_after_seconds or 0.0
-    if not failure.retryable or asked > MAX_BACKOFF_SECONDS:
-        return None
-    return max(asked, min(BACKOFF_SECONDS * 2.0 ** (attempt - 1), MAX_BACKOFF_SECONDS))

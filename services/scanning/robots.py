@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from protego import Protego
 
-from services.fetching import USER_AGENT, Fetcher, FetchFailed, Limits, may_work_later
+from services.fetching import USER_AGENT, Fetcher, FetchFailed, Limits, may_work_later, shown_url
 from services.scanning.urls import origin_of
 
 LIMITS = Limits(max_bytes=512 * 1024, max_seconds=20.0, max_redirects=5)
@@ -42,6 +42,7 @@ class Rules:
 
 
 NOTHING_FORBIDDEN = Rules(Protego.parse(""))
+TOO_MANY = Rules(Protego(), FetchFailed(f"more than {MAX_ORIGINS} hosts of the site have rules of their own"))
 
 
 def read_robots(text: str) -> Protego:
@@ -69,9 +70,7 @@ class Robots:
     def rules(self, origin: str) -> Rules:
         """As they were when the origin was asked first."""
         if origin not in self._known:
-            many = len(self._known) >= MAX_ORIGINS
-            failure = FetchFailed(f"more than {MAX_ORIGINS} hosts of the site have rules of their own")
-            self._known[origin] = Rules(Protego(), failure) if many else self._ask(origin)
+            self._known[origin] = self._ask(origin) if len(self._known) < MAX_ORIGINS else TOO_MANY
         return self._known[origin]
 
     def forget(self, origin: str) -> None:
@@ -79,13 +78,19 @@ class Robots:
         self._known.pop(origin, None)
 
     def _ask(self, origin: str) -> Rules:
+        url = f"{origin}/robots.txt"
         try:
-            fetched = self._fetcher.get(
-                f"{origin}/robots.txt", limits=LIMITS, remaining_seconds=self._remaining_seconds
-            )
+            fetched = self._fetcher.get(url, limits=LIMITS, remaining_seconds=self._remaining_seconds)
         except FetchFailed as error:
-            return Rules(Protego(), error, is_reachable=False)
+            if not error.hops:
+                return Rules(Protego(), error, is_reachable=False)
+            cause = str(error).removeprefix(f"GET {shown_url(url)}: ")
+            return _unknown(f"{url} cannot be read: {cause}", retryable=error.retryable)
         if may_work_later(fetched.status_code):
-            said = f"{origin}/robots.txt answered {fetched.status_code}, so nobody can tell what may be visited"
-            return Rules(Protego(), FetchFailed(said, retry_after_seconds=fetched.retry_after_seconds))
+            return _unknown(f"{url} answered {fetched.status_code}", retry_after_seconds=fetched.retry_after_seconds)
         return Rules(read_robots(fetched.text)) if fetched.status_code == 200 else NOTHING_FORBIDDEN
+
+
+def _unknown(why: str, *, retryable: bool = True, retry_after_seconds: float | None = None) -> Rules:
+    said = f"{why}, so nobody can tell what may be visited"
+    return Rules(Protego(), FetchFailed(said, retryable=retryable, retry_after_seconds=retry_after_seconds))

@@ -3,18 +3,17 @@
 from collections.abc import Mapping
 
 from services.fetching import FetchFailed
+from services.scanning.backoff import backoff_seconds
 from services.scanning.config import CookieScanConfig
 from services.scanning.failures import ScanFailed
 from services.scanning.robots import Robots
 from services.scanning.urls import normal_url, origin_of, registrable_domain
 from services.scanning.watch import Watch
 
-BACKOFF_SECONDS = 1.0
-
 
 def find_start(domain: str, config: CookieScanConfig, robots: Robots, watch: Watch) -> str:
     """The first address whose server answers; raises ScanFailed with what each of them said."""
-    for attempt in range(config.max_retries + 1):
+    for attempt in range(1, config.max_retries + 2):
         failures: dict[str, FetchFailed] = {}
         for url in candidates(domain, config):
             rules = robots.rules(origin_of(url))
@@ -22,10 +21,11 @@ def find_start(domain: str, config: CookieScanConfig, robots: Robots, watch: Wat
                 return url
             failures[url] = rules.failure
             robots.forget(origin_of(url))
-        if attempt == config.max_retries or watch.is_over or not _may_pass(failures):
+        wait_seconds = backoff_seconds(attempt, _asked_seconds(failures)) if _may_pass(failures) else None
+        if attempt > config.max_retries or watch.is_over or wait_seconds is None:
             break
-        watch.log(f"{domain} does not answer, attempt {attempt + 1}: {_causes(failures)}")
-        watch.wait(BACKOFF_SECONDS * 2**attempt)
+        watch.log(f"{domain} does not answer, attempt {attempt}: {_causes(failures)}")
+        watch.wait(wait_seconds)
     raise _unreachable(domain, failures)
 
 
@@ -40,9 +40,13 @@ def _unreachable(domain: str, failures: Mapping[str, FetchFailed]) -> ScanFailed
     return ScanFailed(
         f"{domain} cannot be scanned: {_causes(failures)}",
         retryable=_may_pass(failures),
-        retry_after_seconds=max((failure.retry_after_seconds or 0.0 for failure in failures.values()), default=0.0)
-        or None,
+        retry_after_seconds=_asked_seconds(failures),
     )
+
+
+def _asked_seconds(failures: Mapping[str, FetchFailed]) -> float | None:
+    """The longest of what they ask for."""
+    return max((failure.retry_after_seconds or 0.0 for failure in failures.values()), default=0.0) or None
 
 
 def _may_pass(failures: Mapping[str, FetchFailed]) -> bool:

@@ -198,6 +198,48 @@ def test_a_robots_txt_that_fails_is_a_site_that_is_down(site: ScanSite, status: 
     assert "/about" in paths(scan(site.url, respect_robots=False))
 
 
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (Answer(status=302, headers={"Location": "/robots.txt"}), "more than 5 redirects"),
+        (Answer(status=302, headers={"Location": "http://10.0.0.1/"}), "10.0.0.1 is not a public address; "),
+        (Answer("no gzip", headers={"Content-Encoding": "gzip"}), "the body cannot be decompressed"),
+    ],
+)
+def test_a_robots_txt_that_cannot_be_read_is_blamed_and_stops_only_who_respects_it(
+    site: ScanSite, answer: Answer, cause: str
+) -> None:
+    site.answer("/robots.txt", answer)
+    with pytest.raises(ScanFailed) as caught:
+        scan(site.url)
+    blamed = f"{DOMAIN} cannot be scanned: {site.url}/robots.txt cannot be read: {cause}"
+    assert str(caught.value).startswith(blamed)
+    assert str(caught.value).endswith(", so nobody can tell what may be visited")
+    assert "/about" in paths(scan(site.url, respect_robots=False))
+
+
+def test_a_server_that_is_not_ready_is_asked_again_when_it_says_and_not_after_an_hour(
+    site: ScanSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(Watch, "wait", lambda _watch, seconds: waits.append(seconds))
+    for asked, expected in (("9", [9.0, 9.0]), ("0", [1.0, 2.0]), ("3600", [])):
+        site.answer("/robots.txt", Answer("no", status=503, headers={"Retry-After": asked}))
+        with pytest.raises(ScanFailed):
+            scan(site.url, max_retries=2)
+        assert waits == expected
+        waits.clear()
+
+
+def test_the_backoff_has_an_end(site: ScanSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(Watch, "wait", lambda _watch, seconds: waits.append(seconds))
+    site.answer("/robots.txt", Answer("no", status=503))
+    with pytest.raises(ScanFailed):
+        scan(site.url, max_retries=9)
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
 def test_the_site_may_ask_for_a_longer_delay(site: ScanSite, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     monkeypatch.setattr(Watch, "wait", lambda _watch, seconds: waits.append(seconds))
