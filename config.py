@@ -140,7 +140,9 @@ class Settings(WorkflowSettings):
         "", "Fetching", "private CIDRs and hosts that jobs may call all the same, comma-separated"
     )
     fetch_connect_to: str = _knob(
-        "", "Fetching", "hosts that workflows reach elsewhere, for tests: `*.example=127.0.0.1:8080`, comma-separated"
+        "",
+        "Fetching",
+        "hosts that jobs reach elsewhere, for tests: `*.example=127.0.0.1:8080`, comma-separated",
     )
 
     # Cookie scans.

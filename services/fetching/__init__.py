@@ -9,7 +9,7 @@ from services.fetching.bodies import read_beginning
 from services.fetching.charsets import decode_text
 from services.fetching.deadline import Deadline
 from services.fetching.failures import FETCH_ERRORS, FetchFailed, failure_of, may_work_later
-from services.fetching.fetcher import Fetched, Fetcher, Limits, fetcher_from
+from services.fetching.fetcher import Fetched, Fetcher, Limits, fetcher_from, session_from
 from services.fetching.hops import Hop
 from services.fetching.retry_after import parse_retry_after
 from services.fetching.session import (
@@ -46,6 +46,7 @@ __all__ = [
     "may_work_later",
     "parse_retry_after",
     "read_beginning",
+    "session_from",
     "shown_url",
     "without_userinfo",
 ]

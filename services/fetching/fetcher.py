@@ -126,10 +126,13 @@ class Fetcher:
 
 
 def fetcher_from(settings: Settings, limits: Limits = Limits(), *, delay_seconds: float = 0.0) -> Fetcher:
-    session = guarded_session(
+    return Fetcher(session_from(settings), limits, delay_seconds=delay_seconds)
+
+
+def session_from(settings: Settings) -> GuardedSession:
+    return guarded_session(
         settings.fetch_allow_private_addresses, settings.fetch_allowed_networks, settings.fetch_connect_to
     )
-    return Fetcher(session, limits, delay_seconds=delay_seconds)
 
 
 def _hop(response: requests.Response) -> Hop:

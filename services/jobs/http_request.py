@@ -20,10 +20,10 @@ from services.fetching import (
     Deadline,
     decode_text,
     failure_of,
-    guarded_session,
     may_work_later,
     parse_retry_after,
     read_beginning,
+    session_from,
 )
 from services.jobs.context import ExecutionContext
 from services.jobs.http_config import HttpRequestConfig, Resolved, resolve
@@ -61,7 +61,7 @@ def _call(context: ExecutionContext, config: HttpRequestConfig, wanted: Resolved
         return context.remaining_seconds
 
     deadline = Deadline(config.timeout_seconds or settings.request_timeout, remaining_seconds)
-    with guarded_session(settings.fetch_allow_private_addresses, settings.fetch_allowed_networks) as session:
+    with session_from(settings) as session:
         headers = CaseInsensitiveDict({**wanted.headers, **_own_headers(context)})
         request = requests.Request(config.method, wanted.url, headers, data=wanted.body, json=wanted.json)
         prepared = session.prepare_request(request)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from config import Settings
 from services.errors import ConfigurationError
 from services.fetching import Guard
+from services.fetching.detours import Detours
 from services.scanning.browser.limits import BrowserLimits
 from services.scanning.browser.process import find_browser
 from services.scanning.findings import EngineName, PageFailed, PageVisit
@@ -38,7 +39,8 @@ def browser_engine_from(
     """Raises ConfigurationError when there is no browser, or no playwright to drive it."""
     guard = Guard.parse(settings.fetch_allow_private_addresses, settings.fetch_allowed_networks)
     limits = BrowserLimits(page_seconds=page_timeout_seconds)
-    return BrowserEngine(find_browser(settings.scan_browser), guard, limits, accept_selector, user_agent)
+    detours = Detours.parse(settings.fetch_connect_to)
+    return BrowserEngine(find_browser(settings.scan_browser), guard, limits, accept_selector, user_agent, detours)
 
 
 class BrowserEngine:
@@ -51,12 +53,13 @@ class BrowserEngine:
         limits: BrowserLimits = BrowserLimits(),
         accept_selector: str | None = None,
         user_agent: str | None = None,
+        detours: Detours = Detours(),
     ) -> None:
         if importlib.util.find_spec("playwright") is None:
             raise ConfigurationError(
                 "the package that drives the browser is missing: run `pip install -r requirements-browser.txt`"
             )
-        self._options = (program, guard, limits, accept_selector, user_agent)
+        self._options = (program, guard, limits, accept_selector, user_agent, detours)
         self._limits = limits
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: BrowserSession | None = None

@@ -1,7 +1,7 @@
 """Opens the engine that a scan asks for."""
 
 from config import Settings
-from services.fetching import USER_AGENT, Fetcher, guarded_session
+from services.fetching import USER_AGENT, Fetcher, session_from
 from services.scanning.browser_engine import browser_engine_from
 from services.scanning.config import CookieScanConfig
 from services.scanning.findings import EngineName, ScanEngine
@@ -15,7 +15,7 @@ def open_engine(config: CookieScanConfig, settings: Settings) -> ScanEngine:
     """Raises ConfigurationError when the engine's browser is missing."""
     match config.engine_name:
         case EngineName.HTTP:
-            session = guarded_session(settings.fetch_allow_private_addresses, settings.fetch_allowed_networks)
+            session = session_from(settings)
             fetcher = Fetcher(session, user_agent=config.user_agent or SCAN_USER_AGENT)
             return HttpEngine(fetcher, session.cookies, config.page_timeout_seconds)
         case EngineName.BROWSER:

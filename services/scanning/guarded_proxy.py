@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from services.errors import BlockedAddress
 from services.fetching import FetchFailed, Guard, failure_of
 from services.fetching.addresses import parse_address
+from services.fetching.detours import Detours
 from services.fetching.resolving import resolving
 
 CHUNK_BYTES = 64 * 1024
@@ -50,8 +51,8 @@ class _Over(Exception):
 
 
 class GuardedProxy:
-    def __init__(self, guard: Guard, limits: ProxyLimits = ProxyLimits()) -> None:
-        self._guard, self._limits = guard, limits
+    def __init__(self, guard: Guard, limits: ProxyLimits = ProxyLimits(), detours: Detours = Detours()) -> None:
+        self._guard, self._limits, self._detours = guard, limits, detours
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._bytes_left = 0
@@ -176,8 +177,9 @@ class GuardedProxy:
     async def _connect(self, host: str, port: int) -> tuple[StreamReader, StreamWriter]:
         """The allowed addresses share the time, so that one that does not answer costs no other its chance."""
         deadline = asyncio.get_running_loop().time() + self._limits.connect_seconds
+        target, target_port = self._detours.of(host, port)
         async with asyncio.timeout_at(deadline):
-            addresses = await asyncio.wrap_future(resolving(host, port))
+            addresses = await asyncio.wrap_future(resolving(target, target_port))
         allowed = [address for address in addresses if self._guard.allows(host, parse_address(address))]
         if not allowed:
             raise BlockedAddress(host, addresses[0])
@@ -185,7 +187,7 @@ class GuardedProxy:
             seconds = (deadline - asyncio.get_running_loop().time()) / (others + 1)
             try:
                 async with asyncio.timeout(seconds):
-                    return await asyncio.open_connection(address, port)
+                    return await asyncio.open_connection(address, target_port)
             except OSError:  # TimeoutError is one
                 if not others:
                     raise

@@ -5,10 +5,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from config import load_settings
 from services.scanning.browser_engine import BrowserEngine
+from services.scanning.config import CookieScanConfig
 from services.scanning.findings import Consent, PageFailed, Storage
+from services.scanning.scan import scan_domain
 from tests.browsers import PATIENT, html, plenty, setters
 from tests.scan_site import Answer, ScanSite, WebServer
+from tests.scanning import DOMAIN, cookie, page, scan
 
 ACCEPT = "button[data-role='accept']"
 VEIL = '<div style="position: fixed; inset: 0; z-index: 9"></div>'
@@ -104,6 +108,27 @@ def test_a_server_that_asks_for_patience_is_asked_later(web: WebServer, any_brow
 # --- consent --------------------------------------------------------------------------------------------------------
 
 
+def test_a_domain_may_be_reached_elsewhere(site: ScanSite) -> None:
+    settings = load_settings().model_copy(
+        update={
+            "fetch_allowed_networks": "127.0.0.0/8",
+            "fetch_connect_to": f"{DOMAIN}={site.url.removeprefix('http://')}",
+        }
+    )
+    outcome = scan_domain(DOMAIN, CookieScanConfig(engine="browser", scan_depth=0, max_retries=0), settings)
+    assert (outcome.start_url, page(outcome, "/").error) == (f"http://{DOMAIN}/", None)
+    assert cookie(outcome, "_fbp").domain == DOMAIN
+
+
+def test_the_address_of_a_finding_is_kept_short(web: WebServer) -> None:
+    far = "'/s.js?' + 'x'.repeat(9000)"
+    load = f"const s = document.createElement('script'); s.src = {far}; document.head.append(s)"
+    web.answer("/", html(f"<script>history.replaceState(0, '', '/' + 'y'.repeat(9000)); {load}</script>"))
+    web.answer("/s.js", Answer("", content_type="text/javascript", cookies=("far=1; Path=/",)))
+    outcome = scan(web.url, engine="browser", scan_depth=0)
+    assert len(page(outcome, "/").final_url or "") == len(cookie(outcome, "far").request_url) == 2_048
+
+
 def test_without_a_selector_nobody_agrees(site: ScanSite, browser: Make) -> None:
     seen = browser().visit(f"{site.url}/", plenty)
     assert setters(seen, Consent.AFTER) == {}
@@ -119,9 +144,9 @@ def test_a_selector_that_matches_nothing_is_a_note(site: ScanSite, browser: Make
 
 def test_a_selector_that_is_none_fails_every_page_for_good(site: ScanSite, browser: Make) -> None:
     engine = browser("button[[")
-    for page in ("/", "/about"):
+    for path in ("/", "/about"):
         with pytest.raises(PageFailed, match=r"accept_selector 'button\[\[' is not a selector") as failure:
-            engine.visit(f"{site.url}{page}", plenty)
+            engine.visit(f"{site.url}{path}", plenty)
         assert not failure.value.retryable
     assert site.requests() == []
 

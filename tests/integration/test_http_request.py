@@ -44,6 +44,14 @@ def call(url: str, context: ExecutionContext | None = None, /, **fields: Any) ->
     return call_handler(default_registry.get("http_request"), context)
 
 
+def test_a_host_may_be_reached_elsewhere(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FETCH_CONNECT_TO", f"*.example={ledger.url.removeprefix('http://')}")
+    get_settings.cache_clear()
+    assert call("http://hooks.example/hook").status is SUCCESS
+    [request] = ledger.requests("/hook")
+    assert request.headers["Host"] == "hooks.example"
+
+
 def test_a_request_says_which_execution_it_belongs_to(ledger: Ledger) -> None:
     context = a_context("http_request", attempt=2, job_config={"url": f"{ledger.url}/hook"})
     call("", context)

@@ -355,6 +355,18 @@ def test_a_domain_is_asked_over_https_then_http_then_its_www_twin() -> None:
     assert candidates("shop.example.com", config) == ["https://shop.example.com/", "http://shop.example.com/"]
 
 
+def test_a_domain_may_be_reached_elsewhere(site: ScanSite) -> None:
+    settings = Settings(
+        _env_file=None,
+        fetch_allowed_networks="127.0.0.0/8",
+        fetch_connect_to=f"{DOMAIN}={site.url.removeprefix('http://')}",
+    )
+    outcome = scan_domain(DOMAIN, CookieScanConfig(max_pages=2, delay_seconds=0, max_retries=0), settings)
+    assert outcome.start_url == f"http://{DOMAIN}/"
+    assert paths(outcome) == ["/", "/about"]
+    assert cookie(outcome, "_ga").domain == DOMAIN
+
+
 def test_a_page_that_a_redirect_led_to_is_not_visited_again(site: ScanSite) -> None:
     site.answer("/", Answer(status=302, headers={"Location": "/home"}))
     site.answer("/home", Answer('<a href="/home">Home</a><a href="/">Start</a>'))

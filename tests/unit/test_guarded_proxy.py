@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from services.fetching import Guard
+from services.fetching.detours import Detours
 from services.scanning.guarded_proxy import GuardedProxy, ProxyLimits
 from tests.ledger import Ledger
 from tests.waiting import eventually
@@ -23,11 +24,11 @@ PLENTY = 10_000_000
 class Running:
     """A proxy in an event loop of its own, and calls through it as a browser makes them."""
 
-    def __init__(self, allowed: str, limits: ProxyLimits = ProxyLimits()) -> None:
+    def __init__(self, allowed: str, limits: ProxyLimits = ProxyLimits(), connect_to: str = "") -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.proxy = GuardedProxy(Guard.parse(False, allowed), limits)
+        self.proxy = GuardedProxy(Guard.parse(False, allowed), limits, Detours.parse(connect_to))
         self.address = self._do(self.proxy.start())
         self.begin_page()
 
@@ -68,8 +69,8 @@ class Running:
 def running() -> Iterator[Callable[..., Running]]:
     made: list[Running] = []
 
-    def make(allowed: str = "127.0.0.0/8", **limits: Any) -> Running:
-        made.append(Running(allowed, ProxyLimits(**limits)))
+    def make(allowed: str = "127.0.0.0/8", connect_to: str = "", **limits: Any) -> Running:
+        made.append(Running(allowed, ProxyLimits(**limits), connect_to))
         return made[-1]
 
     yield make
@@ -112,6 +113,15 @@ def test_a_request_arrives_as_if_it_came_without_a_proxy(running: Make, ledger: 
     assert (request.method, request.target, len(request.body)) == ("POST", "/a//b?c=d", 100_000)
     assert (request.headers["X-Own"], request.headers["Connection"]) == ("1", "close")
     assert request.headers["Proxy-Connection"] is None
+
+
+def test_a_host_may_be_reached_elsewhere_if_that_is_allowed(running: Make, ledger: Ledger) -> None:
+    elsewhere = f"*.example={ledger.url.removeprefix('http://')}"
+    assert running(connect_to=elsewhere).get("http://shop.example/a").text == "ok"
+    assert ledger.requests()[0].headers["Host"] == "shop.example"
+    with pytest.raises(requests.ConnectionError):
+        running(allowed="127.0.0.2/32", connect_to=elsewhere).get("http://shop.example/b")
+    assert len(ledger.requests()) == 1
 
 
 def test_a_tunnel_carries_both_directions(running: Make, ledger: Ledger) -> None:

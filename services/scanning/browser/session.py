@@ -14,6 +14,7 @@ from playwright.async_api import Browser, CDPSession, Error, Playwright, async_p
 
 from services.errors import ConfigurationError
 from services.fetching import Guard
+from services.fetching.detours import Detours
 from services.scanning.browser.failures import first_line
 from services.scanning.browser.limits import MEBIBYTE, BrowserLimits
 from services.scanning.browser.process import Profile, family, kill, memory_bytes
@@ -39,11 +40,17 @@ class BrowserSession:
     """Start it, visit pages, close it; also after a failed start. When it `is_gone`, only closing is left."""
 
     def __init__(
-        self, program: Path, guard: Guard, limits: BrowserLimits, accept_selector: str | None, user_agent: str | None
+        self,
+        program: Path,
+        guard: Guard,
+        limits: BrowserLimits,
+        accept_selector: str | None,
+        user_agent: str | None,
+        detours: Detours,
     ) -> None:
         self._program, self._limits, self._selector, self._user_agent = program, limits, accept_selector, user_agent
         self._profile = Profile()
-        self._proxy = GuardedProxy(guard)
+        self._proxy = GuardedProxy(guard, detours=detours)
         self._playwright: Playwright | None = None
         self._browser: Browser | None = None
         self._devtools: CDPSession
