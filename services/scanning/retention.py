@@ -1,5 +1,5 @@
-"""Deletes old scans in small batches, each its own transaction. The newest of each domain and engine always stays: the
-next scan is compared with it."""
+"""Deletes old scans in small batches, each its own transaction. The newest of each domain and engine always stays, and
+the last complete one: the next scan is compared with it."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,6 +15,7 @@ _OLD = """
     FROM scans AS s WHERE s.finished_at < :limit AND EXISTS (
         SELECT FROM scans AS newer WHERE newer.domain = s.domain AND newer.engine = s.engine
         AND (newer.finished_at, newer.scan_id) > (s.finished_at, s.scan_id)
+        AND (s.summary->>'complete' = 'false' OR newer.summary->>'complete' IS DISTINCT FROM 'false')
     )
 """
 COUNT = text(f"SELECT count(*) {_OLD}")

@@ -91,7 +91,7 @@ class ScanStore:
             return None if found is None else _scan(connection, scan_id)
 
     def previous(self, domain: str, engine: EngineName) -> UUID | None:
-        """The newest scan of this domain with this engine."""
+        """The scan of this domain with this engine that the next one is compared with."""
         with self._db.transaction() as connection:
             return _previous(connection, domain, engine)
 
@@ -110,8 +110,11 @@ def _check_fence(connection: Connection, execution: Execution) -> None:
 
 
 def _previous(connection: Connection, domain: str, engine: str) -> UUID | None:
+    """The last complete one; what a scan that stopped early did not meet would seem to be new. Else the newest."""
     query = select(ScanRow.scan_id).where(ScanRow.domain == domain, ScanRow.engine == engine)
-    return connection.scalar(query.order_by(ScanRow.finished_at.desc(), ScanRow.scan_id.desc()).limit(1))
+    is_complete = ScanRow.summary["complete"].astext.is_distinct_from("false")
+    newest = (ScanRow.finished_at.desc(), ScanRow.scan_id.desc())
+    return connection.scalar(query.order_by(is_complete.desc(), *newest).limit(1))
 
 
 # --- values -> rows: all of them travel as one JSON parameter ---

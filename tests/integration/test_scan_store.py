@@ -128,6 +128,15 @@ def test_the_next_scan_tells_what_changed(scans: ScanStore) -> None:
     assert all(isinstance(change, CookieChange) for change in second.changes)
 
 
+def test_a_scan_is_compared_with_the_last_complete_one(scans: ScanStore) -> None:
+    early = scans.save(an_outcome(is_complete=False))
+    assert scans.save(an_outcome([a_cookie()])).previous_scan_id == early.scan_id, "better than nothing"
+    complete = scans.save(an_outcome([a_cookie()]))
+    assert scans.save(an_outcome(is_complete=False)).previous_scan_id == complete.scan_id
+    saved = scans.save(an_outcome([a_cookie()]))
+    assert (saved.previous_scan_id, saved.changes) == (complete.scan_id, ())
+
+
 def test_scans_of_another_domain_or_engine_are_not_compared(scans: ScanStore) -> None:
     scans.save(an_outcome([a_cookie()], domain="other.example"))
     scans.save(an_outcome([a_cookie()], engine=EngineName.BROWSER))
@@ -325,3 +334,12 @@ def test_the_newest_scan_of_each_domain_and_engine_stays(db: DatabaseConnection,
     aged(db, scans.save(an_outcome()).scan_id, 101)
     assert ScanRetention(db).delete_old(90) == 1
     assert {record.scan_id for record in scans.list_scans().items} == kept
+
+
+def test_the_last_complete_scan_stays_as_well(db: DatabaseConnection, scans: ScanStore) -> None:
+    aged(db, scans.save(an_outcome()).scan_id, 300)
+    complete = aged(db, scans.save(an_outcome()).scan_id, 200)
+    aged(db, scans.save(an_outcome(is_complete=False)).scan_id, 150)
+    newest = aged(db, scans.save(an_outcome(is_complete=False)).scan_id, 100)
+    assert ScanRetention(db).delete_old(90) == 2
+    assert [record.scan_id for record in scans.list_scans().items] == [newest, complete]
