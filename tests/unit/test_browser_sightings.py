@@ -95,9 +95,13 @@ def test_a_frame_that_answers_nonsense_has_nothing(told: object) -> None:
     assert storage_seen([FrameFacts.read(told)], PAGE) == []
 
 
-def test_long_names_are_cut() -> None:
-    facts = {"url": PAGE, "origin": "https://shop.example", "local_storage": ["x" * 10**6, 5, None]}
-    assert [len(cookie.name) for cookie in storage_seen([FrameFacts.read(facts)], PAGE)] == [MAX_CHARACTERS]
+def test_long_names_are_cut_and_stay_different() -> None:
+    names = ["x" * 10**6, "x" * 10**6 + "\ud800", 5, None, "x" * MAX_CHARACTERS]
+    found = storage_seen(
+        [FrameFacts.read({"url": PAGE, "origin": "https://shop.example", "local_storage": names})], PAGE
+    )
+    assert [len(cookie.name) for cookie in found] == [MAX_CHARACTERS] * 3
+    assert found[2].name == "x" * MAX_CHARACTERS
 
 
 def test_a_script_that_wrote_a_cookie_is_its_setter() -> None:

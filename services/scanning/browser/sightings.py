@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any
 
 from services.scanning.findings import SeenCookie, Storage
@@ -40,7 +41,7 @@ class FrameFacts:
         return cls(
             url=url,
             origin=_text(facts.get("origin")),
-            names={storage: tuple(_texts(facts.get(storage))) for storage in (Storage.LOCAL, Storage.SESSION)},
+            names={storage: tuple(_names(facts.get(storage))) for storage in (Storage.LOCAL, Storage.SESSION)},
             writes=tuple(Setter(_text(name), host, _text(script) or url) for name, script in pairs),
         )
 
@@ -109,8 +110,16 @@ def _text(value: Any) -> str:
     return value[:MAX_CHARACTERS] if isinstance(value, str) else ""
 
 
-def _texts(value: Any) -> list[str]:
-    return [_text(item) for item in _items(value) if isinstance(item, str)]
+def _names(value: Any) -> list[str]:
+    return [_name(item) for item in _items(value) if isinstance(item, str)]
+
+
+def _name(text: str) -> str:
+    """Cut, but still another one than all that begin like it."""
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    end = f"…{blake2b(text.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
+    return text[: MAX_CHARACTERS - len(end)] + end
 
 
 def _host(url: str) -> str:
