@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from services.errors import Problem
+from services.scanning.config import API_SPELLING
 from services.schedule_spec import RULES, config_id
 
 logger = logging.getLogger(__name__)
@@ -25,24 +26,6 @@ SHOWN_CHARACTERS = 80
 LOGGED_ITEMS = 20
 TOLD_REASONS = 10
 TOO_DEEP = "is nested too deeply"
-# What the API says about the scan, and the one spelling in which it is kept.
-SCAN_FIELDS = {
-    "description": "description",
-    "allow_deep_scan": "allow_deep_scan",
-    "maxPages": "max_pages",
-    "scanDepth": "scan_depth",
-    "maxRetries": "max_retries",
-    "customPages": "custom_pages",
-    "accept_selector": "accept_selector",
-}
-# Fields of a schedule as the API calls them, for whoever has to mend the item.
-THEIR_NAMES = {
-    "domain": "data.domain",
-    "frequency": "data.schedule.frequency",
-    "time_config": "data.schedule.time",
-    **{f"job_config.{ours}": f"data.{theirs}" for theirs, ours in SCAN_FIELDS.items()},
-    "job_config": "data",
-}
 
 
 class _Timing(BaseModel):
@@ -53,17 +36,33 @@ class _Timing(BaseModel):
 
 
 class _Data(BaseModel):
+    """In the API's own spelling."""
+
     model_config = ConfigDict(strict=True, extra="ignore")
 
     domain: str
     schedule: _Timing
     description: str | None = None
     allow_deep_scan: bool | None = None
-    max_pages: int | None = Field(None, alias="maxPages")
-    scan_depth: int | None = Field(None, alias="scanDepth")
-    max_retries: int | None = Field(None, alias="maxRetries")
-    custom_pages: list[str] | None = Field(None, alias="customPages", fail_fast=True)
+    maxPages: int | None = None
+    scanDepth: int | None = None
+    maxRetries: int | None = None
+    customPages: list[str] | None = Field(None, fail_fast=True)
     accept_selector: str | None = None
+
+
+# What the API says about the scan, and the one spelling in which it is kept.
+SCAN_FIELDS = {
+    theirs: API_SPELLING.get(theirs, theirs) for theirs in _Data.model_fields if theirs not in ("domain", "schedule")
+}
+# Fields of a schedule as the API calls them, for whoever has to mend the item.
+THEIR_NAMES = {
+    "domain": "data.domain",
+    "frequency": "data.schedule.frequency",
+    "time_config": "data.schedule.time",
+    **{f"job_config.{ours}": f"data.{theirs}" for theirs, ours in SCAN_FIELDS.items()},
+    "job_config": "data",
+}
 
 
 class _Item(BaseModel):
@@ -196,7 +195,7 @@ def _identity(raw: Any) -> UUID | None:
 
 def _translated(number: int, identity: UUID, item: _Item) -> ApiItem:
     data = item.data
-    scan = {key: value for key in SCAN_FIELDS.values() if (value := getattr(data, key)) is not None}
+    scan = {ours: value for theirs, ours in SCAN_FIELDS.items() if (value := getattr(data, theirs)) is not None}
     said = (data.domain, data.schedule.frequency, data.schedule.time, scan)
     return ApiItem(
         number=number,

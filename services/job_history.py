@@ -37,10 +37,10 @@ from services.execution_tallies import ExecutionTallies
 from services.history_retention import HistoryRetention, Progress
 from services.jobs.texts import storable, storable_json
 from services.schedule_spec import config_id, parse_uuid
+from services.short_ids import ID_PREFIX, ids_that_begin
 
 DAY_SECONDS = 86_400
 BATCH = 5000
-ID_PREFIX = 8  # characters of an id that people see and may give
 MAX_WORD = 255
 POLL_SECONDS = 0.25
 
@@ -104,13 +104,12 @@ class JobHistory:
 
     def find_execution(self, reference: UUID | str) -> ExecutionRecord:
         """The one execution that a person means by an id or its beginning."""
-        digits = str(reference).strip().lower().replace("-", "")
-        if not ID_PREFIX <= len(digits) <= 32 or set(digits) - set("0123456789abcdef"):
+        ids = ids_that_begin(str(reference))
+        if ids is None:
             raise InvalidInput(
                 Problem("execution", f"must be an id, or at least {ID_PREFIX} characters of it, got {str(reference)!r}")
             )
-        first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
-        found = self._read(select_records().where(JobExecution.execution_id.between(first, last)).limit(2))
+        found = self._read(select_records().where(JobExecution.execution_id.between(*ids)).limit(2))
         if len(found) != 1:
             many = "more than one execution begins like" if found else "there is no execution"
             raise InvalidInput(Problem("execution", f"{many} {reference}"))

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, Text, delete, func, or_, select, update
+from sqlalchemy import Connection, Select, delete, func, or_, select, update
 
 from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
@@ -40,9 +40,9 @@ from services.schedule_batch import (
 )
 from services.schedule_listing import MAX_PAGE, Order, ScheduleFilter
 from services.schedule_spec import RULES, ScheduleFields, ScheduleSpec, config_id, parse_uuid, plain_text
+from services.short_ids import ids_that_begin
 
 PREVIEW_LIMIT = 1000
-ID_PREFIX = 8  # characters of an id that people see and may give
 
 T = TypeVar("T")
 
@@ -159,9 +159,9 @@ class ScheduleRepository:
     def find_schedule(self, reference: UUID | str) -> ScheduleRecord:
         """The one schedule that a person means: by id (or its beginning), name, or a domain that only one has."""
         text = plain_text("schedule", str(reference)).strip()
-        same_id = TABLE.c.schedule_id.cast(Text).startswith(text.lower(), autoescape=True)
-        looks_like_id = len(text) >= ID_PREFIX and not set(text.lower()) - set("0123456789abcdef-")
-        meant = or_(TABLE.c.name == text, TABLE.c.domain.in_(spellings(text)), *([same_id] if looks_like_id else []))
+        begun = ids_that_begin(text)
+        same_id = [] if begun is None else [TABLE.c.schedule_id.between(*begun)]
+        meant = or_(TABLE.c.name == text, TABLE.c.domain.in_(spellings(text)), *same_id)
         with self._db.transaction() as connection:
             found = [to_record(row) for row in connection.execute(_select().where(meant).limit(MAX_PAGE))]
         found = [record for record in found if record.name == text] or found

@@ -10,12 +10,12 @@ from pydantic import SecretStr
 from services.api_sync.state import Validators
 from services.errors import SchedulerError
 from services.fetching import Fetched, Fetcher, FetchFailed, may_work_later, shown_url, without_userinfo
+from services.fetching.deadline import NO_LIMIT_SECONDS
 
 ATTEMPTS = 4
 FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 30.0  # whoever asks for more of it is asked again by a later sync
 MAX_VALIDATOR_LENGTH = 1000
-NO_LIMIT_SECONDS = 3600.0
 
 
 class SyncInterrupted(SchedulerError):

@@ -14,7 +14,8 @@ from services.audit import audit as run_audit
 from services.cli.durations import EXAMPLES, parse_duration
 from services.cli.output import FAILED, AsJson, console, error_console, moment, print_json
 from services.errors import InvalidInput, Problem
-from services.schedule_repository import ID_PREFIX, get_schedule_repository
+from services.schedule_repository import get_schedule_repository
+from services.short_ids import ID_PREFIX
 
 
 def audit(

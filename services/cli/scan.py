@@ -15,13 +15,14 @@ from services.cli.scan_page import print_scan, shown
 from services.errors import InvalidInput, Problem
 from services.hostnames import bare_host
 from services.scanning.config import CookieScanConfig
-from services.scanning.lookup import ID_PREFIX, not_stored
+from services.scanning.lookup import not_stored
 from services.scanning.outcome import ScanOutcome
 from services.scanning.profiles import get_scan_profiles
 from services.scanning.report import json_report
 from services.scanning.scan import scan_domain
 from services.scanning.store import get_scan_store
 from services.scanning.watch import Watch
+from services.short_ids import ID_PREFIX
 
 
 def scan(

@@ -10,8 +10,9 @@ from rich.table import Table
 from services.cli.output import AsJson, ClearErrors, console, moment, print_json
 from services.cli.scan_options import CustomPages, Depth, Engine, Pages, Selector, Set, given_settings
 from services.errors import InvalidInput, Problem
-from services.scanning.profiles import ID_PREFIX, ProfileRecord, get_scan_profiles
+from services.scanning.profiles import ProfileRecord, get_scan_profiles
 from services.scanning.report_words import counted, visible
+from services.short_ids import ID_PREFIX
 
 app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Settings of cookie scans that several schedules share.")
 

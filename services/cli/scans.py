@@ -18,10 +18,11 @@ from services.cli.scan_page import print_scan
 from services.errors import InvalidInput, Problem
 from services.scanning.findings import EngineName, Scan
 from services.scanning.listing import ScanFilter, ScanRecord
-from services.scanning.lookup import ID_PREFIX, find_scan
+from services.scanning.lookup import find_scan
 from services.scanning.report import csv_report, json_report
 from services.scanning.report_html import html_report
 from services.scanning.store import get_scan_store
+from services.short_ids import ID_PREFIX
 
 app = typer.Typer(cls=ClearErrors, invoke_without_command=True)
 

@@ -20,8 +20,9 @@ from services.jobs import BUILT_IN_JOB_TYPES, default_registry
 from services.scanning.profiles import get_scan_profiles
 from services.schedule_batch import ScheduleRecord
 from services.schedule_listing import SORT_KEYS, ScheduleFilter
-from services.schedule_repository import ID_PREFIX, get_schedule_repository
+from services.schedule_repository import get_schedule_repository
 from services.schedule_spec import RULES, ScheduleSpec, parse_spec, unknown_fields
+from services.short_ids import ID_PREFIX
 from services.triggers.when import EXAMPLES, parse_when
 
 app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Create, change and look at schedules.")

@@ -13,24 +13,22 @@ from services.scanning.findings import Scan
 from services.scanning.listing import ScanFilter
 from services.scanning.outcome import ScanOutcome
 from services.scanning.store import ScanStore
-
-ID_PREFIX = 8  # characters of an id that people see and may give
+from services.short_ids import ids_that_begin
 
 
 def find_scan(db: DatabaseConnection, reference: str) -> Scan:
     """By its id, the beginning of its id, or a domain, which means its newest scan."""
     store, text = ScanStore(db), reference.strip()
-    digits = text.lower().replace("-", "")
-    looks_like_id = ID_PREFIX <= len(digits) <= 32 and not set(digits) - set("0123456789abcdef")
+    ids = ids_that_begin(text)
     found = (
-        _by_id(db, digits)
-        if looks_like_id
-        else [item.scan_id for item in store.list_scans(ScanFilter(domain=text), limit=1).items]
+        [item.scan_id for item in store.list_scans(ScanFilter(domain=text), limit=1).items]
+        if ids is None
+        else _by_id(db, *ids)
     )
     scan = store.get(found[0]) if len(found) == 1 else None
     if scan is None:
         many = "more than one scan begins like" if len(found) > 1 else "there is no scan"
-        of = "" if looks_like_id else "of "
+        of = "of " if ids is None else ""
         raise InvalidInput(Problem("scan", f"{many} {of}{reference:.60}"))
     return scan
 
@@ -58,7 +56,6 @@ def not_stored(db: DatabaseConnection, outcome: ScanOutcome) -> Scan:
     )
 
 
-def _by_id(db: DatabaseConnection, digits: str) -> list[UUID]:
-    first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+def _by_id(db: DatabaseConnection, first: UUID, last: UUID) -> list[UUID]:
     with db.transaction() as connection:
         return list(connection.scalars(select(ScanRow.scan_id).where(ScanRow.scan_id.between(first, last)).limit(2)))

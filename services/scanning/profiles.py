@@ -11,15 +11,15 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import ScanProfile, Schedule
 from services.errors import InvalidInput, Problem, ProfileInUse
 from services.scanning.config import CookieScanConfig, config_problems, one_spelling
+from services.short_ids import ids_that_begin
 
-ID_PREFIX = 8  # characters of an id that people see and may give
 MAX_NAME = 255
 UNIQUE_VIOLATION = "23505"
 
@@ -119,7 +119,9 @@ def _to_record(row: Row[Any]) -> ProfileRecord:
 
 def _find(connection: Connection, reference: UUID | str, *, lock: bool = False) -> ProfileRecord:
     text = str(reference).strip()
-    query = _select().where(or_(ScanProfile.name == text, *_same_id(text))).limit(2)
+    ids = ids_that_begin(text)
+    same_id = [] if ids is None else [ScanProfile.profile_id.between(*ids)]
+    query = _select().where(or_(ScanProfile.name == text, *same_id)).limit(2)
     query = query.order_by((ScanProfile.name == text).desc().nulls_last())
     query = query.with_for_update(of=ScanProfile) if lock else query
     found = [_to_record(row) for row in connection.execute(query)] if text.isprintable() else []
@@ -128,13 +130,6 @@ def _find(connection: Connection, reference: UUID | str, *, lock: bool = False) 
         many = "more than one profile begins like" if found else "there is no profile"
         raise InvalidInput(Problem("profile", f"{many} {reference!s:.60}"))
     return found[0]
-
-
-def _same_id(text: str) -> Iterator[ColumnElement[bool]]:
-    """The condition that an id begins like this, if it can."""
-    digits = text.lower().replace("-", "")
-    if ID_PREFIX <= len(digits) <= 32 and not set(digits) - set("0123456789abcdef"):
-        yield ScanProfile.profile_id.between(UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")))
 
 
 def _users(connection: Connection, profile_id: UUID) -> list[str]:
