@@ -122,18 +122,16 @@ class ItemThreads(Generic[K]):
     def _abandon(self, task: _Task[K]) -> None:
         with self._lock:
             task.deadline.given_up.set()
-        if task.thread is not None:
+            thread = task.thread
+        if thread is not None:
             self._threads -= 1
-            abandoned.add(self._queue_name, task.thread)
+            abandoned.add(self._queue_name, thread)
 
     # --- in a thread ---
 
     def _take_tasks(self) -> None:
         while (task := self._tasks.get()) is not None:
-            if not self._took(task):
-                continue
-            self._work_on(task)
-            if task.deadline.given_up.is_set():
+            if self._took(task) and not self._work_on(task):
                 return  # another thread has taken this one's place
 
     def _took(self, task: _Task[K]) -> bool:
@@ -143,10 +141,15 @@ class ItemThreads(Generic[K]):
                 task.thread = current_thread()
             return task.thread is not None
 
-    def _work_on(self, task: _Task[K]) -> None:
+    def _work_on(self, task: _Task[K]) -> bool:
+        """False: it was given up meanwhile, and this thread with it."""
         current.set(task.deadline)
         begun_at = time.monotonic()
         outcome = contained(task.call)
         if isinstance(outcome, Raised) and isinstance(outcome.error, JobStopped):
             outcome = Raised(ItemTimedOut(self._timeout_seconds))
-        self._results.put(Ended(task.claim, outcome, time.monotonic() - begun_at))
+        with self._lock:  # from here on there is no thread to abandon: this one takes the next task
+            task.thread, given_up = None, task.deadline.given_up.is_set()
+        if not given_up:
+            self._results.put(Ended(task.claim, outcome, time.monotonic() - begun_at))
+        return not given_up

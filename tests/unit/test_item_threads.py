@@ -1,5 +1,6 @@
 """The threads of a run: what is handed over together, what is not waited for."""
 
+import queue
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 from services.workflows import item_threads
 from services.workflows.item_threads import ItemThreads
 from services.workflows.outcomes import Claimed
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -35,3 +37,27 @@ def test_an_item_that_takes_longer_holds_up_nobody(threads: ItemThreads[int]) ->
     assert [ended.claim.key for ended in threads.ended(30)] == [2]
     go_on.set()
     assert [ended.claim.key for ended in threads.ended(30)] == [1]
+
+
+def test_a_thread_that_ended_its_item_in_the_moment_it_was_given_up_is_not_abandoned() -> None:
+    """The run has looked for results, there was none, and only then the thread put one there and took the next task.
+    As an abandoned one it would live for ever, and cost the queue a place for ever."""
+    waits_again = threading.Event()
+
+    class Tasks(queue.SimpleQueue):  # type: ignore[type-arg]
+        asked = 0
+
+        def get(self, block: bool = True, timeout: float | None = None) -> object:
+            self.asked += 1
+            if self.asked == 2:
+                waits_again.set()
+            return super().get(block, timeout)
+
+    threads: ItemThreads[int] = ItemThreads("another queue of its own", 1, timeout_seconds=0)
+    threads._tasks = Tasks()
+    threads.start(Claimed(1, "t", 1), int)
+    assert waits_again.wait(30)
+    (given_up,) = threads._give_up_overdue()  # what `ended` does after it has looked
+    assert (given_up.claim.key, threads.busy, threads.places) == (1, 0, 1)
+    threads.stop()
+    eventually(lambda: not any(thread.name == "item-another queue of its own" for thread in threading.enumerate()))
