@@ -33,7 +33,8 @@ class Queue(Generic[K]):
 
     `steps` opens what a run needs (a fetcher, an API client) and closes it at the run's end. `downstream` is the queue
     that this one fills: while that is too deep, this one does not run. `item_timeout_setting` names a setting that
-    limits an item further than ITEM_TIMEOUT_SECONDS.
+    limits an item further than ITEM_TIMEOUT_SECONDS. `one_live_per` names the columns of a unique index over the rows
+    that are queued or in work: a requeue respects it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Queue(Generic[K]):
     downstream: str | None = None
     misfire_grace_seconds: int = 60
     item_timeout_setting: str | None = None
+    one_live_per: tuple[str, ...] = ()
 
     @property
     def schedule_id(self) -> UUID:
@@ -63,6 +65,7 @@ class Queue(Generic[K]):
             status_field_name=self.status_field_name,
             error_field_name=self.error_field_name,
             prefix=self.column_prefix,
+            one_live_per=self.one_live_per,
         )
 
     def setting(self, settings: Settings, name: str) -> Any:

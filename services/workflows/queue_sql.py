@@ -16,6 +16,7 @@ class Names:
     error: str
     prefix: str
     order: str
+    one_live_per: tuple[str, ...] = ()  # columns that no two rows in the queue or in work may share
 
 
 # Somebody's open transaction delays its own row only: whoever waits for it longer than this tries again later.
@@ -138,8 +139,8 @@ def numbers(n: Names) -> str:
     """
 
 
-_FAILED_ROWS = """
-    SELECT {key} FROM {table} WHERE {status} = %(failed)s
+_MATCHES = """
+    {status} = %(failed)s
       AND (%(keys)s::text[] IS NULL OR {key}::text = ANY(%(keys)s::text[]))
       AND (%(error)s::text IS NULL OR position(lower(%(error)s::text) IN lower({error})) > 0)
       AND (%(since)s::timestamptz IS NULL OR updated_at >= %(since)s)
@@ -147,12 +148,26 @@ _FAILED_ROWS = """
           SELECT FROM dead_letters AS d
           WHERE d.queue = %(queue)s AND d.item_key = {table}.{key}::text AND d.requeued_at IS NULL
       ))
-    ORDER BY updated_at, {key} LIMIT %(limit)s
 """
 
 
 def _failed_rows(n: Names) -> str:
-    return _FAILED_ROWS.format(key=n.key, table=n.table, status=n.status, error=n.error)
+    matches = _MATCHES.format(key=n.key, table=n.table, status=n.status, error=n.error)
+    alone = f"AND {_alone(n, matches)}" if n.one_live_per else ""
+    return f"SELECT {n.key} FROM {n.table} WHERE {matches} {alone} ORDER BY updated_at, {n.key} LIMIT %(limit)s"
+
+
+def _alone(n: Names, matches: str) -> str:
+    """Of rows that may not live together the one that failed last, and none beside one that lives."""
+    columns, same = ", ".join(n.one_live_per), " AND ".join(f"o.{name} = {n.table}.{name}" for name in n.one_live_per)
+    return f"""
+    {n.key} IN (
+        SELECT DISTINCT ON ({columns}) {n.key} FROM {n.table} WHERE {matches}
+        ORDER BY {columns}, updated_at DESC, {n.key} DESC
+    ) AND NOT EXISTS (
+        SELECT FROM {n.table} AS o WHERE {same} AND o.{n.status} IN (%(queued)s, %(processing)s)
+    )
+    """
 
 
 def count_failed(n: Names) -> str:

@@ -61,6 +61,7 @@ class QueueTable(Generic[K]):
         error_field_name: str,
         prefix: str = "",
         order_by: ClauseElement | None = None,
+        one_live_per: tuple[str, ...] = (),
     ) -> None:
         table = model.__table__
         (key,) = inspect(model).primary_key
@@ -73,6 +74,7 @@ class QueueTable(Generic[K]):
             error=table.c[error_field_name].name,
             prefix=prefix,
             order=claim_order(prefix) if order_by is None else _rendered(order_by),
+            one_live_per=tuple(table.c[name].name for name in one_live_per),
         )
         self._words = {name: getattr(words, name).value for name in Words.__dataclass_fields__}
         self._claim, self._lock_held = sql.claim(self._names), sql.lock_held(self._names)
@@ -128,7 +130,7 @@ class QueueTable(Generic[K]):
         return int(self._run(connection, sql.count_failed(self._names), **_filter(queue, which)).scalar_one())
 
     def requeue_failed(self, connection: Connection, queue: str, which: FailedFilter, per_second: float) -> int:
-        """Returns how many; `per_second` 0 makes them due all at once."""
+        """Returns how many; `per_second` 0 makes them due all at once. A row that may not live beside another stays."""
         values = _filter(queue, which) | {"rate": float(per_second)}
         return self._run(connection, sql.requeue_failed(self._names), **values).rowcount
 

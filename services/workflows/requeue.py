@@ -5,9 +5,8 @@ A rate costs nobody any waiting: the rows are queued at once and become due one 
 
 from typing import Any
 
-from sqlalchemy import Connection
-
 from database.connection import DatabaseConnection
+from services.audited_writes import write_as
 from services.errors import InvalidInput, Problem
 from services.workflows.dead_letters import DeadLetters, LetterFilter
 from services.workflows.queue import Queue, queues
@@ -28,16 +27,19 @@ class Requeue:
     def failed(self, queue: Queue[Any], which: FailedFilter, per_second: float = 0) -> int:
         """Returns how many rows are queued again; `per_second` 0: all at once."""
         _check(which.limit, per_second)
-        with self._db.transaction() as connection:
-            self._sign(connection)
-            return queue.table.requeue_failed(connection, queue.name, which, per_second)
+        return write_as(
+            self._db,
+            self._actor,
+            lambda connection: queue.table.requeue_failed(connection, queue.name, which, per_second),
+        )
 
     def count_letters(self, where: LetterFilter, limit: int) -> int:
         _check(limit, 0)
         return min(limit, sum(DeadLetters(self._db).count(where).values()))
 
     def letters(self, where: LetterFilter, limit: int, per_second: float = 0) -> dict[str, int]:
-        """Oldest letters first; how many rows of each queue. A row that is not failed any more stays as it is."""
+        """Oldest letters first; how many rows of each queue. A row that is not failed any more, or may
+        not live beside another one (`Queue.one_live_per`), stays as it is."""
         _check(limit, per_second)
         keys: dict[str, list[str]] = {}
         for letter in DeadLetters(self._db).oldest(where, limit):
@@ -48,9 +50,6 @@ class Requeue:
         """A queue that this program does not know keeps its letters."""
         which = FailedFilter(keys=keys, dead=True, limit=len(keys))
         return 0 if queue is None else self.failed(queue, which, per_second)
-
-    def _sign(self, connection: Connection) -> None:
-        connection.exec_driver_sql("SELECT set_config('scheduler.actor', %s, true)", (self._actor,))
 
 
 def _check(limit: int, per_second: float) -> None:

@@ -73,5 +73,6 @@ SITEMAP_JOBS = queues.register(
         steps=open_steps,
         downstream="sitemap_import",
         item_timeout_setting="sitemap_job_timeout_seconds",
+        one_live_per=("domain_id", "job_type"),
     )
 )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,7 +11,11 @@ from typer.testing import CliRunner, Result
 import manage
 from database.connection import DatabaseConnection
 from services.workflows.domain_extraction import DOMAIN_EXTRACTION
+from services.workflows.queue_table import FailedFilter
+from services.workflows.requeue import Requeue
+from services.workflows.sitemap_jobs import SITEMAP_JOBS
 from tests.places import query
+from tests.waiting import eventually
 
 Cli = Callable[..., Result]
 QUEUE = "domain_extraction"
@@ -171,6 +176,63 @@ def test_a_rate_makes_rows_due_one_after_the_other(cli: Cli, db: DatabaseConnect
         "SELECT round(extract(epoch FROM not_before - min(not_before) OVER ()))::int FROM local_businesses ORDER BY 1",
     )
     assert gaps == [(0,), (2,), (4,), (6,)]
+
+
+def add_jobs(db: DatabaseConnection, domain: str, *statuses: str) -> list[int]:
+    """Sitemap jobs of one domain, the oldest first; those that failed are dead letters, too."""
+    query(db, "INSERT INTO domains (domain) VALUES (:domain)", domain=domain)
+    job = """INSERT INTO jobs (domain_id, status, error)
+             SELECT id, :status, 'no answer' FROM domains WHERE domain = :domain RETURNING id"""
+    keys = [query(db, job, status=status, domain=domain)[0][0] for status in statuses]
+    query(
+        db,
+        """INSERT INTO dead_letters (queue, item_key, attempts, error)
+           SELECT 'sitemap_jobs', id, 3, error FROM jobs WHERE id = ANY(:keys) AND status = 'failed'""",
+        keys=keys,
+    )
+    return keys
+
+
+def job_statuses(db: DatabaseConnection) -> list[str]:
+    return [row[0] for row in query(db, "SELECT status FROM jobs ORDER BY id")]
+
+
+ONE_LIVE_JOB = ["failed", "pending", "failed", "running", "failed", "pending", "complete", "pending"]
+
+
+@pytest.mark.parametrize("command", [("queue", "requeue", "sitemap_jobs"), ("dead-letters", "requeue")])
+def test_of_rows_that_may_not_live_together_one_is_requeued_and_none_beside_a_live_one(
+    cli: Cli, db: DatabaseConnection, command: tuple[str, ...]
+) -> None:
+    add_jobs(db, "waits.example", "failed", "pending")
+    add_jobs(db, "runs.example", "failed", "running")
+    add_jobs(db, "failed-twice.example", "failed", "failed")
+    add_jobs(db, "failed-once.example", "complete", "failed")
+    requeued = answer(cli(*command, "--yes", "--json"))["requeued"]
+    assert requeued in (2, {"sitemap_jobs": 2})
+    assert job_statuses(db) == ONE_LIVE_JOB
+    assert len(answer(cli("dead-letters", "list", "--json"))) == 3
+    assert answer(cli(*command, "--yes", "--json"))["requeued"] in (0, {"sitemap_jobs": 0})
+
+
+def test_of_rows_that_may_not_live_together_the_one_that_is_named_is_requeued(cli: Cli, db: DatabaseConnection) -> None:
+    older, _ = add_jobs(db, "failed-twice.example", "failed", "failed")
+    dry = answer(cli("queue", "requeue", "sitemap_jobs", "--dry-run", "--json"))
+    assert dry["found"] == 1
+    cli("queue", "requeue", "sitemap_jobs", "--key", str(older), "--yes")
+    assert job_statuses(db) == ["pending", "failed"]
+
+
+def test_two_who_requeue_what_may_not_live_together_do_not_collide(db: DatabaseConnection) -> None:
+    """The second one begins before the first one has ended, and waits for it at the unique index."""
+    older, newer = add_jobs(db, "failed-twice.example", "failed", "failed")
+    with ThreadPoolExecutor(1) as pool:
+        with db.transaction() as first:
+            first.exec_driver_sql("UPDATE jobs SET status = 'pending' WHERE id = %s", (older,))
+            second = pool.submit(Requeue(db, "anna").failed, SITEMAP_JOBS, FailedFilter(keys=[str(newer)]))
+            eventually(lambda: query(db, "SELECT FROM pg_locks WHERE NOT granted"))
+        assert second.result(30) == 0
+    assert job_statuses(db) == ["pending", "failed"]
 
 
 @pytest.mark.parametrize(

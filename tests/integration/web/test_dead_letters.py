@@ -77,6 +77,20 @@ def test_single_ones_are_queued_again_by_their_ids(web: Web, db: DatabaseConnect
     assert places(db) == ["Queued", "Error", "Error"]
 
 
+def test_of_two_jobs_of_one_domain_one_is_queued_again(web: Web, db: DatabaseConnection) -> None:
+    """A domain has one live job; the other one stays a dead letter."""
+    query(db, "INSERT INTO domains (domain) VALUES ('x.example')")
+    query(
+        db,
+        """WITH job AS (INSERT INTO jobs (domain_id, status) SELECT id, 'failed' FROM domains, generate_series(1, 2)
+                        RETURNING id)
+           INSERT INTO dead_letters (queue, item_key, attempts, error) SELECT 'sitemap_jobs', id, 3, 'no' FROM job""",
+    )
+    assert requeue(web, queue="sitemap_jobs") == {"found": 2, "requeued": {"sitemap_jobs": 1}, "dry_run": False}
+    assert query(db, "SELECT status FROM jobs ORDER BY id") == [("failed",), ("pending",)]
+    assert requeue(web, queue="sitemap_jobs") == {"found": 1, "requeued": {"sitemap_jobs": 0}, "dry_run": False}
+
+
 @pytest.mark.parametrize(
     "body",
     [{}, {"error": "x"}, {"ids": []}, {"ids": [0]}, {"queue": "deep_scan", "limit": 0}, {"queue": "x" * 200},
