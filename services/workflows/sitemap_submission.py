@@ -15,9 +15,20 @@ from services.workflows.steps import Steps
 JOB_TYPE = "sitemap"
 LIVE = text("job_type = 'sitemap' AND status IN ('pending', 'running')")  # of the unique index
 
+# Else a requeue of the old one would make two live jobs, which the unique index refuses.
+SUPERSEDE = text("""
+WITH old AS (
+    UPDATE jobs SET status = 'cancelled' WHERE domain_id = :domain_id AND job_type = 'sitemap' AND status = 'failed'
+    RETURNING id
+)
+UPDATE dead_letters SET requeued_at = clock_timestamp(), requeued_by = schedules_actor()
+WHERE queue = 'sitemap_jobs' AND requeued_at IS NULL AND item_key IN (SELECT id::text FROM old)
+""")
+
 
 def submit(domain_id: UUID, session: Session) -> None:
-    """A job that waits or runs already is the job."""
+    """A job that waits or runs already is the job; one that failed is over."""
+    session.execute(SUPERSEDE, {"domain_id": domain_id})
     job = insert(Job).values(job_type=JOB_TYPE, domain_id=domain_id)
     session.execute(job.on_conflict_do_nothing(index_elements=["domain_id"], index_where=LIVE))
 

@@ -7,6 +7,8 @@ import pytest
 
 from database.connection import DatabaseConnection
 from services.workflows.outcomes import Summary
+from services.workflows.queue_table import FailedFilter
+from services.workflows.requeue import Requeue
 from services.workflows.sitemap_discovery import MAX_FILES, MAX_LOOKED_INTO
 from services.workflows.sitemap_jobs import SITEMAP_JOBS
 from services.workflows.sitemap_submission import SITEMAP_SUBMISSION
@@ -59,6 +61,19 @@ def test_a_domain_has_one_live_job(world: PipelineWorld, db: DatabaseConnection,
     query(db, "UPDATE domains SET sitemap_analysis_status = 'queued'")
     assert submit(world, db).succeeded == 1
     assert query(db, "SELECT count(*) FROM jobs") == [(jobs,)]
+
+
+def test_a_new_job_takes_the_place_of_the_one_that_failed(world: PipelineWorld, db: DatabaseConnection) -> None:
+    """Else somebody could queue both again, and a domain has one live job."""
+    world.page(f"{SITE}/robots.txt", Answer(status=503))
+    add_domain(db)
+    submit(world, db)
+    assert search(world, db, sitemap_job_scheduler_max_attempts=1).dead == 1
+    query(db, "UPDATE domains SET sitemap_analysis_status = 'queued'")
+    assert submit(world, db).succeeded == 1
+    assert query(db, "SELECT status FROM jobs ORDER BY id") == [("cancelled",), ("pending",)]
+    assert query(db, "SELECT requeued_by FROM dead_letters") == [("system:sitemap_submission",)]
+    assert Requeue(db, "anna").failed(SITEMAP_JOBS, FailedFilter()) == 0
 
 
 def test_robots_txt_names_sitemaps(world: PipelineWorld, db: DatabaseConnection) -> None:
