@@ -4,13 +4,16 @@ from enum import StrEnum
 
 
 class PlaceStatus(StrEnum):
-    """What a curator says about a place or a business."""
+    """What a curator says about a place, a business, a domain, a sitemap file or a page."""
 
     NEW = "New"
     SELECTED = "Selected"
     MAYBE = "Maybe"
     NOT_A_FIT = "Not a Fit"
     ARCHIVED = "Archived"
+
+
+TURNED_DOWN = (PlaceStatus.NOT_A_FIT, PlaceStatus.ARCHIVED)  # no workflow queues such a row by itself
 
 
 class DeepScanStatus(StrEnum):

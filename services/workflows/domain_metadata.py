@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from config import Settings
 from database.workflow_models import Domain, LocalBusiness
+from database.workflow_statuses import TURNED_DOWN, SitemapAnalysisStatus
 from database.workflow_statuses import DomainStatus as Status
-from database.workflow_statuses import SitemapAnalysisStatus
 from services.fetching import Limits
 from services.jobs.texts import storable_json
 from services.workflows.parsing.site_metadata import SiteMetadata, detect_site_metadata
@@ -43,7 +43,7 @@ def save(session: Session, key: UUID, found: SiteMetadata) -> None:
     for name, value in said.items():
         if value not in (None, []):
             setattr(domain, name, value)
-    if domain.sitemap_analysis_status not in UNDER_WAY:
+    if domain.sitemap_analysis_status not in UNDER_WAY and domain.sitemap_curation_status not in TURNED_DOWN:
         domain.sitemap_analysis_status = SitemapAnalysisStatus.QUEUED
 
 

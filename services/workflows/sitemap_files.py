@@ -8,7 +8,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from database.workflow_models import SitemapFile
-from database.workflow_statuses import DiscoveryMethod, SitemapFileStatus, SitemapImportStatus
+from database.workflow_statuses import TURNED_DOWN, DiscoveryMethod, SitemapFileStatus, SitemapImportStatus
 from services.workflows.sitemap_discovery import MAX_FILES, FoundSitemap
 
 CHUNK_ROWS = 500
@@ -42,12 +42,16 @@ def save_found(session: Session, domain_id: UUID, found: Iterable[FoundSitemap],
 
 
 def queue_children(session: Session, domain_id: UUID, urls: Sequence[str]) -> None:
-    """What an index names: files that wait are queued, unknown ones added. Beyond MAX_FILES of a domain nothing is
-    added, so that an index cannot lead on for ever."""
+    """What an index names: files that wait are queued, unless a curator turned them down; unknown ones are added.
+    Beyond MAX_FILES of a domain nothing is added, so that an index cannot lead on for ever."""
     if not urls:
         return
     known = set(session.scalars(select(SitemapFile.url).where(SitemapFile.domain_id == domain_id)))
-    waits = (SitemapFile.domain_id == domain_id) & SitemapFile.sitemap_import_status.is_(None)
+    waits = (
+        (SitemapFile.domain_id == domain_id)
+        & SitemapFile.sitemap_import_status.is_(None)
+        & SitemapFile.sitemap_import_curation_status.not_in(TURNED_DOWN)
+    )
     queued = {"sitemap_import_status": SitemapImportStatus.QUEUED}
     session.execute(update(SitemapFile).where(waits, SitemapFile.url.in_(urls)).values(queued))
     new = [url for url in sorted(urls) if url not in known][: max(0, MAX_FILES - len(known))]

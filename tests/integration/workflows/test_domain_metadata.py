@@ -59,6 +59,16 @@ def test_any_other_one_is_queued(world: PipelineWorld, db: DatabaseConnection, s
     assert domain(db, "sitemap_analysis_status") == ("queued",)
 
 
+@pytest.mark.parametrize("word", ["Not a Fit", "Archived"])
+def test_the_sitemaps_of_a_domain_that_a_curator_turned_down_are_not_looked_for(
+    world: PipelineWorld, db: DatabaseConnection, word: str
+) -> None:
+    world.page(HOME, "<title>Bakery</title>")
+    add_domain(db, sitemap_curation_status=word)
+    assert run(world, db).succeeded == 1
+    assert domain(db, "status, title, sitemap_analysis_status") == ("completed", "Bakery", None)
+
+
 def test_known_values_are_not_overwritten_by_nothing(world: PipelineWorld, db: DatabaseConnection) -> None:
     known: dict[str, Any] = {
         "title": "Known", "description": "Known", "is_wordpress": True, "wordpress_version": "6", "language": "en",

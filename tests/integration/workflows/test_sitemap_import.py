@@ -201,6 +201,21 @@ def test_an_index_brings_its_children_into_the_queue(world: PipelineWorld, db: D
     ]
 
 
+@pytest.mark.parametrize("word", ["Not a Fit", "Archived"])
+def test_an_index_does_not_queue_a_file_that_a_curator_turned_down(
+    world: PipelineWorld, db: DatabaseConnection, word: str
+) -> None:
+    world.sitemap_index(FILE, f"{SITE}/a.xml", f"{SITE}/b.xml")
+    world.page(f"{SITE}/*", Answer(status=404))
+    for url, status in ((FILE, "Queued"), (f"{SITE}/a.xml", None), (f"{SITE}/b.xml", None)):
+        add_file(db, url, status)
+    curated = "UPDATE sitemap_files SET sitemap_import_curation_status = :word WHERE url LIKE '%/a.xml'"
+    query(db, curated, word=word)
+    run(world, db)
+    left_out = query(db, "SELECT url FROM sitemap_files WHERE sitemap_import_status IS NULL")
+    assert left_out == [(f"{SITE}/a.xml",)]
+
+
 def test_an_index_cannot_lead_on_for_ever(world: PipelineWorld, db: DatabaseConnection) -> None:
     world.sitemap_index(FILE, *(f"{SITE}/{number}.xml" for number in range(2 * MAX_FILES)))
     world.page(f"{SITE}/*", Answer(status=404))
