@@ -154,13 +154,14 @@ class JobLoop(Generic[K]):
         self._unwritten += ended
         if not self._unwritten:
             return
-        items, begun_at = list(self._unwritten), time.monotonic()
+        begun_at = time.monotonic()
         try:
             self._patiently(self._write)
         except ConfigurationError as error:
             self._pause(str(error))
-        seconds = sum(item.seconds for item in items) if self._work else time.monotonic() - begun_at
-        self._batch.ended(len(items), seconds, deep=self._got == self._asked)
+        if ended:  # what waits for somebody's lock is no new item
+            seconds = sum(item.seconds for item in ended) if self._work else time.monotonic() - begun_at
+            self._batch.ended(len(ended), seconds, deep=self._got == self._asked)
 
     def _write(self) -> None:
         written: list[tuple[Ended[K], Verdict]] = []
@@ -238,7 +239,9 @@ class JobLoop(Generic[K]):
         """What is still under way goes back to the queue; its threads can write nothing any more."""
         self._hand_back_all()
         summary = self._ledger.summary
-        summary.ended, summary.seconds = self._stop or "empty", self._ledger.seconds
+        full = self._work is not None and self._threads.places == 0  # threads that ignore their timeout have them all
+        summary.ended = self._stop or ("hung_threads" if full else "empty")
+        summary.seconds = self._ledger.seconds
         self._context.progress(summary.claimed)
         try:
             self._ledger.report(self._batch.size)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,8 +18,11 @@ from services.embedded import Addresses
 from services.errors import ConfigurationError, Unavailable
 from services.jobs import ExecutionContext, JobCancelled, JobFailed, PermanentFailure
 from services.workflows import job_loop
+from services.workflows.batches import BatchPace
 from services.workflows.deadline import remaining_seconds
+from services.workflows.item_writer import ItemWriter
 from services.workflows.job_loop import run_job_loop
+from services.workflows.outcomes import Ended, Verdict
 from services.workflows.rescue import Rescue
 from services.workflows.run_ledger import RunLedger
 from services.workflows.steps import Steps
@@ -425,7 +428,8 @@ def test_hanging_threads_cannot_pile_up(db: DatabaseConnection, release: threadi
     first = run_places(db, hang, concurrency=2, item_timeout_seconds=0.2, retry_backoff_seconds=100)
     second = run_places(db, hang, concurrency=2, item_timeout_seconds=0.2)
     release.set()
-    assert (first.claimed, second.skipped, second.claimed) == (2, "hung_threads", 0)
+    assert (first.claimed, first.ended) == (2, "hung_threads")  # eight rows wait: the queue is not empty
+    assert (second.skipped, second.claimed) == ("hung_threads", 0)
     eventually(lambda: run_places(db, working(str), concurrency=2).skipped is None)
 
 
@@ -556,6 +560,37 @@ def test_a_row_that_somebody_has_locked_delays_nobody_else(db: DatabaseConnectio
             eventually(lambda: places(db).count("Completed") == 4, 20)
             assert places(db)[0] == "Processing"
         assert run.result(30).succeeded == 5
+
+
+def test_an_item_that_waits_for_somebody_s_lock_counts_once_for_the_batch(
+    db: DatabaseConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again and again, and each time it would say that items are as slow, or as fast, as this one."""
+    counted: list[int] = []
+    tries: list[int] = []
+    ended, write = BatchPace.ended, ItemWriter.write
+
+    def count(pace: BatchPace, items: int, seconds: float, *, deep: bool) -> None:
+        counted.append(items)
+        ended(pace, items, seconds, deep=deep)
+
+    def tried(writer: ItemWriter[int], items: Sequence[Ended[int]]) -> Iterator[tuple[Ended[int], Verdict]]:
+        tries.append(len(items))
+        return write(writer, items)
+
+    monkeypatch.setattr(BatchPace, "ended", count)
+    monkeypatch.setattr(ItemWriter, "write", tried)
+    (key,) = add_places(db, 1)
+    locked = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(run_places, db, working(lambda key: locked.wait(20)))
+        eventually(lambda: places(db) == ["Processing"], 20)
+        with db.transaction() as holder:
+            holder.execute(text(f"SELECT FROM places_staging WHERE id = {key} FOR UPDATE"))
+            locked.set()
+            eventually(lambda: tries.count(1) > 2, 20)
+        assert run.result(30).succeeded == 1
+    assert counted == [1]
 
 
 # --- fences ---
