@@ -192,14 +192,18 @@ class JobLoop(Generic[K]):
             self._rescued_at = time.monotonic()
             self._patiently(lambda: self._rescue.run(self._ledger))
         if self._ledger.is_due or (self._probing and not self._threads.busy):
-            self._obey(self._patiently(lambda: self._ledger.report(self._batch.size)))
+            self._obey(self._patiently(lambda: self._ledger.report(self._batch_to_share)))
         if self._stop is None and self._ledger.seconds >= self._limits.run_budget_seconds:
             self._stop = "budget"
         if self._stop is None and self._context.draining:
             self._stop = "draining"
 
+    @property
+    def _batch_to_share(self) -> int | None:
+        return self._batch.size if self._limits.adapts else None
+
     def _obey(self, state: QueueState) -> None:
-        metrics.queue_state(self._queue, state.circuit, paused=state.is_paused, batch_size=self._batch.size)
+        metrics.queue_state(self._queue, state.circuit, paused=state.is_paused, batch_size=state.batch_size)
         self._context.progress(self._ledger.summary.claimed - self._threads.busy)
         self._probing = state.circuit == "half_open"
         if state.is_paused:
@@ -244,7 +248,7 @@ class JobLoop(Generic[K]):
         summary.seconds = self._ledger.seconds
         self._context.progress(summary.claimed)
         try:
-            self._ledger.report(self._batch.size)
+            self._ledger.report(self._batch_to_share)
             if self._probing:
                 self._states.not_probed(self._queue, self._limits.breaker)
         except Unavailable as error:

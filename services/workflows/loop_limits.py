@@ -12,6 +12,7 @@ FAST_TRANSACTION_SECONDS, SLOW_TRANSACTION_SECONDS = 0.25, 1.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopLimits:
     batch_size: int = 10
+    adapts: bool = True  # False: the batch is what it is, and the one that other runs share is left alone
     concurrency: int = 1  # items that are worked on at once
     run_budget_seconds: float = 50.0  # after that nothing more is claimed
     item_timeout_seconds: float = 60.0
@@ -30,4 +31,6 @@ class LoopLimits:
         if threads:
             fast, slow = self.item_timeout_seconds / 10, self.item_timeout_seconds / 2
         batch = AdaptiveBatch.of(self.batch_size, remembered, fast_seconds=fast, slow_seconds=slow)
+        if not self.adapts:
+            batch = AdaptiveBatch(self.batch_size, self.batch_size, self.batch_size, fast, slow)
         return BatchPace(batch, by_item=threads)

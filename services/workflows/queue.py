@@ -6,7 +6,7 @@ else (claims, retries, rescue, dead letters, circuit, backpressure, batches, met
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -95,10 +95,14 @@ class Queue(Generic[K]):
         context: RunContext = Unwatched(),
         settings: Settings | None = None,
         db: DatabaseConnection | None = None,
+        at_most: int | None = None,
     ) -> Summary:
+        """`at_most` items, all at once, and no second round; it neither reads nor changes the batch of the queue."""
         settings, db = settings or get_settings(), db or get_db_connection()
+        limits, downstream = self.limits(settings), self._downstream(settings)
+        if at_most is not None:
+            limits = replace(limits, batch_size=at_most, adapts=False, concurrency=at_most, run_budget_seconds=0)
         with self.steps(settings) as steps:
-            limits, downstream = self.limits(settings), self._downstream(settings)
             actor = f"system:{settings.scheduler_system_user_id or self.name}"
             return JobLoop(db, self.name, self.table, steps, limits, context, downstream, actor).run()
 

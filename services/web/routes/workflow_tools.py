@@ -50,8 +50,6 @@ def process_pending_domains_by_get(parts: PartsOf, who: Operator, limit: HowMany
 
 def _processed(parts: Parts, limit: int) -> RunOut:
     require_development(parts)
-    once = {"concurrency": limit, "batch_size": limit, "run_budget_seconds": 0}  # one round
-    group = {f"{DOMAIN_METADATA.settings}_{name}": value for name, value in once.items()}
-    summary = DOMAIN_METADATA.run(settings=parts.settings.model_copy(update=group), db=parts.db)
+    summary = DOMAIN_METADATA.run(settings=parts.settings, db=parts.db, at_most=limit)
     said = f"skipped: {summary.skipped}" if summary.skipped else f"{summary.claimed} domains were worked on"
     return RunOut(message=said, summary=summary.as_dict())

@@ -221,6 +221,19 @@ def test_pending_domains_can_be_processed_at_once(start_web: Any, db: DatabaseCo
     assert query(db, "SELECT count(*) FROM domains WHERE status = 'pending'") == [(3,)]
 
 
+@pytest.mark.parametrize("remembered", [None, 1, 200])
+def test_processing_some_domains_at_once_neither_reads_nor_changes_the_batch_of_the_queue(
+    start_web: Any, db: DatabaseConnection, remembered: int | None
+) -> None:
+    """Its limit is nobody's experience: a try with 2 would make every run of the replicas begin with 2."""
+    web = start_web(ENVIRONMENT="dev", FETCH_CONNECT_TO="*.example=127.0.0.1:1")
+    query(db, "INSERT INTO workflow_queues (queue, batch_size) VALUES ('domain_metadata', :size)", size=remembered)
+    query(db, "INSERT INTO domains (domain) SELECT n || '.example' FROM generate_series(1, 9) AS n")
+    answer = web.post("/dev-tools/process-pending-domains?limit=5").json()
+    assert answer["summary"]["claimed"] == 5
+    assert query(db, "SELECT batch_size FROM workflow_queues") == [(remembered,)]
+
+
 def test_a_job_can_be_triggered_by_its_name(start_web: Any, db: DatabaseConnection) -> None:
     web = start_web(ENVIRONMENT="development")
     schedule = {
