@@ -13,6 +13,7 @@ from services.workflows.queue import Queue, queues
 from services.workflows.queue_table import FailedFilter
 
 MAX_ROWS = 100_000
+SLOWEST = 0.00001  # rows a second: about one a day; the last of MAX_ROWS is due before years have five digits
 
 
 class Requeue:
@@ -55,5 +56,12 @@ class Requeue:
 def _check(limit: int, per_second: float) -> None:
     if not 1 <= limit <= MAX_ROWS:
         raise InvalidInput(Problem("limit", f"must be between 1 and {MAX_ROWS}, got {limit}"))
-    if not 0 <= per_second <= MAX_ROWS:
-        raise InvalidInput(Problem("rate", f"must be between 0 and {MAX_ROWS} rows a second, got {per_second:g}"))
+    if reason := bad_rate(per_second):
+        raise InvalidInput(Problem("rate", reason))
+
+
+def bad_rate(per_second: float) -> str | None:
+    """What is wrong with it, if anything."""
+    if per_second == 0 or SLOWEST <= per_second <= MAX_ROWS:
+        return None
+    return f"must be 0 (all at once) or between {SLOWEST:.5f} and {MAX_ROWS} rows a second, got {per_second:g}"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import manage
 from database.connection import DatabaseConnection
 from services.workflows.domain_extraction import DOMAIN_EXTRACTION
 from services.workflows.queue_table import FailedFilter
-from services.workflows.requeue import Requeue
+from services.workflows.requeue import MAX_ROWS, SLOWEST, Requeue
 from services.workflows.sitemap_jobs import SITEMAP_JOBS
 from tests.places import query
 from tests.waiting import eventually
@@ -235,9 +236,19 @@ def test_two_who_requeue_what_may_not_live_together_do_not_collide(db: DatabaseC
     assert job_statuses(db) == ["pending", "failed"]
 
 
+def test_the_slowest_rate_keeps_the_last_row_within_years_that_python_can_read() -> None:
+    assert (datetime.now(UTC) + timedelta(seconds=MAX_ROWS / SLOWEST)).year < 3000
+
+
 @pytest.mark.parametrize(
     ("option", "line"),
-    [("--limit=0", "limit: must be between 1 and 100000, got 0"), ("--rate=-1", "rate: must be between 0 and")],
+    [
+        ("--limit=0", "limit: must be between 1 and 100000, got 0"),
+        ("--rate=-1", "rate: must be 0 (all at once) or between 0.00001 and 100000 rows a second, got -1"),
+        ("--rate=1e-300", "rate: must be 0 (all at once) or between 0.00001 and 100000 rows a second, got 1e-300"),
+        ("--rate=nan", "rate: must be 0"),
+        ("--rate=inf", "rate: must be 0"),
+    ],
 )
 def test_a_bad_number_is_refused(cli: Cli, db: DatabaseConnection, option: str, line: str) -> None:
     die(db)

@@ -3,10 +3,10 @@
 from datetime import datetime
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from services.web.routing import Instant
-from services.workflows.requeue import MAX_ROWS
+from services.workflows.requeue import MAX_ROWS, SLOWEST, bad_rate
 
 LetterId = Annotated[int, Field(ge=1, le=2**63 - 1)]
 
@@ -42,8 +42,17 @@ class RequeueLetters(BaseModel):
     error: str | None = Field(None, max_length=200, description="A part of the error, in any case")
     since: Instant | None = None
     limit: int = Field(1000, ge=1, le=MAX_ROWS)
-    per_second: float = Field(0, ge=0, le=MAX_ROWS, description="How many become due each second; 0: all at once")
+    per_second: float = Field(
+        0, ge=0, le=MAX_ROWS, description=f"How many become due each second, {SLOWEST:.5f} or more; 0: all at once"
+    )
     dry_run: bool = Field(False, description="Only count")
+
+    @field_validator("per_second")
+    @classmethod
+    def _makes_sense(cls, per_second: float) -> float:
+        if reason := bad_rate(per_second):
+            raise ValueError(reason)
+        return per_second
 
     @model_validator(mode="after")
     def _names_some(self) -> Self:

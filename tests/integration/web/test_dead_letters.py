@@ -94,7 +94,14 @@ def test_of_two_jobs_of_one_domain_one_is_queued_again(web: Web, db: DatabaseCon
 @pytest.mark.parametrize(
     "body",
     [{}, {"error": "x"}, {"ids": []}, {"ids": [0]}, {"queue": "deep_scan", "limit": 0}, {"queue": "x" * 200},
-     {"queue": "deep_scan", "per_second": -1}, {"queue": "deep_scan", "per_second": "NaN"}, {"ids": [1], "all": True}],
+     {"queue": "deep_scan", "per_second": -1}, {"queue": "deep_scan", "per_second": "NaN"},
+     {"queue": "deep_scan", "per_second": 1e-300}, {"ids": [1], "all": True}],
 )  # fmt: skip
 def test_a_body_that_makes_no_sense_is_refused(web: Web, body: dict[str, Any]) -> None:
     assert problem(web.post("/dead-letters/requeue", body))["status"] == 422
+
+
+def test_a_rate_that_makes_no_sense_is_told_with_those_that_do(web: Web, keys: list[int]) -> None:
+    told = problem(web.post("/dead-letters/requeue", {"queue": "deep_scan", "per_second": 1e-300}))
+    assert told["errors"][0]["field"] == "per_second"
+    assert "must be 0 (all at once) or between 0.00001 and 100000 rows a second" in told["errors"][0]["reason"]
