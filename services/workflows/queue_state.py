@@ -90,10 +90,6 @@ class QueueStates:
             self._lock(connection, queue)
             return _state(connection.exec_driver_sql(RESUME, {"queue": queue}).one())
 
-    def get(self, queue: str) -> QueueState:
-        with self._db.transaction() as connection:
-            return self._lock(connection, queue)[0]
-
     def all(self) -> dict[str, QueueState]:
         with self._db.transaction() as connection:
             return {row.queue: _state(row) for row in connection.exec_driver_sql("SELECT * FROM workflow_queues")}

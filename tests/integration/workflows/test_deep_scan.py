@@ -149,7 +149,7 @@ def test_without_a_key_that_works_the_queue_pauses_and_its_places_go_back(
     run(world, db, google_maps_api_key=key)
     rows = query(db, "SELECT deep_scan_status, deep_scan_error, attempts FROM places_staging")
     assert rows == [("Queued", None, 0)] * 3
-    state = QueueStates(db).get("deep_scan")
+    state = QueueStates(db).all()["deep_scan"]
     assert state.is_paused
     assert "GOOGLE_MAPS_API_KEY" in str(state.paused_reason)
     assert run(world, db).skipped == "paused"
@@ -179,7 +179,7 @@ def test_the_key_is_in_no_log_and_in_no_table(
     log = debug_log.readouterr().err
     assert "UNKNOWN_ERROR" in str(tables)
     assert "UNKNOWN_ERROR" in log
-    for said in (log, str(tables), str(QueueStates(db).get("deep_scan"))):
+    for said in (log, str(tables), str(QueueStates(db).all()["deep_scan"])):
         assert KEY not in said
 
 
