@@ -80,6 +80,18 @@ def test_queues_tells_depth_age_work_failures_circuit_and_pause(cli: Cli, db: Da
     assert (view["circuit"], view["paused_reason"], view["batch_size"]) == ("closed", None, None)
 
 
+def test_rows_whose_worker_vanished_are_shown(cli: Cli, db: DatabaseConnection) -> None:
+    add(db, "Processing", 7)
+    (gone,) = add(db, "Processing")
+    query(db, "UPDATE local_businesses SET claimed_at = now() - interval '1 hour' WHERE id = :id", id=gone)
+    (view,) = [one for one in answer(cli("queues", "--json")) if one["name"] == QUEUE]
+    assert (view["processing"], view["stale"]) == (8, 1)
+    heading, *lines = cli("queues").stdout.splitlines()
+    (line,) = [line for line in lines if line.startswith(QUEUE)]
+    assert line[heading.index("stale") :].split()[0] == "1"
+    assert "8, 1 of them stale" in cli("queue", "show", QUEUE).stdout
+
+
 def test_queues_is_a_table_for_people(cli: Cli, db: DatabaseConnection) -> None:
     add(db, "Queued", 3, age="2 hours 5 minutes")
     cli("queue", "pause", QUEUE, "--reason", "under repair")

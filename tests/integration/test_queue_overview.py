@@ -38,6 +38,25 @@ def test_the_gauges_show_the_table(overview: QueueOverview) -> None:
         assert gauge(f"scheduler_queue_{name}") == 0
 
 
+def test_rows_whose_worker_vanished_are_told_from_those_in_work(
+    overview: QueueOverview, db: DatabaseConnection
+) -> None:
+    """One that somebody set to processing by hand has no claim; it counts from its last change, which is now."""
+    query(
+        db,
+        """INSERT INTO local_businesses (place_id, domain_extraction_status, claimed_at)
+           VALUES ('gone', 'Processing', now() - interval '1 hour'), ('in work', 'Processing', now()),
+                  ('by hand', 'Processing', NULL), ('long done', 'Completed', now() - interval '1 hour')""",
+    )
+    (view,) = [view for view in overview.look() if view.name == QUEUE]
+    overview.watch()
+    shown = (gauge("scheduler_queue_processing"), gauge("scheduler_queue_stale"))
+    query(db, "DELETE FROM local_businesses")
+    overview.watch()
+    assert (view.processing, view.stale) == shown == (3, 1)
+    assert gauge("scheduler_queue_stale") == 0
+
+
 def test_every_replica_shows_whether_a_queue_may_run_whoever_decided_it(
     overview: QueueOverview, db: DatabaseConnection
 ) -> None:

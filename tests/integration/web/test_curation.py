@@ -202,12 +202,15 @@ def test_a_curator_and_somebody_s_plain_update_cannot_deadlock(db: DatabaseConne
 
 def test_the_queues_are_shown_in_the_order_of_the_pipeline(start_web: Any, db: DatabaseConnection) -> None:
     add_place(db, "Queued")
+    gone, _ = add_place(db, "Processing")
+    query(db, "UPDATE places_staging SET claimed_at = now() - interval '1 hour' WHERE id = :id", id=gone)
     queues = start_web(ENVIRONMENT="development").get("/dev-tools/queues").json()["items"]
     assert [queue["name"] for queue in queues] == [
         "deep_scan", "domain_extraction", "domain_metadata", "sitemap_submission", "sitemap_jobs", "sitemap_import",
         "page_curation",
     ]  # fmt: skip
     assert (queues[0]["depth"], queues[0]["circuit"], queues[0]["oldest_seconds"] >= 0) == (1, "closed", True)
+    assert (queues[0]["processing"], queues[0]["stale"], queues[1]["stale"]) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
