@@ -79,9 +79,7 @@ class ContactChanges(BaseModel):
 
 class NewContact(ContactChanges):
     model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"domain_id": "550e8400-e29b-41d4-a716-446655440000", "email": "a@example.org"}]
-        }
+        json_schema_extra={"examples": [{"domain_id": str(UUID(int=1)), "email": "a@example.org"}]}
     )
 
     domain_id: UUID

@@ -7,11 +7,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from config import Settings
 from database.connection import DatabaseConnection
 from services.jobs import JobRegistry
 from services.scanning.findings import EngineName
 from services.scanning.outcome import ScanOutcome
 from services.schedule_repository import ScheduleRepository
+from services.workflows.queue import queues
+from services.workflows.system_schedules import install_system_schedules
 from tests.integration.web.conftest import StartWeb
 from tests.ledger import Ledger
 from tests.sample_scan import a_cookie, a_page
@@ -339,6 +342,22 @@ def test_the_status_lists_all_jobs_of_the_one_scheduler(
     assert (job["trigger"], job["pending"]) == ("daily at 02:00 UTC", True)
     assert job["next_run_time"] is not None
     assert datetime.fromisoformat(status["timestamp"]) > NOW - timedelta(minutes=1)
+
+
+def test_the_status_lists_every_workflow(start_web: StartWeb, db: DatabaseConnection) -> None:
+    install_system_schedules(db, Settings())
+    status = start_web(ENVIRONMENT="development").get("/dev-tools/scheduler_status").json()
+    jobs = {job["id"]: job["name"] for job in status["jobs"] if job["enabled"]}
+    assert jobs == {queue.job_id: queue.display_name for queue in queues.all()}
+    assert status["total_jobs"] == len(jobs) >= 7
+
+
+@pytest.mark.parametrize(
+    ("environment", "status"),
+    [("development", 200), ("dev", 200), ("DEV", 200), ("production", 404), ("staging", 404), ("", 404)],
+)
+def test_only_development_opens_the_tools(start_web: StartWeb, environment: str, status: int) -> None:
+    assert start_web(ENVIRONMENT=environment).get("/dev-tools/scheduler_status").status_code == status
 
 
 def test_in_production_the_tools_do_not_exist(web: Web) -> None:

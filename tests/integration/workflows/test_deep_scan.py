@@ -15,9 +15,9 @@ from services.workflows.deep_scan import DEEP_SCAN
 from services.workflows.outcomes import Summary
 from services.workflows.places import open_provider
 from services.workflows.queue_state import QueueStates
-from tests.pipeline_stand_ins import KEY, PipelineWorld, as_json, denied, google_says
+from tests.pipeline_stand_ins import KEY, PipelineWorld, as_json, denied, details, google_says
 from tests.places import query
-from tests.scan_site import Answer
+from tests.scan_site import Answer, Request
 
 BOTH = pytest.mark.parametrize("api", ["details", "places"])
 
@@ -181,6 +181,22 @@ def test_the_key_is_in_no_log_and_in_no_table(
     assert "UNKNOWN_ERROR" in log
     for said in (log, str(tables), str(QueueStates(db).all()["deep_scan"])):
         assert KEY not in said
+
+
+def test_a_slow_google_holds_no_connection(world: PipelineWorld, database_url: str) -> None:
+    """The pool has one connection, and Google answers only after somebody else could use it."""
+    db = DatabaseConnection(database_url, pool_size=1)
+    used = []
+
+    def google(_request: Request) -> Answer:
+        used.append(query(db, "SELECT deep_scan_status FROM places_staging"))
+        return as_json({"status": "OK", "result": details()})
+
+    world.google = google
+    add_place(db, "p1")
+    assert run(world, db).succeeded == 1
+    assert used == [[("Processing",)]]
+    db.close()
 
 
 def test_a_rescan_writes_what_is_known_and_resets_nothing(world: PipelineWorld, db: DatabaseConnection) -> None:
