@@ -146,8 +146,9 @@ SELECT count(*) AS n, max(created_at) AS place FROM deleted
 """
 
 # Of each schedule the newest old change says what was valid since; it is kept unless it says that nothing was.
+# The newest of all is kept as well: replicas that applied it are compared with others by its revision.
 _SUPERSEDED = """
-    c.changed_at < %(limit)s AND (
+    c.changed_at < %(limit)s AND c.change_id < (SELECT max(change_id) FROM schedule_changes) AND (
         c.operation IN ('delete', 'truncate') OR EXISTS (
             SELECT FROM schedule_changes AS newer
             WHERE newer.schedule_id = c.schedule_id AND newer.change_id > c.change_id AND newer.changed_at < %(limit)s

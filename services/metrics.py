@@ -169,10 +169,13 @@ def gaps_found(*, handed_over: int, caught_up: int, missed: int) -> None:
     GAPS.labels("missed").inc(missed)
 
 
-def schedules_changed(*, added: int, modified: int, removed: int, loaded: int, revision: int) -> None:
+def schedules_changed(*, added: int, modified: int, removed: int, loaded: int) -> None:
     for kind, count in (("added", added), ("modified", modified), ("removed", removed)):
         CHANGES.labels(kind).inc(count)
     SCHEDULES.set(loaded)
+
+
+def revision_applied(revision: int) -> None:
     REVISION.set(revision)
 
 

@@ -22,6 +22,7 @@ from database.connection import DatabaseConnection, Listener
 from services import metrics
 from services.clock import DatabaseClock
 from services.errors import InvalidSchedule, Unavailable
+from services.replica_listing import NEWEST_REVISION
 from services.timer import Entry, Timer
 from services.triggers import stored_trigger
 
@@ -141,6 +142,7 @@ class ScheduleWatcher:
             self.reconcile()
         elif changed:
             self._load(self._connection.run(SOME_ROWS, {"ids": list(changed)}), gone=changed)
+            self._note_applied(max(row.revision or 0 for row in rows))
             newest = max(row.changed_at for row in rows)
             metrics.change_applied(max(0.0, (self._clock.now() - newest).total_seconds()))
         self._snapshot = rows[0].snapshot
@@ -153,8 +155,11 @@ class ScheduleWatcher:
 
     def _compare(self) -> None:
         digest = self._connection.run(DIGEST)[0]
-        if (digest.total, digest.revisions) == (len(self.loaded), self._revisions):
-            return
+        if (digest.total, digest.revisions) != (len(self.loaded), self._revisions):
+            self._load_differing()
+        self._note_applied(digest.newest)
+
+    def _load_differing(self) -> None:
         if not self.loaded:
             self._load_all()
             return
@@ -165,6 +170,11 @@ class ScheduleWatcher:
             if schedule_id not in self.loaded or table.get(schedule_id) != self.loaded[schedule_id].revision
         }
         self._load(self._connection.run(SOME_ROWS, {"ids": list(differing)}), gone=differing)
+
+    def _note_applied(self, revision: int) -> None:
+        """Also that of a deletion, which no row of the table shows any more."""
+        self.revision = max(self.revision, revision)
+        metrics.revision_applied(self.revision)
 
     def _load_all(self) -> None:
         with _no_collection(), self._db.transaction() as connection:
@@ -201,7 +211,7 @@ class ScheduleWatcher:
         self._repair_next_run(planned)
         if added or modified or removed:
             metrics.schedules_changed(
-                added=added, modified=modified, removed=len(removed), loaded=len(self._timer), revision=self.revision
+                added=added, modified=modified, removed=len(removed), loaded=len(self._timer)
             )
             logger.info(
                 "schedules: %d added, %d modified, %d removed, %d parked",
@@ -292,7 +302,7 @@ def _is_new(row: Row[Any], known: Loaded | None) -> bool:
 
 
 CHANGED_SINCE = """
-SELECT pg_current_snapshot()::text AS snapshot, c.change_id, c.schedule_id, c.changed_at
+SELECT pg_current_snapshot()::text AS snapshot, c.change_id, c.schedule_id, c.changed_at, c.revision
 FROM (SELECT 1) AS always LEFT JOIN schedule_changes AS c
     ON c.txid >= pg_snapshot_xmin(%(snapshot)s::pg_snapshot)
     AND NOT pg_visible_in_snapshot(c.txid, %(snapshot)s::pg_snapshot)
@@ -301,7 +311,9 @@ FROM (SELECT 1) AS always LEFT JOIN schedule_changes AS c
 SOME_ROWS = f"SELECT {COLUMNS} FROM schedules WHERE schedule_id = ANY(%(ids)s::uuid[])"  # noqa: S608
 
 # Revisions never repeat, so equal counts and sums of two sets of them mean equal sets, short of a miracle.
-DIGEST = "SELECT count(*) AS total, coalesce(sum(revision), 0) AS revisions FROM schedules"
+DIGEST = f"""
+SELECT count(*) AS total, coalesce(sum(revision), 0) AS revisions, ({NEWEST_REVISION}) AS newest FROM schedules
+"""  # noqa: S608
 
 REVISIONS = "SELECT schedule_id, revision FROM schedules"
 

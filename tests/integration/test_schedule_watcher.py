@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import pytest
+from prometheus_client import REGISTRY
 from sqlalchemy import event
 
 from database.connection import DatabaseConnection
 from services.clock import DatabaseClock
 from services.errors import Unavailable
+from services.job_history import JobHistory
+from services.replica_listing import NEWEST_REVISION, list_replicas
 from services.schedule_watcher import REPAIR_NEXT_RUN, REPAIR_ROWS, ScheduleWatcher
 from services.timer import Timer
 from tests.waiting import eventually
@@ -163,3 +166,43 @@ def test_a_comparison_that_failed_is_made_again_at_once(
 
 def _nobody_answers(*_: object, **__: object) -> NoReturn:
     raise Unavailable("Postgres", "here", "gone")
+
+
+def _delete_newest(db: DatabaseConnection) -> int:
+    """The revision of the deletion, which is in no row of the table."""
+    with db.transaction() as connection:
+        connection.exec_driver_sql("DELETE FROM schedules WHERE revision = (SELECT max(revision) FROM schedules)")
+        return int(connection.exec_driver_sql("SELECT max(revision) FROM schedule_changes").scalar_one())
+
+
+def test_a_deletion_is_a_change_that_a_replica_has_applied_or_not(
+    db: DatabaseConnection, watcher: ScheduleWatcher
+) -> None:
+    _insert(db, 2)
+    watcher._connect()
+    before = watcher.revision
+    newest = _delete_newest(db)
+    assert list_replicas(db, 60).newest_revision == newest > before
+    watcher.apply_changes()
+    assert watcher.revision == newest
+    assert REGISTRY.get_sample_value("scheduler_revision_applied") == newest
+
+
+def test_a_replica_that_starts_after_the_newest_schedule_was_deleted_is_not_behind_for_ever(
+    db: DatabaseConnection, watcher: ScheduleWatcher
+) -> None:
+    _insert(db, 2)
+    newest = _delete_newest(db)
+    watcher.reconcile()
+    assert watcher.revision == newest
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE schedule_changes SET changed_at = now() - interval '100 days'")
+    JobHistory(db).cleanup_old_changes(90)
+    assert list_replicas(db, 60).newest_revision == newest, "the others have applied it, and are compared by it"
+
+
+def test_the_newest_revision_is_found_at_the_end_of_indexes(db: DatabaseConnection) -> None:
+    _insert(db, 3000)
+    with db.transaction() as connection:
+        plan = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {NEWEST_REVISION}").scalar_one()
+    assert sum(_rows_touched(plan[0]["Plan"])) < 500

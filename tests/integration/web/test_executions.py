@@ -214,7 +214,8 @@ def test_the_forecast_counts_what_is_coming(web: Web) -> None:
 
 
 def test_replicas_say_who_has_the_newest_change(web: Web, db: DatabaseConnection, schedule_id: UUID) -> None:
-    assert web.get("/replicas").json()["items"] == []
+    nobody = web.get("/replicas").json()
+    assert (nobody["items"], nobody["are_converged"]) == ([], False)
     (revision,) = rows(db, "SELECT max(revision) FROM schedules")[0]
     with db.transaction() as connection:
         connection.exec_driver_sql(
