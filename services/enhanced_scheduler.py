@@ -109,6 +109,7 @@ class EnhancedScheduler:
                 "five of them for parts that must not wait for each other"
             )
         default_registry.load_modules(f"services.workflows,{self.settings.job_modules}")
+        metrics.job_types_known(default_registry.job_types())
         CategoryRules.load(self.settings.scan_cookie_rules_file)  # a broken table ends us here, not the first scan
         self._build()
         try:

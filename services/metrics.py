@@ -13,6 +13,7 @@ from prometheus_client import REGISTRY, Counter, Enum, Gauge, Histogram, disable
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from database.models import ExecutionStatus
 from database.workflow_statuses import CircuitStatus
 from services.fires import Claim, Ending, Outcome
 
@@ -40,7 +41,10 @@ WATCHER_SECONDS = Histogram(
 )
 SYNCS = Counter("scheduler_api_syncs_total", "Syncs from the external API", ["result"])
 SYNCED = Counter("scheduler_api_sync_schedules_total", "What syncs did with the API's schedules", ["as"])
-SYNC_AGE = Gauge("scheduler_api_sync_age_seconds", "Since the last good sync, whichever replica it was")
+SYNC_AGE = Gauge(
+    "scheduler_api_sync_age_seconds",
+    "Since the last good sync, whichever replica it was; if none ever was: since we look",
+)
 SYNC_AGE.set(float("nan"))
 SYNC_OUTCOMES = ("none", "done", "not_modified", "removals_refused", "failed")
 SYNC_OUTCOME = Enum("scheduler_api_sync_outcome", "Of the last sync, whichever replica it was", states=SYNC_OUTCOMES)
@@ -106,10 +110,22 @@ class WithoutReplica(Collector):
 
 _coordinator_totals = _CoordinatorTotals()
 REGISTRY.register(_coordinator_totals)
-for _outcome in Outcome:
-    CLAIMS.labels(_outcome.value)  # a rate can only be taken of what was 0 before
+
+# A rate can only be taken of what was 0 before: what is known to happen is there from the start.
+_AS_RESCUED, _AS_GAP = ("abandoned", "handed_back"), ("handed_over", "caught_up", "missed")
+_ENDED = [status.value for status in ExecutionStatus if status.is_terminal and status != ExecutionStatus.MISSED]
+for _counter, _values in ((CLAIMS, list(Outcome)), (RESCUED, _AS_RESCUED), (GAPS, _AS_GAP)):
+    for _value in _values:
+        _counter.labels(str(_value))
 
 _job_types: set[str] = set()
+
+
+def job_types_known(names: Iterable[str]) -> None:
+    for name in names:
+        job_type = _job_type(name)
+        for status in _ENDED:
+            _of_executions(job_type, status)
 
 
 def _job_type(name: str) -> str:
@@ -157,10 +173,13 @@ def fires_unverified(count: int) -> None:
     UNVERIFIED.inc(count)
 
 
-def rescued(*, abandoned: int, handed_back: int, retried: int) -> None:
+def rescued(*, abandoned: Sequence[str | None], handed_back: int, retried: int) -> None:
+    """`abandoned`: the job types of what ended so; None of those whose schedule is gone."""
     RETRIES.inc(retried)
-    RESCUED.labels("abandoned").inc(abandoned)
+    RESCUED.labels("abandoned").inc(len(abandoned))
     RESCUED.labels("handed_back").inc(handed_back)
+    for name in abandoned:
+        EXECUTIONS.labels("other" if name is None else _job_type(name), ExecutionStatus.ABANDONED.value).inc()
 
 
 def gaps_found(*, handed_over: int, caught_up: int, missed: int) -> None:
@@ -200,6 +219,13 @@ def sync_seen(*, outcome: str | None, age_seconds: float | None, removals_refuse
     if age_seconds is not None:
         synced_at = time.monotonic() - age_seconds
         SYNC_AGE.set_function(lambda: time.monotonic() - synced_at)
+    else:
+        SYNC_AGE.set_function(lambda: time.monotonic() - _first_look_for_syncs())
+
+
+@cache
+def _first_look_for_syncs() -> float:
+    return time.monotonic()
 
 
 def request_served(*, method: str, route: str, status: int, seconds: float) -> None:

@@ -155,12 +155,13 @@ class Rescuer:
             return None
         while rows := self._rescue():
             self._coordinator.clear_leases({row.schedule_id: row.token for row in rows if row.token is not None})
-            abandoned = sum(row.status == "abandoned" for row in rows)
-            metrics.rescued(abandoned=abandoned, handed_back=len(rows) - abandoned, retried=rows[0].retried)
+            abandoned = [row.job_type for row in rows if row.status == "abandoned"]
+            handed_back = len(rows) - len(abandoned)
+            metrics.rescued(abandoned=abandoned, handed_back=handed_back, retried=rows[0].retried)
             logger.warning(
                 "rescued executions of dead replicas: %d abandoned, %d handed back",
-                abandoned,
-                len(rows) - abandoned,
+                len(abandoned),
+                handed_back,
                 extra={"event": "rescued", "replicas": sorted({row.instance_id for row in rows})},
             )
             self._rescued()

@@ -142,7 +142,11 @@ def _metrics_in(expression: str) -> set[str]:
     """Every metric that an expression asks for; raises when it is not PromQL."""
     promql_parser.parse(expression)
     words = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|\b(by|without)\s*\([^)]*\)', " ", expression)
-    return {word for word in re.findall(r"[a-z_][a-z0-9_]*", words) if word.startswith("scheduler_") or word == "up"}
+    return {
+        word
+        for word in re.findall(r"[a-z_][a-z0-9_]*", words)
+        if word.startswith(("scheduler_", "process_")) or word == "up"
+    }
 
 
 def _exposed() -> set[str]:

@@ -74,6 +74,11 @@ def retries_planned() -> float:
     return REGISTRY.get_sample_value("scheduler_retries_total") or 0.0
 
 
+def abandoned_of(job_type: str) -> float:
+    labels = {"job_type": job_type, "status": "abandoned"}
+    return REGISTRY.get_sample_value("scheduler_executions_total", labels) or 0.0
+
+
 def test_a_replica_that_slept_does_not_trust_itself_before_its_next_beat(heart: Heart, boot: Boot) -> None:
     heart.beat()
     assert heart.is_trusted
@@ -117,7 +122,7 @@ def test_a_dead_replica_s_executions_are_rescued_and_their_retries_counted(
     dead = store_of(db, "dead")
     dead.claim([fire(make(max_retries=1)), fire(make())], start=2)
     dead.claim([fire(make())])
-    before = retries_planned()
+    before, were_abandoned = retries_planned(), abandoned_of("noop")
     for _ in range(3):  # nobody is given up before the rescuer has listened for as long as a life sign may take
         heart.beat()
         rescuer.tick()
@@ -132,3 +137,19 @@ def test_a_dead_replica_s_executions_are_rescued_and_their_retries_counted(
         ("pending", 2),
     ]
     assert retries_planned() == before + 1
+    assert abandoned_of("noop") == were_abandoned + 2
+
+
+def test_what_a_dead_replica_ran_of_a_deleted_schedule_is_counted_too(
+    db: DatabaseConnection, make: Make, heart: Heart, rescuer: Rescuer, boot: Boot
+) -> None:
+    store_of(db, "dead").claim([fire(make())], start=1)
+    with db.transaction() as connection:
+        connection.exec_driver_sql("DELETE FROM schedules")
+    before = abandoned_of("other")
+    for _ in range(4):
+        heart.beat()
+        rescuer.tick()
+        boot.at += TIMEOUT / 3
+    assert rows(db, "status") == [("abandoned",)]
+    assert abandoned_of("other") == before + 1

@@ -76,6 +76,28 @@ def test_every_outcome_of_a_claim_is_there_from_the_start() -> None:
         assert f'scheduler_claims_total{{outcome="{outcome.value}"}}'.encode() in exported
 
 
+def test_the_first_failure_of_a_known_job_type_can_be_told_from_none() -> None:
+    metrics.job_types_known(["never ran"])
+    exported = generate_latest().decode()
+    for status in ("success", "failed", "timed_out", "cancelled", "abandoned", "skipped"):
+        assert f'scheduler_executions_total{{job_type="never ran",status="{status}"}} 0.0' in exported
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("gap_fires", "missed"), ("gap_fires", "caught_up"), ("rescued", "abandoned"), ("rescued", "handed_back")],
+)
+def test_what_the_gap_scan_and_the_rescue_may_count_is_there_from_the_start(name: str, kind: str) -> None:
+    assert f'scheduler_{name}_total{{as="{kind}"}}'.encode() in generate_latest()
+
+
+def test_while_no_sync_ever_worked_its_age_grows_all_the_same() -> None:
+    metrics.sync_seen(outcome="failed", age_seconds=None, removals_refused=0, local_edits_kept=0)
+    first = value("scheduler_api_sync_age_seconds")
+    metrics.sync_seen(outcome="failed", age_seconds=None, removals_refused=0, local_edits_kept=0)
+    assert value("scheduler_api_sync_age_seconds") > first
+
+
 def test_job_types_beyond_the_limit_share_one_label(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "_job_types", {f"type-{number}" for number in range(metrics.MAX_JOB_TYPES)})
     before = value("scheduler_executions_total", job_type="other", status="success")
