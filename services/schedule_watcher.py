@@ -210,9 +210,7 @@ class ScheduleWatcher:
         self._park()
         self._repair_next_run(planned)
         if added or modified or removed:
-            metrics.schedules_changed(
-                added=added, modified=modified, removed=len(removed), loaded=len(self._timer)
-            )
+            metrics.schedules_changed(added=added, modified=modified, removed=len(removed), loaded=len(self._timer))
             logger.info(
                 "schedules: %d added, %d modified, %d removed, %d parked",
                 added,

@@ -1,6 +1,7 @@
 """POST with an Idempotency-Key: what was done is done once, and answered the same again for a day.
 
-Only what succeeded is remembered: a refused request changed nothing, so its key stays free. A key is its caller's own.
+Only what succeeded is remembered: a refused request changed nothing, so its key stays free. What was cut off (its
+process or Postgres died) may have been done: its key stays taken, without an answer. A key is its caller's own.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from typing import Any
 from database.connection import DatabaseConnection
 
 KEEP_SECONDS = 86_400
-# Longer than any handler works: what is still unanswered then belongs to a process that died.
+# Longer than any handler works: what is still unanswered then will stay so.
 ABANDONED_SECONDS = 300
 TIDY_SECONDS = 600.0
 
@@ -40,6 +41,11 @@ class InProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class Unknown:
+    """Begun, and never ended: done or not."""
+
+
+@dataclass(frozen=True, slots=True)
 class OtherRequest:
     pass
 
@@ -49,11 +55,14 @@ BEGIN = """
 INSERT INTO idempotency_keys AS known (caller, key, digest) VALUES (%(caller)s, %(key)s, %(digest)s)
 ON CONFLICT (caller, key) DO UPDATE SET
     digest = excluded.digest, started_at = clock_timestamp(), status_code = NULL, headers = NULL, body = NULL
-WHERE known.started_at < clock_timestamp() - make_interval(secs => CASE
-    WHEN known.status_code IS NULL THEN %(abandoned)s ELSE %(keep)s END)
+WHERE known.started_at < clock_timestamp() - make_interval(secs => %(keep)s)
 RETURNING started_at
 """
-READ = "SELECT digest, status_code, headers, body FROM idempotency_keys WHERE caller = %(caller)s AND key = %(key)s"
+READ = """
+SELECT digest, status_code, headers, body,
+       started_at < clock_timestamp() - make_interval(secs => %(abandoned)s) AS is_abandoned
+FROM idempotency_keys WHERE caller = %(caller)s AND key = %(key)s
+"""
 # The start is the proof that nobody took the key over meanwhile.
 FINISH = """
 UPDATE idempotency_keys SET status_code = %(status)s, headers = %(headers)s::jsonb, body = %(body)s
@@ -71,7 +80,7 @@ class IdempotencyKeys:
         self._tidy_at = 0.0
         self._lock = threading.Lock()
 
-    def begin(self, caller: str, key: str, digest: bytes) -> Begun | Remembered | InProgress | OtherRequest:
+    def begin(self, caller: str, key: str, digest: bytes) -> Begun | Remembered | InProgress | Unknown | OtherRequest:
         self._tidy()
         values = {"caller": caller, "key": key, "digest": digest, "abandoned": ABANDONED_SECONDS, "keep": KEEP_SECONDS}
         while True:
@@ -108,9 +117,9 @@ def digest_of(method: str, target: str, body: bytes) -> bytes:
     return hashlib.sha256(b"\n".join((method.encode(), target.encode(), body))).digest()
 
 
-def _known(row: Any, digest: bytes) -> Remembered | InProgress | OtherRequest:
+def _known(row: Any, digest: bytes) -> Remembered | InProgress | Unknown | OtherRequest:
     if bytes(row.digest) != digest:
         return OtherRequest()
     if row.status_code is None:
-        return InProgress()
+        return Unknown() if row.is_abandoned else InProgress()
     return Remembered(row.status_code, row.headers, bytes(row.body))

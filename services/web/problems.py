@@ -84,6 +84,9 @@ class HttpProblem(Exception):
         self.kind, self.detail, self.errors, self.headers = kind, detail, errors, headers or {}
 
 
+REFUSALS = (HttpProblem, InvalidInput, RequestValidationError, ScheduleNotFound, RevisionConflict, HTTPException)
+
+
 def problem_response(request: Request, problem: HttpProblem) -> Response:
     body: dict[str, Any] = {
         "type": f"{DOCS}#{problem.kind.code}",
@@ -102,6 +105,13 @@ def problem_response(request: Request, problem: HttpProblem) -> Response:
 
 def not_found(what: str) -> HttpProblem:
     return HttpProblem(NOT_FOUND, f"there is no {what}")
+
+
+def is_refusal(error: Exception) -> bool:
+    """Does this say that nothing was done?"""
+    if isinstance(error, DBAPIError):
+        return refusal(error) is not None
+    return isinstance(error, REFUSALS)
 
 
 def install(app: FastAPI) -> None:

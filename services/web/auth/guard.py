@@ -4,6 +4,7 @@ A handler names its rule in its signature (`who: Operator`). A route without one
 """
 
 import asyncio
+import hashlib
 import math
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
@@ -16,7 +17,8 @@ from starlette.responses import Response
 
 from services.web.auth.authenticator import SAFE_METHODS, comes_from_our_pages
 from services.web.auth.roles import Identity, Refusal, Role
-from services.web.idempotency import Begun, InProgress, OtherRequest, Remembered, digest_of
+from services.web.auth.sessions import COOKIE
+from services.web.idempotency import Begun, InProgress, OtherRequest, Remembered, Unknown, digest_of
 from services.web.middleware import address_of
 from services.web.parts import Parts, parts_of
 from services.web.problems import (
@@ -29,6 +31,7 @@ from services.web.problems import (
     TOO_MANY,
     UNAUTHENTICATED,
     HttpProblem,
+    is_refusal,
 )
 
 BODY_SECONDS = 10.0
@@ -65,6 +68,7 @@ Operator = Annotated[Identity, Depends(Needs(Role.OPERATOR))]
 Admin = Annotated[Identity, Depends(Needs(Role.ADMIN))]
 Anybody = Annotated[None, Depends(Open())]
 Probe = Annotated[None, Depends(Open(limited=False))]
+LogsIn = Annotated[None, Depends(Open(limited=False))]  # limits itself, by the token that it is about
 
 IdempotencyKey = Annotated[
     str | None,
@@ -107,14 +111,26 @@ async def _admit(request: Request, rule: Needs | Open) -> None:
         if rule.limited:
             _limit(parts, f"address:{address_of(request.scope)}")
         return
+    if proof := request.headers.get("authorization") or request.cookies.get(COOKIE):
+        limit_proof(parts, proof)
     found = await run_in_threadpool(parts.authenticator.identify, request.headers, request.cookies)
     if isinstance(found, Refusal):
-        _limit(parts, f"address:{address_of(request.scope)}")
+        limit_refused(parts, request)
         challenge = 'Bearer error="invalid_token"' if "authorization" in request.headers else "Bearer"
         raise HttpProblem(UNAUTHENTICATED, found.reason, headers={"WWW-Authenticate": challenge})
     _limit(parts, found.actor)
     request.state.identity = found
     _check(request, found, rule.role)
+
+
+def limit_proof(parts: Parts, proof: str) -> None:
+    """Before Postgres is asked about it; not by the address, which others share who have a good one."""
+    _limit(parts, f"proof:{hashlib.sha256(proof.encode('utf-8', 'surrogatepass')).hexdigest()}")
+
+
+def limit_refused(parts: Parts, request: Request) -> None:
+    """A bucket that only the refused use: who guesses locks nobody out."""
+    _limit(parts, f"refused:{address_of(request.scope)}")
 
 
 def _limit(parts: Parts, caller: str) -> None:
@@ -167,6 +183,9 @@ async def _once(
         case InProgress():
             detail = "the same request is being worked on; ask again for its answer"
             raise HttpProblem(CONFLICT, detail, headers={"Retry-After": "1"})
+        case Unknown():
+            detail = "the same request was cut off, and may have been done; look, and use a new key if it was not"
+            raise HttpProblem(CONFLICT, detail)
         case Remembered() as answer:
             return Response(answer.body, answer.status_code, {**answer.headers, REPLAYED: "true"})
         case Begun() as begun:
@@ -176,15 +195,18 @@ async def _once(
 async def _remember(
     request: Request, key: str, begun: Begun, handle: Callable[[Request], Coroutine[Any, Any, Response]]
 ) -> Response:
+    """The key stays when nobody knows whether the work was done: Postgres may vanish right after a commit."""
     keys, caller = parts_of(request).idempotency, request.state.identity.actor
-    done = False
     try:
         response = await handle(request)
-        if done := 200 <= response.status_code < 300:
-            kept = {name: value for name, value in response.headers.items() if name != "content-length"}
-            answer = Remembered(response.status_code, kept, bytes(response.body))
-            await run_in_threadpool(keys.finish, caller, key, begun, answer)
-        return response
-    finally:
-        if not done:
+    except Exception as error:
+        if is_refusal(error):
             await run_in_threadpool(keys.drop, caller, key, begun)
+        raise
+    if 200 <= response.status_code < 300:
+        kept = {name: value for name, value in response.headers.items() if name != "content-length"}
+        answer = Remembered(response.status_code, kept, bytes(response.body))
+        await run_in_threadpool(keys.finish, caller, key, begun, answer)
+    else:
+        await run_in_threadpool(keys.drop, caller, key, begun)
+    return response

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from fastapi import Request, Response
 
-from services.web.auth.guard import Anybody, Viewer
+from services.web.auth.guard import Anybody, LogsIn, Viewer, limit_proof, limit_refused
 from services.web.auth.roles import Identity, Refusal, Role
 from services.web.auth.sessions import COOKIE
 from services.web.problems import FORBIDDEN, UNAUTHENTICATED, HttpProblem
@@ -15,10 +15,12 @@ sessions = router(f"{API}/session", "session")
 
 
 @sessions.post("")
-def log_in(body: LogIn, request: Request, response: Response, parts: PartsOf, everybody: Anybody) -> SessionOut:
+def log_in(body: LogIn, request: Request, response: Response, parts: PartsOf, everybody: LogsIn) -> SessionOut:
     """Begin a session. The cookie is HttpOnly and SameSite=Strict, and Secure over https."""
+    limit_proof(parts, body.token)
     found = parts.authenticator.verify(body.token)
     if isinstance(found, Refusal):
+        limit_refused(parts, request)
         raise HttpProblem(UNAUTHENTICATED, found.reason, headers={"WWW-Authenticate": "Bearer"})
     if found.role is None:
         raise HttpProblem(FORBIDDEN, "the token names no role of this API")

@@ -5,7 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID, uuid4
 
+import pytest
+
 from database.connection import DatabaseConnection
+from services.errors import Unavailable
 from services.schedule_repository import ScheduleRepository
 from tests.schedules import BAD_INPUT, TAKEN, VALID
 from tests.web import Web, problem
@@ -326,12 +329,46 @@ def test_a_request_that_is_being_worked_on_is_not_begun_again(web: Web, db: Data
     assert (problem(answer)["status"], answer.headers["Retry-After"]) == (409, "1")
 
 
-def test_what_a_dead_process_left_under_a_key_is_taken_over(web: Web, db: DatabaseConnection) -> None:
+def test_what_a_dead_process_left_under_a_key_may_have_been_done_and_is_not_done_again(
+    web: Web, db: DatabaseConnection
+) -> None:
     headers = {"Idempotency-Key": "k"}
     assert web.post("/schedules", VALID, headers=headers).status_code == 201
     run_sql(db, "UPDATE idempotency_keys SET status_code = NULL, started_at = now() - interval '10 minutes'")
-    answer = web.post("/schedules", VALID, headers=headers)
-    assert (answer.status_code, answer.headers.get("Idempotency-Replayed")) == (201, None)
+    answer = problem(web.post("/schedules", VALID, headers=headers))
+    assert (answer["status"], "may have been done" in answer["detail"]) == (409, True)
+    assert run_sql(db, "SELECT count(*) FROM schedules")[0][0] == 1
+
+
+@pytest.mark.parametrize("error", [Unavailable("Postgres", "a", "gone"), RuntimeError("a mistake of ours")])
+def test_what_was_committed_before_its_answer_got_lost_is_not_done_again(
+    web: Web, db: DatabaseConnection, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    create = ScheduleRepository.create_schedule
+
+    def commit_and_vanish(*given: Any, **more: Any) -> None:
+        create(*given, **more)
+        raise error
+
+    headers = {"Idempotency-Key": "k"}
+    with monkeypatch.context() as patched:
+        patched.setattr(ScheduleRepository, "create_schedule", commit_and_vanish)
+        assert web.post("/schedules", VALID, headers=headers).status_code in (500, 503)
+    assert problem(web.post("/schedules", VALID, headers=headers))["status"] == 409
+    assert run_sql(db, "SELECT count(*) FROM schedules")[0][0] == 1
+
+
+def test_what_postgres_refused_was_not_done_and_may_be_sent_again(
+    web: Web, db: DatabaseConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_slow(*_: Any, **__: Any) -> None:
+        run_sql(db, "SET LOCAL statement_timeout = '10ms'; SELECT pg_sleep(60)")
+
+    headers = {"Idempotency-Key": "k"}
+    with monkeypatch.context() as patched:
+        patched.setattr(ScheduleRepository, "create_schedule", too_slow)
+        assert web.post("/schedules", VALID, headers=headers).status_code == 503
+    assert web.post("/schedules", VALID, headers=headers).status_code == 201
 
 
 def test_a_key_is_free_again_after_a_day(web: Web, db: DatabaseConnection) -> None:
