@@ -12,6 +12,7 @@ ALGORITHMS = ["HS256"]  # never what the token itself says
 REQUIRED = ["exp", "sub", "aud"]
 LEEWAY_SECONDS = 5
 MAX_SUBJECT = 200
+LATEST = 253_402_300_799  # the end of 9999; beyond it somebody meant milliseconds
 
 
 class JwtVerifier:
@@ -53,13 +54,15 @@ class JwtVerifier:
             )
         except jwt.ExpiredSignatureError:
             return EXPIRED
-        except jwt.InvalidTokenError:
+        except (jwt.InvalidTokenError, OverflowError):  # the latter of an endless number
             return BAD_TOKEN
         return self._identify(claims)
 
     def _identify(self, claims: Mapping[str, Any]) -> Identity | Refusal:
         subject = str(claims["sub"])
         if not 1 <= len(subject) <= MAX_SUBJECT or not subject.isprintable():
+            return BAD_TOKEN
+        if claims["exp"] > LATEST:
             return BAD_TOKEN
         return Identity(f"jwt:{subject}", self._role(claims), f"jwt:{subject}", float(claims["exp"]))
 

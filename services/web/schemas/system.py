@@ -6,6 +6,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.web.auth.roles import Role
+from services.web.routing import Instant
 
 
 class ReplicaOut(BaseModel):
@@ -63,7 +64,7 @@ class NewTokenIn(BaseModel):
 
     name: str
     role: Role
-    expires_at: datetime | None = None
+    expires_at: Instant | None = None
 
 
 class NewTokenOut(TokenOut):

@@ -157,6 +157,8 @@ def nobodies(web: Web, db: DatabaseConnection) -> dict[str, dict[str, str]]:
         "a JWT with another secret": a_jwt("another secret of more than thirty-two characters", **ours),
         "an expired JWT": a_jwt(exp=1_000_000_000, **ours),
         "a JWT without an expiry": a_jwt(exp=None, **ours),
+        "a JWT whose expiry was meant in milliseconds": a_jwt(exp=9_000_000_000_000, **ours),
+        "a JWT that expires at infinity": a_jwt(exp=float("inf"), **ours),
         "a JWT from the future": a_jwt(nbf=9_000_000_000, **ours),
         "a JWT for somebody else": a_jwt(aud="others", **ours),
         "a JWT without an audience": a_jwt(aud=None, **ours),
@@ -304,6 +306,12 @@ def test_two_tokens_that_work_do_not_share_a_name(web: Web) -> None:
 @pytest.mark.parametrize("body", [{"name": " ", "role": "viewer"}, {"name": "a\nb", "role": "viewer"}])
 def test_a_name_is_one_line(web: Web, body: dict[str, Any]) -> None:
     assert problem(web.post("/tokens", body, "admin"))["errors"][0]["field"] == "name"
+
+
+@pytest.mark.parametrize("instant", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])
+def test_a_token_cannot_expire_at_an_instant_that_utc_does_not_have(web: Web, instant: str) -> None:
+    answer = problem(web.post("/tokens", {"name": "x", "role": "viewer", "expires_at": instant}, "admin"))
+    assert (answer["status"], answer["errors"][0]["field"]) == (422, "expires_at")
 
 
 def test_the_last_use_of_a_token_is_known_to_the_minute(web: Web, db: DatabaseConnection) -> None:

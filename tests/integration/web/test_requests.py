@@ -17,6 +17,8 @@ from database.connection import DatabaseConnection
 from services.errors import Unavailable
 from services.job_history import JobHistory
 from services.logs import JsonLines
+from services.web.auth.roles import BAD_TOKEN, Refusal
+from services.web.auth.tokens import ApiTokens
 from services.web.middleware import RequestContext
 from tests.integration.web.conftest import StartWeb
 from tests.schedules import VALID
@@ -241,6 +243,35 @@ def test_who_has_no_token_is_counted_by_address(start_web: StartWeb) -> None:
     assert statuses == {401, 429}
     assert web.get("/replicas").status_code == 200
     assert {web.get("/healthz", None).status_code for _ in range(20)} == {200}
+
+
+def test_who_guesses_tokens_locks_nobody_out_who_logs_in_from_the_same_address(start_web: StartWeb) -> None:
+    web = start_web(WEB_RATE_LIMIT_PER_MINUTE="5")
+    for number in range(12):
+        guess = f"es_{number:012x}_{'0' * 64}"
+        web.get("/replicas", None, headers={"Authorization": f"Bearer {guess}"})
+        web.post("/session", {"token": guess}, None)
+    refused = web.post("/session", {"token": "es_another"}, None)
+    assert refused.status_code == 429
+    assert web.post("/session", {"token": web.tokens["viewer"]}, None).status_code == 200
+    assert web.get("/replicas").status_code == 200
+
+
+def test_who_repeats_a_bad_token_is_slowed_down_before_postgres_is_asked_about_it(
+    start_web: StartWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web = start_web(WEB_RATE_LIMIT_PER_MINUTE="5")
+    asked: list[str] = []
+
+    def verify(_: ApiTokens, text: str) -> Refusal:
+        asked.append(text)
+        return BAD_TOKEN
+
+    monkeypatch.setattr(ApiTokens, "verify", verify)
+    headers = {"Authorization": f"Bearer es_{'0' * 12}_{'0' * 64}"}
+    statuses = [web.get("/replicas", None, headers=headers).status_code for _ in range(30)]
+    assert set(statuses) == {401, 429}
+    assert len(asked) < len(statuses)
 
 
 # --- probes and documentation ---
