@@ -66,7 +66,10 @@ class ExecutionPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFilter:
-    """All conditions that are set must hold; `since` and `until` limit when the row was made."""
+    """All conditions that are set must hold; `since` and `until` limit when the row was made.
+
+    `status` may be several, with commas between them.
+    """
 
     schedule_id: UUID | str | None = None
     domain: str | None = None
@@ -83,7 +86,8 @@ class ExecutionFilter:
         if self.domain is not None:
             found.append(same_domain(self.domain))
         if self.status is not None:
-            found.append(JobExecution.status == _known("status", self.status, ExecutionStatus))
+            words = [_known("status", word, ExecutionStatus) for word in self.status.split(",")]
+            found.append(JobExecution.status == words[0] if len(words) == 1 else JobExecution.status.in_(words))
         if self.cause is not None:
             found.append(JobExecution.cause == _known("cause", self.cause, Cause))
         if self.since is not None:

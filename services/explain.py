@@ -4,7 +4,7 @@ put together into an answer in sentences. Start reading at `Explainer.explain`.
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -21,6 +21,7 @@ from services.explain_rows import RowsExplained
 from services.explain_words import by_whom, duration, moment
 from services.fires import Policy
 from services.triggers import Trigger
+from services.triggers.local_time import instant_of, local_clock, wall_seconds_of
 
 # Within this time a fire still has its ordinary chance: claim, verification after a lost Redis filter, gap scan.
 SETTLE = timedelta(seconds=10)
@@ -116,7 +117,17 @@ class Explainer:
         """`at` as a person writes it; without an offset it is meant in the schedule's time zone."""
         present = self._history.present(schedule_id)
         zone = "UTC" if present is None else present.row.timezone
-        return self.explain(schedule_id, None if at is None else parse_moment(at, zone))
+        if at is None:
+            return self.explain(schedule_id)
+        meant = parse_moment(at, zone)
+        if (after := end_of_gap(at, zone)) is None:
+            return self.explain(schedule_id, meant)
+        found = self.explain(schedule_id, after)
+        gap = (
+            f"{at.strip()} does not exist in {zone}: the clocks are put forward over it, to {moment(after, zone)}, "
+            "and what is planned for a time in between runs then."
+        )
+        return replace(found, sentences=[gap, *found.sentences])
 
     def _moment_meant(
         self, schedule_id: UUID, at: datetime | None, present: Definition | None, circumstances: Circumstances
@@ -288,6 +299,20 @@ def parse_moment(text: str, timezone: str) -> datetime:
     except ValueError:
         example = "an ISO 8601 time between 1971 and 2199, such as 2027-01-31T02:00"
         raise InvalidInput(Problem("at", f"must be {example}, got {text[:60]!r}")) from None
+
+
+def end_of_gap(text: str, timezone: str) -> datetime | None:
+    """Of a wall time that no clock of the zone ever shows: when the clocks have been put forward over it."""
+    try:
+        local = datetime.fromisoformat(text.strip())
+        clock = local_clock(ZoneInfo(timezone).key)
+    except (ValueError, OSError, KeyError):
+        return None
+    if local.tzinfo is not None:
+        return None
+    wall = wall_seconds_of(local)
+    at = clock.first_reaches(wall)
+    return None if at + clock.offset_at(at) == wall else instant_of(at)
 
 
 def _timezone(held: Held, present: Definition | None) -> str:

@@ -310,6 +310,20 @@ class ScheduleRepository:
         with self._db.transaction() as connection:
             return [Change(**row._mapping) for row in connection.execute(query)]
 
+    def find_deleted(self, name: str) -> UUID | None:
+        """The schedule that had this name, or was about this domain, and was deleted last."""
+        query = (
+            select(ScheduleChange.schedule_id)
+            .where(
+                ScheduleChange.operation == "delete",
+                or_(ScheduleChange.old["name"].astext == name, ScheduleChange.old["domain"].astext == name),
+            )
+            .order_by(ScheduleChange.change_id.desc())
+            .limit(1)
+        )
+        with self._db.transaction() as connection:
+            return connection.execute(query).scalar_one_or_none()
+
     # --- inside ---
 
     def _write(self, actor: str | None, work: Callable[[Connection], T]) -> T:

@@ -1,7 +1,8 @@
 """ETags of schedules: `"<revision>-<bookkeeping>"`. Writers mean the revision, readers also what happened since.
 
 next_run, last_run and last_status change without a new revision, so the revision alone would call an old answer fresh.
-If-Match compares revisions only; a bare `"<revision>"` is understood everywhere and means the definition.
+If-Match compares revisions only; a bare `"<revision>"` is understood everywhere and means the definition, also when its
+quotes got lost in somebody's shell. What is no tag at all is refused: it must not pass for an old revision.
 """
 
 import hashlib
@@ -9,8 +10,10 @@ import re
 
 from services.errors import RevisionConflict
 from services.schedule_batch import ScheduleRecord
+from services.web.problems import BAD_REQUEST, HttpProblem
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
+_BARE = re.compile(r"^\s*(?:W/)?([0-9]{1,19}(?:-[0-9a-f]+)?)\s*$")
 
 
 def etag_of(record: ScheduleRecord) -> str:
@@ -31,7 +34,10 @@ def check_match(if_match: str | None, record: ScheduleRecord) -> int | None:
     """The revision that the write must find; None when the caller does not mind. Raises RevisionConflict."""
     if if_match is None or if_match.strip() == "*":
         return None
-    revisions = [_revision(tag) for tag in _TAG.findall(if_match)]
+    tags = _TAG.findall(if_match) or _BARE.findall(if_match)
+    if not tags:
+        raise HttpProblem(BAD_REQUEST, f'If-Match must be the ETag or "<revision>", got {if_match[:60]!r}')
+    revisions = [_revision(tag) for tag in tags]
     if record.revision not in revisions:
         expected = next((revision for revision in revisions if revision is not None), 0)
         raise RevisionConflict(record.schedule_id, expected, record.revision)

@@ -57,7 +57,14 @@ def find_schedule(parts: Parts, reference: str) -> ScheduleRecord:
 
 def schedule_id_of(parts: Parts, reference: str) -> UUID:
     """Also of a schedule that was deleted: its history is still there."""
-    return _as_uuid(reference) or find_schedule(parts, reference).schedule_id
+    if schedule_id := _as_uuid(reference):
+        return schedule_id
+    try:
+        return find_schedule(parts, reference).schedule_id
+    except ScheduleNotFound:
+        if deleted := parts.repository.find_deleted(reference):
+            return deleted
+        raise
 
 
 def _as_uuid(text: str) -> UUID | None:

@@ -554,6 +554,16 @@ def test_a_moment_is_read_as_people_of_the_zone_mean_it(text: str, timezone: str
     assert parse_moment(text, timezone).isoformat() == expected
 
 
+def test_a_time_that_the_clocks_skip_is_named_and_what_was_planned_for_it_explained(
+    explainer: Explainer, edit: ScheduleRepository
+) -> None:
+    in_berlin = {**VALID, "time_config": {"hour": 2, "minute": 30}, "timezone": "Europe/Berlin"}
+    found = explainer.explain_text(edit.create_schedule(**in_berlin), "2099-03-29T02:30")
+    assert found.sentences[0].startswith("2099-03-29T02:30 does not exist in Europe/Berlin")
+    assert "2099-03-29 03:00:00 CEST" in found.sentences[0]
+    assert (found.verdict, found.at) == (Verdict.UPCOMING, datetime(2099, 3, 29, 1, tzinfo=UTC))
+
+
 @pytest.mark.parametrize("text", ["", "tomorrow", "2027-13-01", "0001-01-01T00:00", "9999-12-31T00:00", "x" * 500])
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="at: must be an ISO 8601 time"):

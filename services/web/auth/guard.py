@@ -10,11 +10,13 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request, Security
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from services.errors import InvalidInput, Problem
 from services.web.auth.authenticator import SAFE_METHODS, comes_from_our_pages
 from services.web.auth.roles import Identity, Refusal, Role
 from services.web.auth.sessions import COOKIE
@@ -91,10 +93,12 @@ def rule_of(route: APIRoute) -> Needs | Open:
 class GuardedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, rule = super().get_route_handler(), rule_of(self)
+        known = _query_of(self.dependant)
         takes_key = any(param.alias == KEY_HEADER for param in self.dependant.header_params)
 
         async def guarded(request: Request) -> Response:
             await _admit(request, rule)
+            _check_query(request, known)
             body = await _read_body(request)
             key = request.headers.get(KEY_HEADER) if takes_key else None
             return await handle(request) if key is None else await _once(request, key, body, handle)
@@ -147,6 +151,19 @@ def _check(request: Request, identity: Identity, role: Role) -> None:
 
 
 # --- what they send ---
+
+
+def _query_of(dependant: Dependant) -> frozenset[str]:
+    """The parameters that a route has, those of what it depends on included."""
+    own = frozenset(param.alias for param in dependant.query_params)
+    return own.union(*(_query_of(inner) for inner in dependant.dependencies))
+
+
+def _check_query(request: Request, known: frozenset[str]) -> None:
+    """A filter with a typo would be none, and the list longer than somebody thinks. Who has no filters has no typos."""
+    if known and (strangers := sorted(set(request.query_params) - known)):
+        reason = f"is no parameter of this path (known: {', '.join(sorted(known))})"
+        raise InvalidInput(*(Problem(name[:100], reason) for name in strangers[:10]))
 
 
 async def _read_body(request: Request) -> bytes:

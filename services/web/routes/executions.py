@@ -39,7 +39,9 @@ def list_executions(
     who: Viewer,
     schedule: Annotated[str | None, Query(max_length=255, description="Id or name of a schedule.")] = None,
     domain: Annotated[str | None, Query(max_length=255)] = None,
-    status: Annotated[str | None, Query(max_length=50, examples=["failed"])] = None,
+    status: Annotated[
+        str | None, Query(max_length=100, description="One, or several with commas between them.", examples=["failed"])
+    ] = None,
     cause: Annotated[str | None, Query(max_length=16, examples=["manual"])] = None,
     since: Since = None,
     until: Until = None,

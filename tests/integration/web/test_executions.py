@@ -233,6 +233,14 @@ def test_replicas_say_who_has_the_newest_change(web: Web, db: DatabaseConnection
     assert (answer["items"][0]["version"], answer["items"][0]["tzdata"]) == ("1", "2026.6")
 
 
+def test_executions_of_several_statuses_are_one_list(web: Web, db: DatabaseConnection, schedule_id: UUID) -> None:
+    for number, status in enumerate(("success", "failed", "timed_out")):
+        add(db, schedule_id, status, at=NOW - timedelta(minutes=number + 1))
+    found = web.get("/executions", params={"status": "failed,timed_out"}).json()["items"]
+    assert {item["status"] for item in found} == {"failed", "timed_out"}
+    assert problem(web.get("/executions", params={"status": "failed,bad"}))["errors"][0]["field"] == "status"
+
+
 # --- explain ---
 
 

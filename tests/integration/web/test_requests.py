@@ -285,6 +285,12 @@ def test_the_probes_say_how_this_process_is(web: Web, monkeypatch: pytest.Monkey
     assert (answer.status_code, answer.json()["reasons"]) == (503, ["Postgres does not answer"])
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_the_probes_also_answer_who_wants_no_body(web: Web, path: str) -> None:
+    answer = web.ask("HEAD", path, None)
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
 def test_the_metrics_count_requests_by_route_and_not_by_path(web: Web) -> None:
     web.get("/schedules/nobody")
     web.get("/nothing/at/all")

@@ -125,7 +125,8 @@ def test_a_change_based_on_an_old_revision_is_refused(web: Web) -> None:
 
 def test_a_change_based_on_the_present_revision_is_made(web: Web) -> None:
     path = f"/schedules/{create(web)['schedule_id']}"
-    for priority, form in enumerate(["*", "{etag}", '"{revision}"', '"1", "x", "{revision}"'], 1):
+    forms = ["*", "{etag}", '"{revision}"', '"1", "x", "{revision}"', "{revision}"]
+    for priority, form in enumerate(forms, 1):
         present = web.get(path)
         condition = form.format(etag=present.headers["ETag"], revision=present.json()["revision"])
         answer = web.ask("PATCH", path, json={"priority": priority}, headers={"If-Match": condition})
@@ -142,9 +143,33 @@ def test_bookkeeping_in_between_does_not_refuse_a_change(web: Web, db: DatabaseC
 
 def test_a_condition_that_is_no_etag_of_ours_never_holds(web: Web) -> None:
     path = f"/schedules/{create(web)['schedule_id']}"
-    for condition in ("abc", '"abc"', '"٣"', '"' + "9" * 30 + '"'):
+    for condition in ('"abc"', '"٣"', '"' + "9" * 30 + '"'):
         answer = web.ask("PATCH", path, json={"priority": 2}, headers={"If-Match": condition.encode()})
         assert answer.status_code == 412
+
+
+def test_a_condition_that_is_no_etag_at_all_is_said_to_be_none(web: Web) -> None:
+    path = f"/schedules/{create(web)['schedule_id']}"
+    answer = problem(web.ask("PATCH", path, json={"priority": 2}, headers={"If-Match": "abc"}))
+    assert (answer["status"], answer["detail"]) == (400, "If-Match must be the ETag or \"<revision>\", got 'abc'")
+
+
+def test_what_became_of_a_deleted_schedule_is_found_by_its_name(web: Web) -> None:
+    made = create(web, name="nightly")
+    assert web.ask("DELETE", "/schedules/nightly").status_code == 204
+    changes = web.get("/schedules/nightly/changes").json()["items"]
+    assert [change["operation"] for change in changes] == ["delete", "insert"]
+    again = create(web, name="nightly")
+    assert again["schedule_id"] != made["schedule_id"]
+    assert [change["operation"] for change in web.get("/schedules/nightly/changes").json()["items"]] == ["insert"]
+    assert problem(web.get("/schedules/never was/changes"))["status"] == 404
+
+
+def test_a_filter_with_a_typo_is_refused_and_named(web: Web) -> None:
+    for path in ("/schedules", "/executions", "/scans", "/dead-letters", "/contacts"):
+        answer = problem(web.get(path, params={"serach": "x", "limit": 5}))
+        assert (answer["status"], [error["field"] for error in answer["errors"]]) == (422, ["serach"]), path
+    assert "search" in problem(web.get("/schedules", params={"serach": "x"}))["detail"]
 
 
 def test_a_replacement_needs_the_revision_that_it_replaces(web: Web) -> None:
