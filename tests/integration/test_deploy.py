@@ -185,6 +185,15 @@ def test_compose_sets_only_variables_that_are_settings(service: str) -> None:
     assert given.keys() <= knobs().keys()
 
 
+@pytest.mark.parametrize("service", ["scheduler", "web"])
+def test_in_compose_users_can_set_what_is_theirs_alone(service: str) -> None:
+    """What the API and the handlers need, and in a file of its own every other setting and the jobs' secrets."""
+    given = COMPOSE["services"][service]
+    assert {"API_URL", "API_TOKEN", "JOB_MODULES"} <= given["environment"].keys()
+    assert given["env_file"] == [{"path": "scheduler.env", "required": False}]
+    assert ("WEB_TRUSTED_PROXIES" in given["environment"]) == (service == "web")
+
+
 def test_compose_asks_for_each_variable_that_its_example_names() -> None:
     text = (PROJECT_ROOT / "docker-compose.yml").read_text()
     example = (DEPLOY / "compose.env.example").read_text()
