@@ -1,5 +1,6 @@
 """Requests made from the OpenAPI document, sensible and not: no answer is a 5xx, and every one is as described."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.schedules import many
 from tests.web import Web
 
 EXAMPLES = 12  # of each operation
+TODAY = datetime.now(UTC).toordinal()  # other requests every day, the same ones when somebody looks for the reason
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
@@ -41,7 +43,7 @@ def test_no_request_breaks_the_api(web: Web, api: Any) -> None:
     for found in api.get_all_operations():
         operation = found.ok()
 
-        @seed(4711)
+        @seed(TODAY)
         @settings(
             max_examples=EXAMPLES,
             deadline=None,
