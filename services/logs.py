@@ -31,7 +31,8 @@ def _facts(record: logging.LogRecord) -> dict[str, Any]:
     return {**context.get(), **own}
 
 
-def _masked(text: str) -> str:
+def masked(text: str) -> str:
+    """Without passwords in URLs, and without our tokens and JWTs."""
     return _TOKEN.sub(r"\1***", _SECRET.sub(r"\1:***@", text))
 
 
@@ -42,7 +43,7 @@ class TextLines(logging.Formatter):
         line = f"{at} {record.levelname:<7} {record.getMessage()}" + (f"  [{facts}]" if facts else "")
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
-        return _masked(line)
+        return masked(line)
 
 
 class JsonLines(logging.Formatter):
@@ -56,4 +57,4 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return _masked(json.dumps(line, default=str))
+        return masked(json.dumps(line, default=str))

@@ -53,6 +53,11 @@ class ScheduleRecord(ScheduleSpec):
         """What history calls this schedule: its name, if it has one."""
         return self.name or str(self.schedule_id)
 
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.name or self.domain
+
     def definition(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in DEFINITION_FIELDS}
 

@@ -13,7 +13,7 @@ STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; }
 code, pre { font: 14px/1.4 ui-monospace, monospace; } pre { overflow-x: auto; padding: .5rem; border: 1px solid #8886; }
-summary { cursor: pointer; padding: .25rem 0; } summary code { font-weight: 600; }
+code { overflow-wrap: anywhere; } summary { cursor: pointer; padding: .25rem 0; } summary code { font-weight: 600; }
 table { border-collapse: collapse; } td, th { text-align: left; vertical-align: top; padding: .15rem .75rem .15rem 0; }
 small { opacity: .75; }
 """

@@ -150,6 +150,8 @@ def test_without_a_token_nothing_is_shown(web: str, token: str, browser: Browser
         ("GET", "/api/v3/nothing", 404),
         ("PATCH", "/api/v3/replicas", 405),
         ("TRACE", "/api/v3/replicas", 405),
+        ("PROPFIND", "/api/v3/replicas", 405),
+        ("PROPFIND", "/api/v3/nothing", 404),
         ("POST", "/healthz", 405),
     ],
 )
@@ -179,6 +181,53 @@ def test_a_schedule_is_made_with_a_typo_corrected_previewed_and_saved(page: Page
     assert saved == [("weekly", "Europe/Berlin", "noop")]
 
 
+def test_a_double_click_saves_once_and_runs_once(page: Page, cluster: Cluster) -> None:
+    page.goto("/schedules/new")
+    page.get_by_label("domain, or what it is about").fill("clicked twice")
+    page.get_by_label("job", exact=True).click()
+    page.get_by_role("option", name="noop").click()
+    page.get_by_role("button", name="Save").dblclick()
+    expect(page).to_have_url(re.compile("/schedules/[0-9a-f-]{36}$"))
+    ((schedule_id,),) = cluster.rows("SELECT schedule_id FROM schedules WHERE domain = 'clicked twice'")
+    page.get_by_role("button", name="Run now").dblclick()
+    expect(page).to_have_url(re.compile("/executions/"))
+    expect(page.get_by_text("success", exact=True).first).to_be_visible()
+    runs = "SELECT count(*) FROM job_executions WHERE schedule_id = %s"
+    assert cluster.rows(runs, schedule_id) == [(1,)]
+
+
+def test_a_refusal_of_the_database_is_a_message_and_not_a_dead_button(page: Page, cluster: Cluster) -> None:
+    schedule_id = insert(cluster, "refused", "noop")
+    page.goto(f"/schedules/{schedule_id}")
+    expect(page.get_by_role("button", name="Disable")).to_be_visible()
+    cluster.run(
+        """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+           $$ BEGIN RAISE EXCEPTION 'locked' USING ERRCODE = 'lock_not_available'; END $$;
+           CREATE TRIGGER refuse BEFORE UPDATE OF enabled ON schedules
+           FOR EACH ROW WHEN (OLD.name = 'refused') EXECUTE FUNCTION refuse()"""
+    )
+    try:
+        page.get_by_role("button", name="Disable").click()
+        expect(page.get_by_text("The database refuses that right now; try again")).to_be_visible()
+    finally:
+        cluster.run("DROP TRIGGER refuse ON schedules; DROP FUNCTION refuse")
+    assert enabled(cluster, "refused")
+
+
+def test_the_time_to_the_next_fires_is_told_anew(page: Page, cluster: Cluster) -> None:
+    """While nothing else of the schedule changes."""
+    cluster.run(
+        """INSERT INTO schedules (domain_config_id, domain, name, job_type, frequency, time_config)
+           SELECT gen_random_uuid(), 'soon', 'soon', 'noop', 'once',
+                  json_build_object('at', to_char(now() + interval '100 seconds', 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM'))"""
+    )
+    planned = "SELECT schedule_id FROM schedules WHERE name = 'soon' AND next_run IS NOT NULL"
+    ((schedule_id,),) = eventually(lambda: cluster.rows(planned), 60)
+    page.goto(f"/schedules/{schedule_id}")
+    told = page.get_by_text(re.compile(r", in \d+ (min|s)$"))
+    expect(told).not_to_have_text(told.inner_text())
+
+
 def test_a_schedule_is_run_now_and_watched_until_it_ends(page: Page, cluster: Cluster) -> None:
     schedule_id = insert(cluster, "slow one", "sleep", '{"seconds": 2}')
     page.goto(f"/schedules/{schedule_id}")
@@ -197,6 +246,10 @@ def test_a_skipped_fire_says_why(page: Page, cluster: Cluster) -> None:
     page.get_by_role("button", name="Explain").click()
     expect(page.get_by_text(re.compile(r":\d\d: skipped$"))).to_be_visible()
     expect(page.get_by_text(re.compile("at most 1 may run at once"))).to_be_visible()
+    page.get_by_role("link", name="attempt 1: skipped").click()
+    expect(page).to_have_title("too slow · Execution · Enhanced Scheduler")
+    expect(page.get_by_text(re.compile("at most 1 may run at once"))).to_be_visible()
+    cluster.run("UPDATE schedules SET enabled = false WHERE name = 'too slow'")
 
 
 def test_a_schedule_is_disabled_and_one_can_see_who_did_it(page: Page, cluster: Cluster) -> None:
@@ -216,6 +269,11 @@ def test_who_deleted_a_schedule_is_told_on_its_page(page: Page, cluster: Cluster
     expect(page.get_by_role("button", name="Disable")).to_be_visible()
     ScheduleRepository(cluster.db).delete_schedule(schedule_id, actor="cli:mallory")
     expect(page.get_by_text("It was deleted")).to_be_visible()
+    expect(page.get_by_text("to be deleted", exact=True)).to_be_visible()
+    expect(page).to_have_title("to be deleted · Schedule · Enhanced Scheduler")
+    expect(page.get_by_text("cli:mallory")).to_be_visible()
+    page.goto("/schedules?search=to be deleted")
+    page.get_by_role("link", name="to be deleted was deleted").click()
     expect(page.get_by_text("cli:mallory")).to_be_visible()
     page.get_by_role("link", name="its executions").click()
     expect(page.get_by_role("link", name="of one schedule only; show all")).to_be_visible()
@@ -228,6 +286,46 @@ def test_executions_are_found_by_the_name_of_their_schedule(page: Page, cluster:
     page.goto("/executions?domain=its name")
     expect(page.get_by_role("link", name="its name")).to_be_visible()
     expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_what_went_wrong_within_the_hour_is_a_link_away(page: Page, cluster: Cluster) -> None:
+    schedule_id = insert(cluster, "went wrong", "fail")
+    JobHistory(cluster.db).request_run(schedule_id, "test")
+    failed = "SELECT count(*) FROM job_executions WHERE job_id = 'went wrong' AND status = 'failed'"
+    eventually(lambda: cluster.rows(failed)[0][0], 60)
+    cluster.run(
+        """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, created_at, scheduled_for)
+           SELECT schedule_id, 'yesterday', domain, domain_config_id, 'failed', now() - interval '20 h',
+                  now() - interval '20 h' FROM schedules WHERE schedule_id = %s""",
+        schedule_id,
+    )
+    page.goto("/")
+    page.get_by_role("link", name="Last hour").click()
+    expect(page.get_by_role("link", name="went wrong", exact=True).first).to_be_visible()
+    expect(page.get_by_role("link", name="yesterday")).to_have_count(0)
+    expect(page.locator("tbody").get_by_text("success", exact=True)).to_have_count(0)
+    page.get_by_label("made within").click()
+    page.get_by_role("option", name="a day").click()
+    expect(page.get_by_role("link", name="yesterday")).to_be_visible()
+
+
+def test_an_unknown_page_is_ours_and_leads_home(page: Page, web: str) -> None:
+    answer = page.request.get("/nowhere")
+    assert answer.status == 404
+    lost = page.context.new_page()
+    lost.goto("/nowhere")
+    expect(lost.get_by_text("There is no such page")).to_be_visible()
+    lost.get_by_role("link", name="To the overview").click()
+    expect(lost.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+def test_a_parked_schedule_says_that_it_is(page: Page, cluster: Cluster) -> None:
+    schedule_id = insert(cluster, "makes no sense", "noop", "{}", '{"parsecs": 12}')
+    eventually(lambda: cluster.rows("SELECT 1 FROM schedules WHERE invalid_reason <> ''"), 60)
+    page.goto(f"/schedules/{schedule_id}")
+    expect(page.get_by_text("It is parked: what is wrong is said above.")).to_be_visible()
+    expect(page.get_by_text("As long as it will not fire, only by hand.")).to_be_visible()
+    cluster.run("DELETE FROM schedules WHERE schedule_id = %s", schedule_id)
 
 
 def test_a_replica_that_starts_nothing_is_on_the_first_page(page: Page, cluster: Cluster) -> None:
@@ -326,7 +424,9 @@ def test_without_postgres_a_page_says_so_and_names_no_address(page: Page, cluste
 
 
 def test_a_viewer_can_change_nothing(page: Page, cluster: Cluster) -> None:
-    schedule_id = insert(cluster, "looked at", "noop")
+    config = '{"url": "https://u:hunter2@example.com", "headers": {"X-Api-Key": "hunter3", "Accept": "text/html"}}'
+    schedule_id = insert(cluster, "looked at", "noop", config)
+    cluster.run("UPDATE schedules SET max_retries = 7 WHERE name = 'looked at'")
     viewer = ApiTokens(cluster.db).create("victor", Role.VIEWER, "test").text
     page.goto("/logout")
     expect(page.get_by_label("Token")).to_be_visible()
@@ -334,6 +434,9 @@ def test_a_viewer_can_change_nothing(page: Page, cluster: Cluster) -> None:
     page.goto(f"/schedules/{schedule_id}")
     expect(page.get_by_text("looked at").first).to_be_visible()
     expect(page.get_by_role("button", name="Run now")).to_have_count(0)
+    expect(page.locator("dt", has_text=re.compile("^retries$")).locator("+ dd")).to_have_text("7")
+    expect(page.get_by_text("text/html")).to_be_visible()
+    assert "hunter" not in page.content()
     page.goto("/schedules/new")
     expect(page.get_by_text("You may look, but not change")).to_be_visible()
 
@@ -360,10 +463,15 @@ def test_who_is_logged_out_sees_nothing_new_on_a_page_that_is_still_open(
 @pytest.mark.parametrize("width", [1360, 390], ids=["desktop", "phone"])
 def test_every_page_fits_and_loads_nothing_from_elsewhere(page: Page, cluster: Cluster, width: int) -> None:
     insert(cluster, f"busy {width}", "noop", "{}", '{"seconds": 5}')
+    name = f"{width}-{'a-name-without-a-place-to-break' * 5}"[:156]
+    schedule_id = insert(cluster, name, "fail")
+    execution_id = JobHistory(cluster.db).request_run(schedule_id, "test")
+    eventually(lambda: cluster.rows("SELECT 1 FROM schedules WHERE name = %s AND last_status = 'failed'", name), 60)
+    detail = (f"/schedules/{schedule_id}", f"/schedules/{schedule_id}/edit", f"/executions/{execution_id}", "/api/docs")
     requested: list[str] = []
     page.on("request", lambda request: requested.append(request.url))
     page.set_viewport_size({"width": width, "height": 844})
-    for path in PAGES:
+    for path in (*PAGES, *detail):
         page.goto(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         wide: dict[str, Any] = page.evaluate(

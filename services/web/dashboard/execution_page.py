@@ -8,6 +8,8 @@ from fastapi import Request
 from fastapi.responses import Response
 from nicegui import ui
 
+from database.models import ExecutionStatus
+from services.errors import ScheduleNotFound
 from services.execution_listing import ExecutionRecord
 from services.execution_timeline import timeline
 from services.job_history import Retry
@@ -20,6 +22,7 @@ from services.web.dashboard.visitor import Visitor, admit
 from services.web.routes.executions import WHY_NOT
 
 REFRESH_SECONDS = 1.0
+NOT_RUN = (ExecutionStatus.SKIPPED, ExecutionStatus.MISSED)
 
 
 @shown_at("/executions/{execution_id}")
@@ -27,8 +30,8 @@ async def execution(execution_id: str, request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):
         return visitor
-    with frame(visitor, "Execution", "/executions"):
-        record = await visitor.read(lambda: _find(visitor, execution_id))
+    record = await visitor.read(lambda: _find(visitor, execution_id))
+    with frame(visitor, "Execution", "/executions", about=name_of(record) if record else ""):
         if record is None:
             empty("There is no such execution", "History is kept for HISTORY_RETENTION_DAYS.")
             return None
@@ -49,6 +52,7 @@ class _Page:
     def __init__(self, visitor: Visitor, record: ExecutionRecord) -> None:
         self._visitor, self._record = visitor, record
         self._attempts: list[ExecutionRecord] = [record]
+        self._sentences: list[str] = []
         self._shown: tuple[ExecutionRecord, list[ExecutionRecord]] = (record, [])
         self._content()
 
@@ -57,7 +61,10 @@ class _Page:
         found = await self._visitor.read(lambda: history.get_execution(execution_id))
         self._record = self._record if found is None else found  # retention may have taken it away
         attempts = await self._visitor.read(lambda: history.get_attempts(self._record))
+        # As one look: else the record would change a moment later, and its buttons be replaced under a click.
+        self._record = next((one for one in attempts if one.execution_id == execution_id), self._record)
         if (self._record, attempts) != self._shown:  # else a click could hit a button that is just replaced
+            self._sentences = await self._visitor.read(lambda: _explained(self._visitor, self._record))
             self._attempts, self._shown = attempts, (self._record, attempts)
             self._content.refresh()
 
@@ -74,7 +81,7 @@ class _Page:
             with card("Attempts"):
                 for attempt in self._attempts:
                     self._attempt(attempt)
-        _error(self._record)
+        _error(self._record, self._sentences)
         _details(self._record)
 
     def _head(self) -> None:
@@ -141,11 +148,24 @@ class _Page:
         ui.navigate.to(f"/executions/{retry.execution_id}")
 
 
-def _error(record: ExecutionRecord) -> None:
+def _explained(visitor: Visitor, record: ExecutionRecord) -> list[str]:
+    """Of what was not run: why, in sentences. A word like `overlap` is for programs."""
+    if record.status not in NOT_RUN or record.schedule_id is None:
+        return []
+    try:
+        return visitor.parts.explainer.explain(record.schedule_id, record.scheduled_for).sentences
+    except ScheduleNotFound:
+        return []
+
+
+def _error(record: ExecutionRecord, sentences: list[str]) -> None:
     if not record.error_message and not record.reason:
         return
     with card("Why"):
-        ui.label(record.error_message or record.reason or "")
+        for sentence in sentences:
+            ui.label(sentence)
+        if record.error_message or not sentences:
+            ui.label(record.error_message or record.reason or "")
         details = dict(record.error_details or {})
         trace = details.pop("traceback", None)
         if trace:

@@ -1,5 +1,6 @@
-"""The list of executions: live on its first page, filtered by outcome, cause and domain."""
+"""The list of executions: live on its first page, filtered by outcome, cause, age and domain."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastapi import Request
@@ -10,6 +11,7 @@ from database.models import Cause, ExecutionStatus
 from services.errors import InvalidInput
 from services.execution_listing import ExecutionFilter, ExecutionPage, ExecutionRecord
 from services.schedule_listing import ScheduleFilter
+from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import keep_fresh
 from services.web.dashboard.look import NOTHING, card, clock, colour, duration, nothing
@@ -33,6 +35,11 @@ SHOWN = columns(
 )
 
 
+WENT_WRONG = ",".join(charts.FAILURES)
+STATUSES = {WENT_WRONG: "went wrong", **{str(status): status.replace("_", " ") for status in ExecutionStatus}}
+SPANS = {"1": "an hour", "24": "a day", str(7 * 24): "a week", str(30 * 24): "30 days"}
+
+
 @shown_at("/executions")
 async def executions(request: Request) -> Response | None:
     visitor = await admit(request)
@@ -50,8 +57,11 @@ class _Page:
         self._visitor = visitor
         self._schedule_id = asked.get("schedule")
         with ui.row().classes("items-center gap-3 w-full"):
-            self._status = _choice("status", list(ExecutionStatus), asked.get("status"), self._search)
-            self._cause = _choice("cause", list(Cause), asked.get("cause"), self._search)
+            self._status = _choice("status", STATUSES, asked.get("status"), self._search)
+            self._cause = _choice(
+                "cause", {str(cause): str(cause) for cause in Cause}, asked.get("cause"), self._search
+            )
+            self._since = _choice("made within", SPANS, asked.get("within"), self._search)
             self._about = ui.input("domain or name", value=asked.get("domain", ""), on_change=self._search)
             self._about.props('outlined dense clearable debounce="400"').classes("w-64")
             if self._schedule_id:
@@ -81,7 +91,11 @@ class _Page:
             named = self._visitor.parts.repository.list_schedules(ScheduleFilter(name=about), limit=1).items
             about, schedule_id = (None, str(named[0].schedule_id)) if named else (about, None)
         return ExecutionFilter(
-            schedule_id=schedule_id, domain=about, status=self._status.value, cause=self._cause.value
+            schedule_id=schedule_id,
+            domain=about,
+            status=self._status.value,
+            cause=self._cause.value,
+            since=datetime.now(UTC) - timedelta(hours=int(self._since.value)) if self._since.value else None,
         )
 
     async def refresh_first(self) -> None:
@@ -94,8 +108,7 @@ class _Page:
         await self.refresh()
 
 
-def _choice(name: str, words: list[Any], value: str | None, on_change: Any) -> ui.select:
-    options = {str(word): str(word).replace("_", " ") for word in words}
+def _choice(name: str, options: dict[str, str], value: str | None, on_change: Any) -> ui.select:
     chosen = ui.select(
         options, label=name, value=value if value in options else None, clearable=True, on_change=on_change
     )

@@ -54,9 +54,12 @@ def shown_at(path: str) -> ui.page:
 
 
 @contextmanager
-def frame(visitor: Visitor, title: str, here: str) -> Iterator[ui.column]:
-    """The page's own content goes inside. `here` is the path of its place in the navigation."""
-    styled(title)
+def frame(visitor: Visitor, title: str, here: str, about: str = "") -> Iterator[ui.column]:
+    """The page's own content goes inside. `here` is the path of its place in the navigation.
+
+    `about` is what the page shows one of: many tabs of it can be told apart.
+    """
+    styled(f"{about} · {title}" if about else title)
     dark = ui.dark_mode(value=None)
     with ui.left_drawer(value=False, bordered=True).props("overlay behavior=mobile").classes("es-drawer") as drawer:
         _links(visitor, here)

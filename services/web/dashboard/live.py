@@ -4,9 +4,11 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from nicegui import ui
+from sqlalchemy.exc import DBAPIError
 
 from services.errors import Unavailable
-from services.web.dashboard.visitor import LoggedOut
+from services.refusals import refusal
+from services.web.dashboard.visitor import REFUSED, LoggedOut
 
 T = TypeVar("T")
 
@@ -23,10 +25,46 @@ def keep_fresh(seconds: float, refresh: Callable[[], Awaitable[None]]) -> None:
         except Unavailable as error:
             banner.text = f"{error.server} does not answer; this page shows what was known before."
             banner.set_visibility(True)
+        except DBAPIError as error:
+            if refusal(error) is None:
+                raise
+            banner.text = f"{REFUSED}; this page shows what was known before."
+            banner.set_visibility(True)
         except LoggedOut:
             timer.deactivate()
 
     timer = ui.timer(seconds, tick)
+
+
+class Once:
+    """The second half of a double click does nothing, and neither does a click on a page that is being left."""
+
+    def __init__(self) -> None:
+        self._busy = False
+
+    async def do(self, action: Callable[[], Awaitable[bool]]) -> None:
+        """`action` says whether it leads to another page."""
+        if self._busy:
+            return
+        self._busy, leaves = True, False
+        try:
+            leaves = await action()
+        finally:
+            self._busy = leaves
+
+
+class Newest:
+    """Of questions that overtake each other the last one counts."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    async def of(self, question: Awaitable[T]) -> T | None:
+        """Its answer; None when another question was asked meanwhile."""
+        self._asked += 1
+        own = self._asked
+        answer = await question
+        return answer if own == self._asked else None
 
 
 class Ages:

@@ -95,6 +95,14 @@ def nothing(text: str, hint: str = "") -> ui.element:
     return box
 
 
+def fact(name: str, value: str) -> None:
+    """A line of a list of facts (`dl`, es-facts)."""
+    with ui.element("dt"):
+        ui.label(name)
+    with ui.element("dd"):
+        ui.label(value)
+
+
 def redraw(chart: ui.echart, options: dict[str, Any]) -> None:
     """Other values in the same chart: a new one would flicker, and forget where somebody zoomed to."""
     chart.options.clear()

@@ -2,9 +2,10 @@
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from nicegui import Client, ui
 from nicegui import app as pages
-from nicegui import ui
-from starlette.routing import BaseRoute, Match, Mount
+from starlette.routing import BaseRoute, Match, Mount, Route
+from starlette.types import Receive, Scope, Send
 
 from services.errors import Unavailable
 from services.web.dashboard import (
@@ -42,7 +43,7 @@ PAGES = (
     contacts_page,
     replicas_page,
 )
-METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 OF_PROGRAMS = ("/api/{rest:path}", "/healthz", "/readyz", "/metrics")
 
 
@@ -50,8 +51,9 @@ def mount_dashboard(app: FastAPI, parts: Parts) -> None:
     """After every route of the API: what none of them answers goes to the pages."""
     visitor.use(parts)
     pages.on_page_exception(_show_failure)
+    pages.add_exception_handler(404, _show_no_such_page)
     for path in OF_PROGRAMS:
-        app.add_route(path, _not_in_the_api, METHODS, include_in_schema=False)
+        app.router.routes.append(Route(path, _NotInTheApi(), include_in_schema=False))
     ui.run_with(app, mount_path="/", title="Enhanced Scheduler", dark=None, show_welcome_message=False)
 
 
@@ -67,11 +69,26 @@ def _show_failure(error: Exception) -> None:
             empty("This page cannot be shown", "The log of the web process says why.")
 
 
-async def _not_in_the_api(request: Request) -> Response:
-    """The pages would answer with a page, and never with 405."""
-    if allowed := _allowed(request):
-        raise HttpProblem(METHOD, f"this path has {', '.join(allowed)}", headers={"Allow": ", ".join(allowed)})
-    raise not_found(request.url.path)
+async def _show_no_such_page(request: Request, error: Exception) -> Response:
+    """Files of NiceGUI that do not exist are for a program; everything else is for somebody who is lost."""
+    if request.url.path.startswith("/_nicegui"):
+        raise error
+    with Client(ui.page(""), request=request) as client:
+        styled("No such page")
+        with ui.column().classes("es-page"), card():
+            empty("There is no such page", "It may have moved, or the address has a typo.")
+            ui.link("To the overview", "/")
+    return client.build_response(request, 404)
+
+
+class _NotInTheApi:
+    """The pages would answer with a page, and never with 405. An ASGI app, because a route of one has every method."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        if allowed := _allowed(request):
+            raise HttpProblem(METHOD, f"this path has {', '.join(allowed)}", headers={"Allow": ", ".join(allowed)})
+        raise not_found(request.url.path)
 
 
 def _allowed(request: Request) -> list[str]:
@@ -82,4 +99,4 @@ def _allowed(request: Request) -> list[str]:
 
 
 def _is_ours(route: BaseRoute) -> bool:
-    return getattr(route, "endpoint", None) is _not_in_the_api
+    return isinstance(getattr(route, "endpoint", None), _NotInTheApi)

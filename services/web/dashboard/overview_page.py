@@ -14,7 +14,7 @@ from services.execution_listing import ExecutionRecord
 from services.overview import Attention, Minute, Overview, Trouble
 from services.replica_listing import Replicas, list_replicas
 from services.web.dashboard import charts
-from services.web.dashboard.executions_page import name_of
+from services.web.dashboard.executions_page import WENT_WRONG, name_of
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import ago, card, chip, empty, redraw
@@ -22,6 +22,7 @@ from services.web.dashboard.visitor import Visitor, admit
 
 REFRESH_SECONDS = 3.0
 MOST_RUNNING = 20
+LAST_HOUR = "/executions?within=1"
 MOST_OF_A_KIND = 6  # so that a hundred of one kind do not hide the one of another
 TROUBLES = {
     Trouble.STUCK: ("stuck", "failed"),
@@ -126,7 +127,13 @@ def _tiles(seen: Seen, *, postgres_answers: bool = True) -> list[Tile]:
         Tile("Changes", "applied" if converged else "pending", newest, converged, "/replicas"),
         Tile("Schedules", f"{seen.schedules:,}", "in the table", True, "/schedules"),
         Tile("Running", str(len(seen.running)), _workers(replicas), True, "/executions?status=running"),
-        Tile("Last hour", f"{ended:,}", f"{failed:,} went wrong", failed == 0, "/executions"),
+        Tile(
+            "Last hour",
+            f"{ended:,}",
+            f"{failed:,} went wrong",
+            failed == 0,
+            LAST_HOUR + (f"&status={WENT_WRONG}" if failed else ""),
+        ),
     ]
 
 
@@ -240,7 +247,7 @@ def _attention_row(item: Attention, ages: Ages) -> None:
     word, tint = TROUBLES[item.trouble]
     with ui.row().classes("items-baseline w-full gap-3 no-wrap es-line"):
         chip(tint, word)
-        ui.link(item.label, _place_of(item)).classes("whitespace-nowrap")
+        ui.link(item.label, _place_of(item)).classes("ellipsis es-what")
         ui.label(item.words).classes("ellipsis grow es-words").tooltip(item.words)
         ages.label(lambda: ago(item.since)).classes("es-faint whitespace-nowrap")
 

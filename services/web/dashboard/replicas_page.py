@@ -7,7 +7,7 @@ from nicegui import ui
 from services.replica_listing import ReplicaRecord, Replicas, list_replicas
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import keep_fresh
-from services.web.dashboard.look import ago, card, chip, empty
+from services.web.dashboard.look import ago, card, chip, empty, fact
 from services.web.dashboard.visitor import Visitor, admit
 
 REFRESH_SECONDS = 3.0
@@ -67,24 +67,17 @@ def _card(replica: ReplicaRecord, newest_revision: int) -> None:
             if replica.is_live and not replica.is_converged:
                 chip("missed", "behind")
         with ui.element("dl").classes("es-facts"):
-            _fact("heartbeat", ago(replica.heartbeat_at))
-            _fact("started", ago(replica.started_at))
-            _fact("running", f"{replica.running} of {replica.max_workers or '?'}")
-            _fact("schedules", f"{replica.schedules:,}")
-            _fact("revision applied", f"{replica.revision} of {newest_revision}")
-            _fact("clock", f"{round(replica.clock_skew_seconds * 1000):+d} ms from Postgres'")
-            _fact("version", replica.version or "?")
-            _fact("time zone data", replica.tzdata or "?")
+            fact("heartbeat", ago(replica.heartbeat_at))
+            fact("started", ago(replica.started_at))
+            fact("running", f"{replica.running} of {replica.max_workers or '?'}")
+            fact("schedules", f"{replica.schedules:,}")
+            fact("revision applied", f"{replica.revision} of {newest_revision}")
+            fact("clock", f"{round(replica.clock_skew_seconds * 1000):+d} ms from Postgres'")
+            fact("version", replica.version or "?")
+            fact("time zone data", replica.tzdata or "?")
 
 
 def _state(replica: ReplicaRecord) -> tuple[str, str]:
     if not replica.is_live:
         return "failed", "silent"
     return ("success", "live") if replica.claiming else ("missed", "not claiming")
-
-
-def _fact(name: str, value: str) -> None:
-    with ui.element("dt"):
-        ui.label(name)
-    with ui.element("dd"):
-        ui.label(value)

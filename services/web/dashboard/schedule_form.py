@@ -19,6 +19,7 @@ from services.schedule_preview import Preview, preview_definition
 from services.triggers.when import EXAMPLES, parse_when, when_words
 from services.web.auth.roles import Role
 from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.live import Newest, Once
 from services.web.dashboard.look import card, empty, fire_words
 from services.web.dashboard.visitor import Visitor, admit
 
@@ -50,11 +51,11 @@ async def edit_schedule(schedule_id: str, request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):
         return visitor
-    with frame(visitor, "Edit schedule", "/schedules"):
-        try:
-            record = await visitor.read(lambda: visitor.parts.repository.get_schedule(UUID(schedule_id)))
-        except ValueError:
-            record = None
+    try:
+        record = await visitor.read(lambda: visitor.parts.repository.get_schedule(UUID(schedule_id)))
+    except ValueError:
+        record = None
+    with frame(visitor, "Edit schedule", "/schedules", about=record.label if record else ""):
         if record is None:
             empty("There is no such schedule")
         else:
@@ -74,6 +75,7 @@ class ScheduleForm:
         self._visitor, self._record = visitor, record
         self._fields: dict[str, ValidationElement[Any]] = {}
         self._preview: Preview | None = None
+        self._once, self._newest = Once(), Newest()
         with ui.element("div").classes("es-grid"):
             with card("What"):
                 self._build_what(record)
@@ -86,7 +88,7 @@ class ScheduleForm:
                 self._build_policies(record)
         self._problem = ui.label().classes("es-bad").props('role="alert"')
         with ui.row().classes("gap-3"):
-            ui.button("Save", icon="save", on_click=self._save).props("unelevated no-caps")
+            ui.button("Save", icon="save", on_click=lambda: self._once.do(self._save)).props("unelevated no-caps")
             ui.button("Cancel", on_click=lambda: ui.navigate.to(self._back())).props("flat no-caps")
 
     # --- fields ---
@@ -159,19 +161,23 @@ class ScheduleForm:
 
     async def preview(self, _: object = None, *, blaming: bool = True) -> None:
         """`blaming`: with the messages; nobody wants them in a form that is still empty."""
-        given, problems = self._given()
-        self._preview = None
-        if not any(problem.field == "when" for problem in problems):
-            try:
-                self._preview = await self._visitor.read(
-                    lambda: preview_definition(self._visitor.parts.repository, given)
-                )
-                problems += self._preview.problems
-            except InvalidInput as error:
-                problems += error.problems
+        answer = await self._newest.of(self._look())
+        if answer is None:
+            return  # somebody has typed on
+        self._preview, problems = answer
         if blaming:
             self._show_problems(problems)
         self._fires.refresh()
+
+    async def _look(self) -> tuple[Preview | None, list[Problem]]:
+        given, problems = self._given()
+        if any(problem.field == "when" for problem in problems):
+            return None, problems
+        try:
+            preview = await self._visitor.read(lambda: preview_definition(self._visitor.parts.repository, given))
+        except InvalidInput as error:
+            return None, [*problems, *error.problems]
+        return preview, [*problems, *preview.problems]
 
     def _show_problems(self, problems: list[Problem]) -> None:
         """Each message at its field; what has no field of its own goes under the form."""
@@ -204,16 +210,19 @@ class ScheduleForm:
 
     # --- saving ---
 
-    async def _save(self) -> None:
+    async def _save(self) -> bool:
+        """Did it work, so that the page is left?"""
         given, problems = self._given()
         if problems:
             self._show_problems(problems)
-            return
+            return False
         saved = await self._visitor.act(Role.OPERATOR, lambda: self._write(given))
         if isinstance(saved, UUID):
             ui.navigate.to(f"/schedules/{saved}")
-        elif saved is not None:
+            return True
+        if saved is not None:
             self._show_problems(saved)
+        return False
 
     def _write(self, given: Mapping[str, Any]) -> UUID | list[Problem]:
         repository, actor = self._visitor.parts.repository, self._visitor.identity.actor

@@ -1,7 +1,11 @@
 """One schedule: how it did, how long it takes, its last executions, who changed it, and why a fire did (not) run."""
 
+import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -12,19 +16,23 @@ from nicegui import ui
 
 from services.errors import InvalidInput
 from services.execution_listing import ExecutionRecord
+from services.jobs.http_config import REFERENCE
+from services.logs import masked
 from services.overview import Overview
 from services.schedule_batch import ScheduleRecord
 from services.schedule_repository import Change
 from services.web.auth.roles import Role
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
-from services.web.dashboard.live import keep_fresh
-from services.web.dashboard.look import ago, card, chip, clock, duration, empty, fire_words, redraw
+from services.web.dashboard.live import Ages, Once, keep_fresh
+from services.web.dashboard.look import ago, card, chip, clock, duration, empty, fact, fire_words, redraw
+from services.web.dashboard.schedule_form import CATCHUPS, POLICIES
 from services.web.dashboard.schedules_page import describe, run_now
 from services.web.dashboard.visitor import Visitor, admit
 
 REFRESH_SECONDS = 5.0
 EXECUTIONS, CHANGES = 100, 20
+SECRET_NAMES = re.compile(r"(?i)pass(word|wd|phrase)|secret|token|api.?key|authorization|cookie$|credential")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +49,11 @@ async def schedule(schedule_id: str, request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):
         return visitor
-    with frame(visitor, "Schedule", "/schedules"):
-        seen = await visitor.read(lambda: _look(visitor, schedule_id))
-        if seen is None:
-            await _show_what_is_left(visitor, schedule_id)
-            return None
+    seen = await visitor.read(lambda: _look(visitor, schedule_id))
+    if seen is None:
+        await _show_what_is_left(visitor, schedule_id)
+        return None
+    with frame(visitor, "Schedule", "/schedules", about=seen.record.label):
         page = _Page(visitor, seen)
         keep_fresh(REFRESH_SECONDS, page.refresh)
     return None
@@ -75,18 +83,31 @@ async def _show_what_is_left(visitor: Visitor, schedule_id: str) -> None:
         changes = await visitor.read(lambda: visitor.parts.repository.get_changes(schedule_id, CHANGES))
     except InvalidInput:
         changes = []
-    if not changes:
-        empty("There is no such schedule", "The list of schedules has a search.")
-        return
-    with card("It was deleted"):
-        ui.link("its executions are still in the history", f"/executions?schedule={schedule_id}")
-    with card("Who changed it"):
-        _change_rows(visitor, changes)
+    last = _definition_of(changes)
+    with frame(visitor, "Schedule", "/schedules", about=_label_of(last) or "gone"):
+        if not changes:
+            empty("There is no such schedule", "The list of schedules has a search.")
+            return
+        with card("It was deleted"):
+            ui.label(_label_of(last)).classes("text-xl es-long")
+            ui.label(f"{last.get('job_type', '?')} · {last.get('domain', '?')}").classes("es-faint es-long")
+            ui.link("its executions are still in the history", f"/executions?schedule={schedule_id}")
+        with card("Who changed it"):
+            _change_rows(visitor, changes)
+
+
+def _definition_of(changes: list[Change]) -> Mapping[str, Any]:
+    """What it was last, from its newest change."""
+    return next((known for change in changes if (known := change.old or change.new)), {})
+
+
+def _label_of(definition: Mapping[str, Any]) -> str:
+    return str(definition.get("name") or definition.get("domain") or "")
 
 
 class _Page:
     def __init__(self, visitor: Visitor, seen: Seen) -> None:
-        self._visitor, self._seen = visitor, seen
+        self._visitor, self._seen, self._once = visitor, seen, Once()
         self._head()
         with ui.element("div").classes("es-grid"):
             with card("Outcomes by day"):
@@ -100,6 +121,8 @@ class _Page:
                 self._next()
         with card("Last executions"):
             self._last()
+        with card("What it does, and how"):
+            self._definition()
         with card("Who changed it"):
             self._changes()
 
@@ -109,10 +132,11 @@ class _Page:
             ui.navigate.reload()  # to what is left of it
             return
         if _is_same(seen, self._seen):
+            self._ages.tick()
             return
         self._seen = seen
         redraw(self._calendar, self._calendar_options())
-        for part in (self._head, self._durations, self._next, self._last, self._changes):
+        for part in (self._head, self._durations, self._next, self._last, self._definition, self._changes):
             part.refresh()
 
     def _calendar_options(self) -> dict[str, Any]:
@@ -122,11 +146,11 @@ class _Page:
     def _head(self) -> None:
         record = self._seen.record
         with ui.row().classes("items-center gap-3 w-full"):
-            ui.label(record.name or record.domain).classes("text-xl")
+            ui.label(record.label).classes("text-xl es-long")
             chip("success" if record.enabled else "pending", "on" if record.enabled else "off")
             if record.invalid_reason:
                 chip("timed_out", "parked")
-            ui.label(f"{record.job_type} · {record.domain} · revision {record.revision}").classes("es-faint")
+            ui.label(f"{record.job_type} · {record.domain} · revision {record.revision}").classes("es-faint es-long")
             ui.space()
             self._buttons(record)
         ui.label(describe(record))
@@ -147,7 +171,7 @@ class _Page:
     def _durations(self) -> None:
         ran = [one for one in self._seen.executions if one.duration_seconds is not None and one.started_at is not None]
         if not ran:
-            empty("It has not run yet")
+            empty("Nothing to compare yet", "What has ended is drawn here.")
             return
         ui.echart(
             charts.durations(
@@ -160,15 +184,17 @@ class _Page:
     @ui.refreshable_method
     def _next(self) -> None:
         if not self._seen.next_fires:
-            empty("It will not fire", "It is switched off, parked, or has no fires left.")
+            empty("It will not fire", _why_never(self._seen.record))
+        self._ages = Ages()
         for fire in self._seen.next_fires:
             words = fire_words(fire, ZoneInfo(self._seen.record.timezone), self._visitor.zone)
-            ui.label(f"{words}, {ago(fire)}").classes("es-mono")
+            self._ages.label(partial(_in_words, words, fire)).classes("es-mono")
 
     @ui.refreshable_method
     def _last(self) -> None:
         if not self._seen.executions:
-            empty("Nothing yet", "Its first fire is above, or run it now.")
+            will = "Its first fire is above." if self._seen.next_fires else "As long as it will not fire, only by hand."
+            empty("It has not run yet", will)
         for one in self._seen.executions[:15]:
             with ui.row().classes("items-center gap-3 no-wrap w-full es-line"):
                 chip(one.status)
@@ -180,6 +206,22 @@ class _Page:
                 ui.label(one.error_message or one.reason or "").classes("ellipsis grow es-words")
         if len(self._seen.executions) > 15:
             ui.link("all of them", f"/executions?schedule={self._seen.record.schedule_id}")
+
+    @ui.refreshable_method
+    def _definition(self) -> None:
+        record = self._seen.record
+        with ui.element("dl").classes("es-facts"):
+            for name, label in POLICIES.items():
+                value = getattr(record, name)
+                fact(label, "as the settings say" if value is None else str(value))
+            fact("fires missed while nobody ran", CATCHUPS[record.catchup or ""])
+            for name, at in (("not before", record.start_at), ("not after", record.end_at)):
+                if at is not None:
+                    fact(name, fire_words(at, ZoneInfo("UTC"), self._visitor.zone))
+            if record.tags:
+                fact("tags", ", ".join(record.tags))
+        ui.label("configuration").classes("es-faint")
+        ui.label(_shown(record.job_config)).classes("es-mono")
 
     @ui.refreshable_method
     def _changes(self) -> None:
@@ -214,7 +256,7 @@ class _Page:
     # --- actions ---
 
     async def _run(self) -> None:
-        await run_now(self._visitor, self._seen.record.schedule_id)
+        await self._once.do(lambda: run_now(self._visitor, self._seen.record.schedule_id))
 
     async def _switch(self) -> None:
         record, repository, actor = self._seen.record, self._visitor.parts.repository, self._visitor.identity.actor
@@ -227,7 +269,7 @@ class _Page:
     async def _ask_delete(self) -> None:
         record = self._seen.record
         with ui.dialog() as dialog, ui.card():
-            ui.label(f"Delete {record.name or record.domain}?").classes("text-lg")
+            ui.label(f"Delete {record.label}?").classes("text-lg es-long")
             ui.label("It never fires again. Its history stays.")
             with ui.row():
                 ui.button("Delete", on_click=lambda: dialog.submit(True)).props("unelevated no-caps color=negative")
@@ -238,6 +280,31 @@ class _Page:
                 ui.navigate.to("/schedules")
 
 
+def _in_words(words: str, fire: datetime) -> str:
+    return f"{words}, {ago(fire)}"
+
+
+def _why_never(record: ScheduleRecord) -> str:
+    if record.invalid_reason:
+        return "It is parked: what is wrong is said above. Whoever corrects it lets it go on."
+    return "It has no fires left." if record.enabled else "It is switched off."
+
+
+def _shown(config: Mapping[str, Any]) -> str:
+    """Without what is secret: it is a reference to a secret, as it should be, or masked."""
+    hidden = {name: _hidden(name, value) for name, value in config.items()}
+    return masked(json.dumps(hidden, indent=2, ensure_ascii=False, default=str))
+
+
+def _hidden(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {inner: _hidden(inner, found) for inner, found in value.items()}
+    if isinstance(value, list):
+        return [_hidden(name, item) for item in value]
+    secret = isinstance(value, str) and SECRET_NAMES.search(name) and not REFERENCE.search(value)
+    return "***" if secret else value
+
+
 def _change_rows(visitor: Visitor, changes: list[Change]) -> None:
     for change in changes:
         with ui.row().classes("items-baseline gap-3 w-full"):
@@ -245,7 +312,11 @@ def _change_rows(visitor: Visitor, changes: list[Change]) -> None:
             ui.label(change.changed_by)
             ui.label(change.operation.lower()).classes("es-faint")
             for name, (old, new) in sorted(change.differences.items()) if change.old and change.new else ():
-                ui.label(f"{name}: {old!s} → {new!s}").classes("es-mono")
+                ui.label(_difference(name, old, new)).classes("es-mono")
+
+
+def _difference(name: str, old: Any, new: Any) -> str:
+    return masked(f"{name}: {_hidden(name, old)!s} → {_hidden(name, new)!s}")
 
 
 def _is_same(new: Seen, old: Seen) -> bool:

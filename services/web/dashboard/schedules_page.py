@@ -13,7 +13,7 @@ from services.schedule_listing import ScheduleFilter
 from services.schedule_repository import Page
 from services.web.auth.roles import Role
 from services.web.dashboard.frame import frame, shown_at
-from services.web.dashboard.live import keep_fresh
+from services.web.dashboard.live import Once, keep_fresh
 from services.web.dashboard.look import NOTHING, ago, card, clock, colour, nothing
 from services.web.dashboard.tables import Pager, columns, fill, table
 from services.web.dashboard.visitor import Visitor, admit
@@ -58,7 +58,8 @@ async def schedules(request: Request) -> Response | None:
 
 class _Page:
     def __init__(self, visitor: Visitor, asked: dict[str, str]) -> None:
-        self._visitor = visitor
+        self._visitor, self._once = visitor, Once()
+        self._gone: tuple[str, UUID | None] = ("", None)
         self._build_filters(asked)
         with card():
             self._count = ui.label().classes("es-faint")
@@ -72,6 +73,8 @@ class _Page:
             self._nothing = nothing(
                 "No schedule fits", 'Change the filters, or make one: "New schedule", or manage.py schedule add --help.'
             )
+            with self._nothing:
+                self._deleted = ui.link("", "").classes("es-deleted")
             self._pager = Pager(self.refresh)
 
     def _build_filters(self, asked: dict[str, str]) -> None:
@@ -103,18 +106,30 @@ class _Page:
         order, cursor = self._order.value, self._pager.cursor
         repository = self._visitor.parts.repository
 
-        def look() -> tuple[Page, int]:
-            return repository.list_schedules(where, sort=order, limit=ROWS, cursor=cursor), repository.count_schedules(
-                where
-            )
+        def look() -> tuple[Page, int, UUID | None]:
+            page = repository.list_schedules(where, sort=order, limit=ROWS, cursor=cursor)
+            gone = self._find_deleted(where.search) if where.search and not page.items else None
+            return page, repository.count_schedules(where), gone
 
         try:
-            (page, total), self._problem.text = await self._visitor.read(look), ""
+            (page, total, gone), self._problem.text = await self._visitor.read(look), ""
         except InvalidInput as error:
-            (page, total), self._problem.text = (Page([], None), 0), str(error)
+            (page, total, gone), self._problem.text = (Page([], None), 0, None), str(error)
+        self._show_deleted(where.search or "", gone)
         self._count.text = f"{total:,} schedules"
         fill(self._table, self._nothing, [self._row(record) for record in page.items])
         self._pager.show(page.next_cursor)
+
+    def _find_deleted(self, name: str) -> UUID | None:
+        """Asked once for each word that somebody searches: it reads many changes, and this page asks all the time."""
+        if self._gone[0] != name:
+            self._gone = (name, self._visitor.parts.repository.find_deleted(name))
+        return self._gone[1]
+
+    def _show_deleted(self, name: str, schedule_id: UUID | None) -> None:
+        self._deleted.set_visibility(schedule_id is not None)
+        self._deleted.text = f"{name} was deleted: by whom, and what it was"
+        self._deleted.props(f'href="/schedules/{schedule_id}"')
 
     async def _ask_again(self) -> None:
         self._pager.restart()
@@ -127,7 +142,7 @@ class _Page:
             "address": f"/schedules/{record.schedule_id}",
             "may": self._visitor.may(Role.OPERATOR),
             "enabled": record.enabled,
-            "what": record.name or record.domain,
+            "what": record.label,
             "job": record.job_type,
             "when": describe(record),
             "next_run": NOTHING if record.next_run is None else clock(self._visitor.local(record.next_run)),
@@ -145,14 +160,17 @@ class _Page:
         await self.refresh()
 
     async def _run(self, event: events.GenericEventArguments) -> None:
-        await run_now(self._visitor, UUID(event.args))
+        await self._once.do(lambda: run_now(self._visitor, UUID(event.args)))
 
 
-async def run_now(visitor: Visitor, schedule_id: UUID) -> None:
+async def run_now(visitor: Visitor, schedule_id: UUID) -> bool:
+    """Was it asked for, so that the page is left for that of the execution?"""
     history, actor = visitor.parts.history, visitor.identity.actor
     execution_id = await visitor.act(Role.OPERATOR, lambda: history.request_run(schedule_id, actor))
-    if execution_id is not None:
-        ui.navigate.to(f"/executions/{execution_id}")
+    if execution_id is None:
+        return False
+    ui.navigate.to(f"/executions/{execution_id}")
+    return True
 
 
 def describe(record: ScheduleRecord) -> str:

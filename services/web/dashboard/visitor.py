@@ -10,12 +10,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from fastapi import Request
 from fastapi.responses import RedirectResponse
 from nicegui import ui
+from sqlalchemy.exc import DBAPIError
 from starlette.concurrency import run_in_threadpool
 
 from services.errors import SchedulerError
+from services.refusals import refusal
 from services.web.auth.roles import Identity, Refusal, Role
 from services.web.parts import Parts
 
+REFUSED = "The database refuses that right now"
 ZONE_COOKIE = "tz"
 HAS_WORKFLOWS = "SELECT EXISTS (SELECT FROM workflow_queues) OR EXISTS (SELECT FROM contacts)"
 T = TypeVar("T")
@@ -68,15 +71,19 @@ class Visitor:
         """Change something, if the visitor still may; None (and a message on the page) when that did not work."""
         try:
             present = await self._present()
+            if not present.may(role):
+                ui.notify(f"this needs the role {role}; you have {present.role or 'none'}", type="negative")
+                return None
+            return await run_in_threadpool(action)
         except LoggedOut:
             return None
-        if not present.may(role):
-            ui.notify(f"this needs the role {role}; you have {present.role or 'none'}", type="negative")
-            return None
-        try:
-            return await run_in_threadpool(action)
         except SchedulerError as error:
             ui.notify(str(error), type="negative", multi_line=True, timeout=10_000, close_button="OK")
+            return None
+        except DBAPIError as error:
+            if refusal(error) is None:
+                raise
+            ui.notify(f"{REFUSED}; try again", type="negative", timeout=10_000, close_button="OK")
             return None
 
     async def _present(self) -> Identity:
