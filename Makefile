@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WORKERS ?= 3  # tests at once; most of them wait for replicas
+WORKERS ?= 4  # tests at once; most of them wait for replicas
 
 .DEFAULT_GOAL := help
 .PHONY: help run browser test check format migrate bench clean

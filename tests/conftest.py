@@ -61,7 +61,8 @@ class Databases:
 
     def make(self, template: str | None = None) -> str:
         name = f"test_{uuid4().hex}"
-        self._run(f'CREATE DATABASE "{name}"' + (f' TEMPLATE "{template}"' if template else ""))
+        copied = f' TEMPLATE "{template}" STRATEGY = FILE_COPY' if template else ""  # half the time of WAL_LOG here
+        self._run(f'CREATE DATABASE "{name}"{copied}')
         self._made.append(name)
         return make_url(self._server_url).set(database=name).render_as_string(hide_password=False)
 
