@@ -72,7 +72,9 @@ class NewTokenOut(TokenOut):
 
 
 class LogIn(BaseModel):
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", hide_input_in_errors=True, json_schema_extra={"examples": [{"token": "es_…"}]}
+    )
 
     token: str = Field(max_length=8192)
 

@@ -15,7 +15,9 @@ PlaceId = Annotated[int, Field(ge=1, le=2**31 - 1)] | Annotated[str, Field(min_l
 class Curate(BaseModel):
     """A curator's word for some rows. Only `Selected` queues them."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"ids": [str(UUID(int=1))], "status": "Selected"}]}
+    )
 
     ids: list[UUID] = Field(min_length=1, max_length=MOST_AT_ONCE)
     status: PlaceStatus

@@ -360,3 +360,16 @@ def test_a_forged_cursor_with_an_instant_that_postgres_does_not_know_is_refused(
         forged = json.dumps([*place, at, "3f2a90c1-0000-4000-8000-000000000001"])
         answer = web.get(path, params={"cursor": base64.urlsafe_b64encode(forged.encode()).decode()})
         assert [error["field"] for error in problem(answer)["errors"]] == ["cursor"]
+
+
+def test_every_body_that_can_be_sent_has_an_example(web: Web) -> None:
+    document = web.get("/api/openapi.json", None).json()
+    schemas = document["components"]["schemas"]
+    bodies = {
+        body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        for path in document["paths"].values()
+        for operation in path.values()
+        if (body := operation.get("requestBody")) and "$ref" in body["content"]["application/json"]["schema"]
+    }
+    assert len(bodies) > 5
+    assert sorted(name for name in bodies if '"example' not in json.dumps(schemas[name])) == []
