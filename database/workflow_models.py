@@ -43,6 +43,7 @@ from database.workflow_statuses import (
 # One point of priority counts like this much waiting: urgent rows go first, and none waits for ever. Because everybody
 # ages equally fast, the order between two rows never changes, so that an index can hold it.
 AGE_BOOST = "10 minutes"
+LEAST_PRIORITY, MOST_PRIORITY = -1000, 1000
 MAX_URL_BYTES = 2048  # a longer one does not fit into a unique index beside its domain
 
 ZERO, EMPTY_LIST = text("0"), text("'{}'::text[]")
@@ -55,6 +56,12 @@ def claim_order(prefix: str = "") -> str:
     return f"(({prefix}not_before AT TIME ZONE 'UTC') - interval '{AGE_BOOST}' * {prefix}priority)"
 
 
+def its_turn_has_come(prefix: str = "") -> str:
+    """For queued rows: urgent ones are early, those of a crowd late (fair_turns.py). A range of the same index, as
+    it would not be with clock_timestamp()."""
+    return f"{claim_order(prefix)} <= (statement_timestamp() AT TIME ZONE 'UTC')"
+
+
 def _queue(
     table: str, status: str, queued: str, processing: str, failed: str, prefix: str = ""
 ) -> tuple[Index | CheckConstraint, ...]:
@@ -62,7 +69,7 @@ def _queue(
         return Index(f"{table}_{status}_{role}_idx", key, postgresql_where=text(f"{status} = '{word}'"), **more)
 
     return (
-        CheckConstraint(f"{prefix}priority BETWEEN -1000 AND 1000", f"{prefix}priority"),
+        CheckConstraint(f"{prefix}priority BETWEEN {LEAST_PRIORITY} AND {MOST_PRIORITY}", f"{prefix}priority"),
         index("queued", text(claim_order(prefix)), queued, postgresql_include=[f"{prefix}not_before"]),
         index("claimed", f"{prefix}claimed_at", processing),
         index("failed", "updated_at", failed),

@@ -54,7 +54,7 @@ class WorkflowSettings(BaseSettings):
         60, GROUP, "an item that nobody ended so long after its timeout has lost its worker: it is queued again", ge=1
     )
     workflow_backpressure_depth: int = knob(
-        10_000, GROUP, "a workflow waits while the queue that it fills is deeper than this", ge=1
+        10_000, GROUP, "a workflow waits while more rows than this wait for their turn in the queue that it fills", ge=1
     )
     workflow_circuit_window: int = knob(20, GROUP, "how many of the last items its circuit looks at", ge=1, le=1000)
     workflow_circuit_failures: int = knob(15, GROUP, "so many failures among them open the circuit", ge=1)

@@ -44,14 +44,17 @@ AGAIN_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Downstream:
-    """The queue that this one fills, and how deep it may get."""
+    """The queue that this one fills, and how many rows may wait there although their turn has come.
+
+    The rest of a crowd does not count (fair_turns.py): one huge site must not keep the others from coming in.
+    """
 
     table: QueueTable[Any]
     limit: int
 
     def is_full(self, db: DatabaseConnection) -> bool:
         with db.transaction() as connection:
-            return self.table.depth(connection, self.limit + 1) > self.limit
+            return self.table.backlog(connection, self.limit + 1) > self.limit
 
 
 class JobLoop(Generic[K]):

@@ -6,6 +6,8 @@ carries the token of its claim.
 
 from dataclasses import dataclass
 
+from database.workflow_models import its_turn_has_come
+
 
 @dataclass(frozen=True, slots=True)
 class Names:
@@ -114,10 +116,12 @@ def take_stale(n: Names) -> str:
     """
 
 
-def depth(n: Names) -> str:
+def backlog(n: Names) -> str:
     """Counted up to a limit: who asks wants to know whether it is too much."""
     return f"""
-    SELECT count(*) FROM (SELECT FROM {n.table} WHERE {n.status} = %(queued)s LIMIT %(limit)s) AS found
+    SELECT count(*) FROM (
+        SELECT FROM {n.table} WHERE {n.status} = %(queued)s AND {its_turn_has_come(n.prefix)} LIMIT %(limit)s
+    ) AS found
     """
 
 

@@ -117,8 +117,9 @@ class QueueTable(Generic[K]):
 
     # --- looking ---
 
-    def depth(self, connection: Connection, limit: int) -> int:
-        return int(self._run(connection, sql.depth(self._names), limit=limit).scalar_one())
+    def backlog(self, connection: Connection, limit: int) -> int:
+        """How many wait although their turn has come; who asks for `limit` is told at most so many."""
+        return int(self._run(connection, sql.backlog(self._names), limit=limit).scalar_one())
 
     def numbers(self, connection: Connection, stale_seconds: float) -> QueueNumbers:
         row = self._run(connection, sql.numbers(self._names), stale=stale_seconds).one()

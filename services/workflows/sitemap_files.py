@@ -3,19 +3,22 @@
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from database.workflow_models import SitemapFile
 from database.workflow_statuses import TURNED_DOWN, DiscoveryMethod, SitemapFileStatus, SitemapImportStatus
+from services.workflows.fair_turns import priority_in_line
 from services.workflows.sitemap_discovery import MAX_FILES, FoundSitemap
 
 CHUNK_ROWS = 500
+FILES_PER_POINT = 10  # one every minute, which is what a file may take
 
 
 def save_found(session: Session, domain_id: UUID, found: Iterable[FoundSitemap], *, goes_on: bool) -> None:
     """`goes_on`: new ones are queued for their import."""
+    waiting = _waiting(session, domain_id)
     rows = [
         {
             "domain_id": domain_id,
@@ -26,8 +29,9 @@ def save_found(session: Session, domain_id: UUID, found: Iterable[FoundSitemap],
             "url_count": each.url_count,
             "size_bytes": each.size_bytes,
             "sitemap_import_status": SitemapImportStatus.QUEUED if goes_on else None,
+            "priority": priority_in_line(0, before, FILES_PER_POINT),
         }
-        for each in sorted(found, key=lambda each: each.url)
+        for before, each in enumerate(sorted(found, key=lambda each: each.url), waiting)
     ]
     for start in range(0, len(rows), CHUNK_ROWS):
         statement = insert(SitemapFile).values(rows[start : start + CHUNK_ROWS])
@@ -47,6 +51,7 @@ def queue_children(session: Session, domain_id: UUID, urls: Sequence[str]) -> No
     if not urls:
         return
     known = set(session.scalars(select(SitemapFile.url).where(SitemapFile.domain_id == domain_id)))
+    waiting = _waiting(session, domain_id)
     waits = (
         (SitemapFile.domain_id == domain_id)
         & SitemapFile.sitemap_import_status.is_(None)
@@ -56,6 +61,15 @@ def queue_children(session: Session, domain_id: UUID, urls: Sequence[str]) -> No
     session.execute(update(SitemapFile).where(waits, SitemapFile.url.in_(urls)).values(queued))
     new = [url for url in sorted(urls) if url not in known][: max(0, MAX_FILES - len(known))]
     found = {"domain_id": domain_id, "discovery_method": DiscoveryMethod.SITEMAP_INDEX, **queued}
-    for start in range(0, len(new), CHUNK_ROWS):
-        rows = [{"url": url, **found} for url in new[start : start + CHUNK_ROWS]]
-        session.execute(insert(SitemapFile).values(rows).on_conflict_do_nothing())
+    rows = [
+        {"url": url, "priority": priority_in_line(0, before, FILES_PER_POINT), **found}
+        for before, url in enumerate(new, waiting)
+    ]
+    for start in range(0, len(rows), CHUNK_ROWS):
+        session.execute(insert(SitemapFile).values(rows[start : start + CHUNK_ROWS]).on_conflict_do_nothing())
+
+
+def _waiting(session: Session, domain_id: UUID) -> int:
+    """How many files of the domain are queued."""
+    queued = SitemapFile.sitemap_import_status == SitemapImportStatus.QUEUED
+    return session.execute(select(func.count()).where(SitemapFile.domain_id == domain_id, queued)).scalar_one()

@@ -1,21 +1,25 @@
 """The pages of a sitemap: which addresses count, what is known about each, and their rows."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from database.workflow_models import MAX_URL_BYTES
+from database.workflow_models import MAX_URL_BYTES, Page
 from database.workflow_statuses import PageProcessingStatus, SitemapType
 from services.scanning.urls import Site, host_of, normal_url
+from services.workflows.fair_turns import priority_in_line
 from services.workflows.parsing.page_priorities import PriorityLevel, priority_of
 from services.workflows.parsing.sitemap_documents import Sitemap
 
 CHUNK_ROWS = 500
+PAGES_PER_POINT = 20  # one every 30 seconds: no site is so slow that it is worked on more slowly than that
 LEAD_SOURCE = "sitemap_import"
 
 
@@ -36,13 +40,30 @@ def content_of(sitemap: Sitemap, url: str, domain: str, policy: str) -> SitemapC
 
 
 def insert_pages(session: Session, domain_id: UUID, file_id: UUID, pages: Sequence[Mapping[str, Any]]) -> int:
-    """Returns how many are new. A page that is known stays as it is, whoever found it."""
-    created = 0
+    """Returns how many are new. A page that is known stays as it is, whoever found it; a new one goes behind those of
+    its site that wait already, as far as that is fair to other sites."""
+    created, waiting = 0, _waiting(session, domain_id)
     for start in range(0, len(pages), CHUNK_ROWS):
-        rows = json.dumps(pages[start : start + CHUNK_ROWS])
+        chunk = pages[start : start + CHUNK_ROWS]
+        same = (Page.domain_id == domain_id) & Page.url.in_([page["url"] for page in chunk])
+        known = set(session.scalars(select(Page.url).where(same)))
+        rows = json.dumps([_in_line(page, waiting) for page in chunk if page["url"] not in known])
         values = {"rows": rows, "domain_id": domain_id, "file_id": file_id}
         created += session.connection().exec_driver_sql(INSERT_PAGES, values).rowcount
     return created
+
+
+def _waiting(session: Session, domain_id: UUID) -> Counter[int | None]:
+    """How many pages of the domain are queued, by their level."""
+    queued = (Page.domain_id == domain_id) & (Page.page_processing_status == PageProcessingStatus.QUEUED)
+    found = session.execute(select(Page.priority_level, func.count()).where(queued).group_by(Page.priority_level))
+    return Counter({row[0]: row[1] for row in found})
+
+
+def _in_line(page: Mapping[str, Any], waiting: Counter[int | None]) -> dict[str, Any]:
+    before = waiting[page["priority_level"]]
+    waiting[page["priority_level"]] += 1
+    return {**page, "priority": priority_in_line(page["priority"], before, PAGES_PER_POINT)}
 
 
 def _page(url: str, last_modified: datetime | None, policy: str) -> dict[str, Any]:
