@@ -1,9 +1,11 @@
 """Contacts in HTML: what counts as one, what does not, and what is known about each."""
 
+import json
+
 import pytest
 
 from database.workflow_statuses import EmailType
-from services.workflows.parsing.contacts import FoundContact, find_contacts
+from services.workflows.parsing.contacts import MAX_NAME, FoundContact, find_contacts
 from services.workflows.parsing.email_addresses import addresses_in
 from tests.waiting import within_a_moment
 
@@ -41,6 +43,9 @@ def emails(body: str) -> list[str]:
         '<span data-cfemail="1d7c73737c5d7f7c76786f643378657c706d7178">[email&#160;protected]</span>',
         '<script type="application/ld+json">{"@type": "Bakery", "email": "mailto:anna@bakery.example"}</script>',
         '<script type="application/ld+json">{"@graph": [{"a": {"email": ["anna\\u0040bakery.example"]}}]}</script>',
+        '<script type="application/ld+json">[{"email": "anna [at] bakery [dot] example"}]</script>',
+        '<script type="application/ld+json">{"email": "anna&#64;bakery.example"}</script>',
+        '<script type="application/ld+json">{"email": "Anna Baker <anna@bakery.example>"}</script>',
     ],
 )
 def test_an_address_is_found_however_it_is_written(body: str) -> None:
@@ -154,6 +159,13 @@ def test_what_is_said_about_a_person_stays_together() -> None:
     assert (contacts["anna"].name, contacts["anna"].phone_number) == ("Anna Baker", "+17165550101")
     assert (contacts["bert"].name, contacts["info"].name) == ("Bert Miller", None)
     assert contacts["bert"].context == "Bert Miller Write!"
+
+
+@pytest.mark.parametrize(("name", "kept"), [("Baker &amp; Sons", "Baker & Sons"), ("x" * 50_000, "x" * MAX_NAME)])
+def test_a_name_in_structured_data_is_one_for_people(name: str, kept: str) -> None:
+    said = json.dumps({"email": "anna@bakery.example", "name": name})
+    (contact,) = found(f'<script type="application/ld+json">{said}</script>')
+    assert contact.name == kept
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ What somebody linked to counts first (mailto, tel), then structured data, then t
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from html import unescape
 from typing import Any
 
 from database.workflow_statuses import EmailType
@@ -12,7 +13,6 @@ from services.workflows.parsing.email_addresses import (
     addresses_in,
     addresses_of_link,
     is_name,
-    real_address,
     type_of,
     uncovered,
 )
@@ -21,7 +21,7 @@ from services.workflows.parsing.phone_numbers import Phone, number_of_link, numb
 from services.workflows.parsing.structured_data import objects_in, text_of, texts_of
 
 MAX_CONTACTS = 200  # of one page
-MAX_CONTEXT = 300
+MAX_CONTEXT, MAX_NAME = 300, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,9 @@ def _sightings(page: PageContent, region: str | None) -> Iterator[_Sighting]:
 
 def _structured(thing: dict[str, Any], region: str | None) -> Iterator[_Sighting]:
     for text in texts_of(thing, "email"):
-        email = real_address(text.lower().removeprefix("mailto:"))
-        if email is not None:
+        for email in addresses_in(text):
             phone = number_of_link(f"tel:{text_of(thing, 'telephone')}", region)
-            yield _Sighting(email, None, text_of(thing, "name") or None, phone)
+            yield _Sighting(email, None, unescape(text_of(thing, "name")) or None, phone)
 
 
 def _filled(known: FoundContact, sighting: _Sighting, page: PageContent, phones: list[Phone]) -> FoundContact:
@@ -108,7 +107,7 @@ def _filled(known: FoundContact, sighting: _Sighting, page: PageContent, phones:
         context = page.lines[sighting.line][:MAX_CONTEXT]
     return replace(
         known,
-        name=known.name or sighting.name,
+        name=known.name or (sighting.name and sighting.name[:MAX_NAME]),
         phone_number=known.phone_number or sighting.phone_number or near,
         context=known.context or context,
     )

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+MOST = 2**31 - 1  # that a column of whole numbers holds
 PRICES = ("Free", "$", "$$", "$$$", "$$$$")
 
 
@@ -12,11 +13,14 @@ def text(value: object) -> str | None:
 
 
 def number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """Neither infinity nor what is called NaN is within the limit."""
+    return (
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST else None
+    )
 
 
 def whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST else None
 
 
 def mapping(value: object) -> Mapping[str, Any]:

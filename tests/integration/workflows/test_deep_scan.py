@@ -77,6 +77,19 @@ def test_the_offset_from_utc_is_in_minutes(
     assert query(db, "SELECT timezone FROM local_businesses") == [(zone,)]
 
 
+@pytest.mark.parametrize("odd", [10**30, 10**400, -(10**30), float("inf"), float("nan"), True, "5", [5], {"5": 5}])
+def test_what_is_no_number_that_a_column_holds_is_unknown(
+    world: PipelineWorld, db: DatabaseConnection, odd: object
+) -> None:
+    """The rest of the place is as good as any."""
+    fields = ("rating", "user_ratings_total", "price_level", "utc_offset")
+    world.place("p1", geometry={"location": {"lat": odd, "lng": odd}}, **dict.fromkeys(fields, odd))
+    add_place(db, "p1")
+    assert run(world, db).succeeded == 1
+    row = "business_name, rating, reviews_count, price_text, timezone, latitude, longitude"
+    assert query(db, f"SELECT {row} FROM local_businesses") == [("Elmwood Bakery", *[None] * 6)]
+
+
 @pytest.mark.parametrize(
     ("status", "error"),
     [
