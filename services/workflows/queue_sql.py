@@ -21,6 +21,7 @@ class Names:
     one_live_per: tuple[str, ...] = ()  # columns that no two rows in the queue or in work may share
 
 
+MOST_ATTEMPTS = 10**9  # one more than a column holds would stop the whole queue, for a row that somebody wrote by hand
 # Somebody's open transaction delays its own row only: whoever waits for it longer than this tries again later.
 IMPATIENT = "SET LOCAL lock_timeout = '200ms'; "
 # A claim that a crash of Postgres swallows was never made: the row is still queued, and its former owner is fenced off.
@@ -44,7 +45,7 @@ def claim(n: Names) -> str:
         ORDER BY {n.order} LIMIT %(count)s FOR NO KEY UPDATE SKIP LOCKED
     ), c AS (SELECT key, row_number() OVER () AS place FROM chosen)
     UPDATE {n.table} AS t SET {n.status} = %(processing)s, {n.error} = NULL, {n.prefix}claimed_at = clock_timestamp(),
-           {n.prefix}claim_token = %(token)s, {n.prefix}attempts = t.{n.prefix}attempts + 1
+           {n.prefix}claim_token = %(token)s, {n.prefix}attempts = least(t.{n.prefix}attempts, {MOST_ATTEMPTS}) + 1
     FROM c WHERE t.{n.key} = c.key
     RETURNING c.place, c.key, t.{n.prefix}attempts AS attempts
     """
@@ -99,17 +100,21 @@ def hand_back(n: Names) -> str:
     """
 
 
-def take_stale(n: Names) -> str:
-    """Take over claims that are too old. A new token: whoever held the row can write nothing from now on.
+def _is_stale(n: Names) -> str:
+    """A row that somebody set to processing by hand has no claim; it counts from its last change. A claim of the future
+    is no better: the clock was set back, or somebody wrote it."""
+    since = f"coalesce({n.prefix}claimed_at, updated_at)"
+    limit = "make_interval(secs => %(stale)s)"
+    return f"{since} NOT BETWEEN clock_timestamp() - {limit} AND clock_timestamp() + {limit}"
 
-    A row that somebody set to processing by hand has no claim; it counts from its last change.
-    """
+
+def take_stale(n: Names) -> str:
+    """Take over claims that are too old. A new token: whoever held the row can write nothing from now on."""
     return f"""
     UPDATE {n.table} SET {n.prefix}claim_token = %(token)s, {n.prefix}claimed_at = clock_timestamp()
     WHERE {n.key} = ANY(ARRAY(
         SELECT {n.key} FROM {n.table}
-        WHERE {n.status} = %(processing)s
-          AND coalesce({n.prefix}claimed_at, updated_at) < clock_timestamp() - make_interval(secs => %(stale)s)
+        WHERE {n.status} = %(processing)s AND {_is_stale(n)}
         ORDER BY {n.key} LIMIT %(count)s FOR NO KEY UPDATE SKIP LOCKED
     ))
     RETURNING 0 AS place, {n.key} AS key, {n.prefix}attempts AS attempts
@@ -135,9 +140,7 @@ def numbers(n: Names) -> str:
                    AS oldest_seconds
         FROM {n.table} WHERE {n.status} = %(queued)s
     ) AS q, (
-        SELECT count(*) AS processing, count(*) FILTER (
-            WHERE coalesce({n.prefix}claimed_at, updated_at) < clock_timestamp() - make_interval(secs => %(stale)s)
-        ) AS stale
+        SELECT count(*) AS processing, count(*) FILTER (WHERE {_is_stale(n)}) AS stale
         FROM {n.table} WHERE {n.status} = %(processing)s
     ) AS p, (SELECT count(*) AS failed FROM {n.table} WHERE {n.status} = %(failed)s) AS f
     """

@@ -24,6 +24,7 @@ COMMON_PATHS = (
 )  # fmt: skip
 MAX_DEPTH = 3  # of an index in an index
 MAX_LOOKED_INTO, MAX_FILES = 30, 1_000
+SAID = frozenset({DiscoveryMethod.ROBOTS_TXT, DiscoveryMethod.SITEMAP_INDEX})  # the site says so; the rest are guesses
 RESERVED_SECONDS = 12.0  # of the job's time: what was found is worth more than what else there may be
 HOME_LIMITS = Limits(max_bytes=1024 * 1024, max_seconds=15.0)
 ROBOTS_LIMITS = Limits(max_bytes=512 * 1024, max_seconds=10.0)
@@ -35,7 +36,7 @@ class FoundSitemap:
     url: str
     method: DiscoveryMethod
     kind: SitemapType
-    looked_into: bool  # False: an index names it, and there was no time to see
+    looked_into: bool  # False: the site names it, and there was no time to see
     url_count: int | None = None
     size_bytes: int | None = None
 
@@ -67,7 +68,8 @@ def discover_sitemaps(fetcher: Fetcher, domain: str) -> Discovery:
     search.run()
     if not search.found and search.trouble is not None:
         raise search.trouble
-    return Discovery(tuple(search.found.values()), search.fetches)
+    note = None if search.found else f"none found with {search.fetches} requests"
+    return Discovery(tuple(search.found.values()), search.fetches, note)
 
 
 class _Search:
@@ -91,12 +93,13 @@ class _Search:
     def run(self) -> None:
         while self._waiting:
             candidate = self._waiting.popleft()
-            if self.fetches < MAX_LOOKED_INTO and remaining_seconds() > RESERVED_SECONDS:
+            may_ask = self.fetches < MAX_LOOKED_INTO
+            if may_ask and remaining_seconds() > RESERVED_SECONDS:
                 self._look_into(candidate)
-            elif candidate.method is DiscoveryMethod.SITEMAP_INDEX:
+            elif candidate.method in SAID:
                 unseen = FoundSitemap(candidate.url, candidate.method, SitemapType.STANDARD, looked_into=False)
                 self.found[candidate.url] = unseen
-            else:
+            elif may_ask:
                 self.trouble = self.trouble or JobFailed("the site is so slow that not all places could be looked at")
 
     def fetch(self, url: str, limits: Limits) -> Fetched | None:

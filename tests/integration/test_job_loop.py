@@ -698,6 +698,20 @@ def test_a_row_that_somebody_set_to_processing_by_hand_is_rescued_too(db: Databa
     assert run_places(db, working(str), stale_seconds=0.0).succeeded == 1
 
 
+@pytest.mark.parametrize("claimed_at", ["infinity", "-infinity", "tomorrow"])
+def test_a_claim_of_no_sensible_time_is_stale(db: DatabaseConnection, claimed_at: str) -> None:
+    """Written by hand, or by a clock that was set back since."""
+    add_places(db, 1, deep_scan_status="Processing", claimed_at=claimed_at)
+    summary = run_places(db, working(str))
+    assert (summary.stale, summary.succeeded) == (1, 1)
+
+
+def test_a_row_with_the_most_attempts_that_a_column_holds_stops_nobody(db: DatabaseConnection) -> None:
+    add_places(db, 1, attempts=2**31 - 1)
+    add_places(db, 1)
+    assert run_places(db, working(str)).succeeded == 2
+
+
 def test_a_stale_row_after_its_last_attempt_is_dead(db: DatabaseConnection) -> None:
     key = stale(db, attempts=3)
     told = []

@@ -86,6 +86,27 @@ def test_robots_txt_names_sitemaps(world: PipelineWorld, db: DatabaseConnection)
     }
 
 
+def test_what_robots_txt_names_beyond_what_can_be_looked_into_is_recorded_too(
+    world: PipelineWorld, db: DatabaseConnection
+) -> None:
+    names = [f"{SITE}/{number}.xml" for number in range(2 * MAX_LOOKED_INTO)]
+    world.page(f"{SITE}/robots.txt", "\n".join(f"Sitemap: {name}" for name in names))
+    for name in names:
+        world.sitemap(name, f"{SITE}/")
+    assert set(found(world, db)) == set(names)
+    unseen = "SELECT count(*), min(sitemap_import_status) FROM sitemap_files WHERE status = 'Pending'"
+    assert query(db, unseen) == [(MAX_LOOKED_INTO + 2, "Queued")]  # the home page and robots.txt were asked for, too
+
+
+def test_a_home_page_that_links_to_a_hundred_dead_ones_has_none(world: PipelineWorld, db: DatabaseConnection) -> None:
+    """Looking again would end in the same way."""
+    world.page(f"{SITE}/", "".join(f'<link rel="sitemap" href="/{number}.xml">' for number in range(100)))
+    assert found(world, db) == {}
+    assert query(db, "SELECT status, result_data->>'note' FROM jobs") == [
+        ("complete", f"none found with {MAX_LOOKED_INTO} requests")
+    ]
+
+
 @pytest.mark.parametrize("path", ["/sitemap.xml", "/sitemap_index.xml", "/wp-sitemap.xml", "/post-sitemap.xml"])
 def test_the_usual_paths_are_tried(world: PipelineWorld, db: DatabaseConnection, path: str) -> None:
     world.sitemap(f"{SITE}{path}", f"{SITE}/")
