@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from services.errors import InvalidInput, SchedulerError
 from services.refusals import refusal
+from services.scanning.report_words import visible
 from services.schedule_repository import user_name
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -31,14 +32,23 @@ def actor() -> str:
     return f"cli:{user_name()}"
 
 
+class _Terminal(Console):
+    """Errors quote strangers, who must not recolour a terminal, rename its window or turn text around."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str("\n".join(map(visible, text.split("\n"))), **how)
+
+
 def console() -> Console:
     """A new one each time: sys.stdout may be another one by now. No markup: users' text may contain brackets."""
     interactive = sys.stdout.isatty()
-    return Console(highlight=False, markup=False, soft_wrap=not interactive, width=None if interactive else PIPE_WIDTH)
+    return _Terminal(
+        highlight=False, markup=False, soft_wrap=not interactive, width=None if interactive else PIPE_WIDTH
+    )
 
 
 def error_console() -> Console:
-    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    return _Terminal(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 class ClearErrors(TyperGroup):

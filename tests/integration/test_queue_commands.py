@@ -293,6 +293,16 @@ def test_dead_letters_are_filtered_and_come_in_pages(cli: Cli, db: DatabaseConne
     assert [letter["error"] for letter in rest] == ["timed out", "HTTP 404"]
 
 
+@pytest.mark.parametrize("command", [("list",), ("show", "1")])
+def test_what_a_stranger_wrote_into_an_error_is_shown_and_not_obeyed(
+    cli: Cli, db: DatabaseConnection, command: tuple[str, ...]
+) -> None:
+    die(db, "answered \x1b]0;yours\x07\x1b[31m [/red], not HTML")
+    shown = cli("dead-letters", *command).stdout
+    assert "answered \\x1b]0;yours\\x07\\x1b[31m [/red], not HTML" in shown
+    assert not {"\x1b", "\x07"} & set(shown)
+
+
 def test_one_dead_letter_is_shown_with_its_traceback(cli: Cli, db: DatabaseConnection) -> None:
     die(db)
     (letter,) = answer(cli("dead-letters", "list", "--json"))
