@@ -745,6 +745,14 @@ def test_a_row_is_no_zombie_although_its_failure_could_not_be_written(db: Databa
     assert places(db, "deep_scan_status, deep_scan_error, claim_token") == [("Queued", "no", None)]
 
 
+def test_what_was_saved_is_gone_when_its_end_could_not_be_written(db: DatabaseConnection) -> None:
+    """One transaction: else the next attempt would save it a second time."""
+    add_places(db, 1)
+    query(db, REFUSING.format(when="NEW.deep_scan_status = 'Completed'"))
+    summary = run_places(db, working(lambda key: "saved"), max_attempts=1)
+    assert (summary.dead, places(db, "deep_scan_status, name")) == (1, [("Error", None)])
+
+
 def test_a_row_that_can_not_even_go_back_is_rescued_later(db: DatabaseConnection) -> None:
     add_places(db, 1)
     query(db, REFUSING.format(when="NEW.deep_scan_status <> 'Processing'"))
