@@ -7,6 +7,7 @@ with Ledger() as ledger:
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -55,6 +56,11 @@ class Ledger:
     def requests(self, path: str | None = None) -> list[Request]:
         with self._lock:
             return [request for request in self._requests if path in (None, request.path)]
+
+    def called_twice(self) -> list[tuple[str, str]]:
+        """Attempts at a fire that somebody made again, by the headers of `http_request`."""
+        calls = Counter((r.headers["Idempotency-Key"], r.headers["X-Attempt"]) for r in self.requests())
+        return [call for call, times in calls.items() if times > 1]
 
     def answer(self, path: str, *answers: Answer, status: int = 200, **options: object) -> None:
         """What this path answers from now on; of several answers each is given once, the last one for ever."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from services.jobs import JobRegistry
 from services.schedule_repository import ScheduleRepository
+from tests.ledger import Ledger
 from tests.replicas import Cluster
 from tests.waiting import eventually
 
@@ -22,6 +23,11 @@ def once(at: datetime, **more: Any) -> dict[str, Any]:
 
 def every_second(**more: Any) -> dict[str, Any]:
     return {"domain": "job", "job_type": "noop", "frequency": "interval", "time_config": {"seconds": 1}, **more}
+
+
+def calls(ledger: Ledger, path: str = "/") -> dict[str, Any]:
+    """The job of a schedule whose runs are seen from outside."""
+    return {"job_type": "http_request", "job_config": {"url": f"{ledger.url}{path}"}}
 
 
 def repository(cluster: Cluster) -> ScheduleRepository:
@@ -55,6 +61,18 @@ def nothing_twice_and_no_gap(cluster: Cluster) -> None:
            WHERE step > interval '1 second'"""
     )
     assert gaps == []
+
+
+def every_run_was_seen(cluster: Cluster, ledger: Ledger) -> None:
+    """From outside: what ended well was called, once, and nothing was called that has no row."""
+    seen = [request.headers["X-Execution-Id"] for request in ledger.requests()]
+    rows = dict(cluster.rows(CALLABLE))
+    assert len(seen) == len(set(seen))
+    assert {key for key, status in rows.items() if status == "success"} <= set(seen) <= rows.keys()
+    assert ledger.called_twice() == []
+
+
+CALLABLE = "SELECT execution_id::text, status FROM job_executions WHERE started_at IS NOT NULL"
 
 
 def never_two_at_once(cluster: Cluster) -> None:

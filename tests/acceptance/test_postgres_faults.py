@@ -1,14 +1,17 @@
 """Postgres goes away and comes back; clocks that are wrong against its own. Lines of the failure table."""
 
-import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from services.audit import audit
 from tests.acceptance.conftest import Breakable
 from tests.acceptance.rows import (
-    OPEN,
+    calls,
     count,
+    every_run_was_seen,
     every_second,
+    has_run,
     nothing_twice_and_no_gap,
     once,
     repository,
@@ -21,27 +24,41 @@ from tests.waiting import eventually
 
 
 def test_postgres_may_vanish_and_nothing_is_lost(breakable: Breakable, ledger: Ledger) -> None:
+    """What runs keeps its result; what comes due meanwhile runs late, or is missed if its grace is shorter."""
     cluster = breakable.cluster
     cluster.start(2)
     ledger.answer("/slow", delay_seconds=3)
-    repository(cluster).save_schedules(
-        every_second(job_type="http_request", job_config={"url": f"{ledger.url}/quick"}) for _ in range(3)
+    during_the_outage = soon(8)
+    slow, patient, impatient = (
+        repository(cluster).create_schedule(**once(at, **calls(ledger, path)), misfire_grace_seconds=grace)
+        for path, at, grace in (
+            ("/slow", soon(3), 60),
+            ("/patient", during_the_outage, 60),
+            ("/impatient", during_the_outage, 1),
+        )
     )
-    slow = repository(cluster).create_schedule(
-        **once(soon(3), job_type="http_request", job_config={"url": f"{ledger.url}/slow"})
-    )
+    repository(cluster).save_schedules(every_second(**calls(ledger, "/quick")) for _ in range(3))
+    ((since,),) = cluster.rows("SELECT min(effective_from) FROM schedules")
     eventually(lambda: len(ledger.requests("/slow")) == 1, 20)
     breakable.servers.stop_postgres("immediate")
+    assert datetime.now(UTC) < during_the_outage, "the machine is too slow for this test"
     seen = len(ledger.requests("/quick"))
-    time.sleep(4)  # longer than the slow job: its result has to wait
+    eventually(lambda: datetime.now(UTC) > during_the_outage + timedelta(seconds=2), 20)  # slow's result has to wait
     assert len(ledger.requests("/quick")) - seen <= 6, "nothing new is started without a row"
+    assert ledger.requests("/patient") == ledger.requests("/impatient") == []
     breakable.servers.start_postgres()
-    eventually(lambda: count(cluster, f"schedule_id = '{slow}' AND status = 'success'") == 1, 30)
-    cluster.run("UPDATE schedules SET enabled = false WHERE schedule_id <> %s", slow)
-    eventually(lambda: count(cluster, OPEN) == 0, 30)
+    ((back_at,),) = cluster.rows("SELECT clock_timestamp()")
+    eventually(lambda: has_run(cluster, slow) and has_run(cluster, patient), 30)
+    eventually(lambda: count(cluster, f"schedule_id = '{impatient}'") == 1, 30)
+    switch_off(cluster)
     nothing_twice_and_no_gap(cluster)
-    keys = [request.headers["Idempotency-Key"] for request in ledger.requests("/quick")]
-    assert len(keys) == len(set(keys))
+    missed = cluster.rows("SELECT schedule_id::text, reason FROM job_executions WHERE status = 'missed'")
+    assert missed == [(str(impatient), "misfire")]
+    report = audit(cluster.db, since, back_at, settle_seconds=0)
+    assert report.is_clean, report
+    assert report.accounted == report.expected >= 3 * 8
+    every_run_was_seen(cluster, ledger)
+    assert ledger.requests("/impatient") == []
 
 
 # --- clocks ---
