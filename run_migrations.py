@@ -87,6 +87,7 @@ def upgrade_sql(to: str = "head") -> str:
 
 
 def _run(db: DatabaseConnection, action: Any, to: str) -> list[str]:
+    schema_state(db)  # a schema from the future ends us here, with the way out
     applied = _Applied()
     with _locked(db) as connection:
         action(_config(connection=connection, on_version_apply=applied.note), to)

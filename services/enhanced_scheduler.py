@@ -25,6 +25,7 @@ if __name__ == "__main__":  # `python services/enhanced_scheduler.py` has servic
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from sqlalchemy import QueuePool
+from sqlalchemy.exc import DBAPIError
 
 from config import Settings, get_settings
 from database.connection import DatabaseConnection
@@ -48,6 +49,7 @@ from services.loops import Loop
 from services.peers import Peers
 from services.recovery import Heart, Rescuer
 from services.redis_client import RedisClient
+from services.refusals import refusal
 from services.scanning.categories import CategoryRules
 from services.scanning.retention import ScanRetention
 from services.schedule_watcher import ScheduleWatcher
@@ -438,6 +440,10 @@ def run_enhanced_scheduler() -> None:
         EnhancedScheduler(settings=settings).run()
     except SchedulerError as error:
         sys.exit(str(error))
+    except DBAPIError as error:  # no schema, no rights
+        if (reason := refusal(error)) is None:
+            raise
+        sys.exit(reason)
 
 
 if __name__ == "__main__":

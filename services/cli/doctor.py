@@ -1,4 +1,4 @@
-"""`manage.py doctor`: is everything there, of the right version, and of one mind about the time?"""
+"""`manage.py doctor`: is everything there, of the right version, and of one mind about time and changes?"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,13 +14,16 @@ from database.connection import get_db_connection
 from run_migrations import schema_state
 from services.cli.output import FAILED, AsJson, console, print_json
 from services.errors import ConfigurationError, SchedulerError, Unavailable
+from services.jobs import default_registry
 from services.redis_client import get_redis_client
 from services.refusals import refusal
+from services.replica_listing import list_replicas
 from services.scanning.browser.process import find_browser
 from services.scanning.categories import CategoryRules
 from services.triggers import tzdata_version
 
 OLDEST_POSTGRES, OLDEST_REDIS = 13, (6, 2)
+REPLICA = "start one: python services/enhanced_scheduler.py"
 
 
 class Verdict(StrEnum):
@@ -38,11 +41,19 @@ class Finding:
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Check servers, versions, schema, clocks and settings, and say how to mend what is wrong.
+    """Check servers, versions, schema, clocks, replicas and settings, and say how to mend what is wrong.
 
     Exit code 0 when everything is in order (warnings allowed), 1 otherwise.
+
+    Examples:
+
+      manage.py doctor
+
+      manage.py doctor --json
     """
-    findings = [finding for check in CHECKS for finding in _safely(check)]
+    findings = list(_safely(_settings))
+    if all(finding.verdict is not Verdict.FAILED for finding in findings):  # else nothing can be asked
+        findings += [finding for check in CHECKS for finding in _safely(check)]
     if as_json:
         print_json(findings)
     else:
@@ -57,14 +68,18 @@ def _safely(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     try:
         yield from check()
     except Unavailable as error:
-        yield Finding(check.__name__.strip("_"), Verdict.FAILED, str(error), "start the server, or correct its address")
+        yield Finding(_name(check), Verdict.FAILED, str(error), "start the server, or correct its address or password")
     except SchedulerError as error:
-        yield Finding(check.__name__.strip("_"), Verdict.FAILED, str(error))  # it says what to do
+        yield Finding(_name(check), Verdict.FAILED, str(error))  # it says what to do
     except DBAPIError as error:
         reason = refusal(error)
         if reason is None:
             raise
-        yield Finding(check.__name__.strip("_"), Verdict.FAILED, reason)
+        yield Finding(_name(check), Verdict.FAILED, reason)
+
+
+def _name(check: Callable[[], Iterator[Finding]]) -> str:
+    return check.__name__.strip("_").replace("_", " ")
 
 
 def _settings() -> Iterator[Finding]:
@@ -120,6 +135,31 @@ def _clocks() -> Iterator[Finding]:
             yield Finding("clocks", Verdict.OK, fact)
 
 
+def _replicas() -> Iterator[Finding]:
+    replicas = list_replicas(get_db_connection(), get_settings().heartbeat_timeout_seconds)
+    live = replicas.live
+    if not live:
+        yield Finding("replicas", Verdict.WARNING, "none is live: nothing runs", REPLICA)
+        return
+    if stale := [replica.instance_id for replica in live if not replica.is_converged]:
+        fact = f"{', '.join(stale)} had not applied the newest change at the last heartbeat"
+        yield Finding("replicas", Verdict.WARNING, fact, "ask again in a few seconds; then see its log and /healthz")
+    if idle := [replica.instance_id for replica in live if not replica.claiming]:
+        yield Finding("replicas", Verdict.WARNING, f"{', '.join(idle)} claims nothing", "its /readyz says why")
+    if alone := [replica.instance_id for replica in live if replica.redis_degraded]:
+        yield Finding("replicas", Verdict.WARNING, f"{', '.join(alone)} does without Redis", "its log says why")
+    if len(zones := {replica.tzdata for replica in live}) > 1:
+        fact = f"tzdata differs: {', '.join(sorted(map(str, zones)))}"
+        yield Finding("replicas", Verdict.WARNING, fact, "install the same requirements.txt everywhere")
+    if not (stale or idle or alone):
+        yield Finding("replicas", Verdict.OK, f"{len(live)} live; all claim and have the newest change")
+
+
+def _jobs() -> Iterator[Finding]:
+    default_registry.load_modules(get_settings().job_modules)
+    yield Finding("jobs", Verdict.OK, f"known: {', '.join(sorted(default_registry.job_types()))}")
+
+
 def _time_zones() -> Iterator[Finding]:
     yield Finding("time zones", Verdict.OK, f"tzdata {tzdata_version()} (must be the same on every replica)")
 
@@ -138,7 +178,7 @@ def _browser() -> Iterator[Finding]:
         yield Finding("browser", verdict, "none; only scans with engine: browser need it", str(error))
 
 
-CHECKS = (_settings, _postgres, _schema, _redis, _clocks, _time_zones, _cookie_rules, _browser)
+CHECKS = (_postgres, _schema, _redis, _clocks, _replicas, _jobs, _time_zones, _cookie_rules, _browser)
 
 
 def _postgres_clock() -> float:
@@ -162,6 +202,6 @@ def _print(finding: Finding) -> None:
         Verdict.FAILED: ("FAIL", "red bold"),
     }[finding.verdict]
     console().print(sign, style=style, end="  ")
-    console().print(f"{finding.check:<11} {finding.fact}")
+    console().print(f"{finding.check:<12} {finding.fact}")
     if finding.way_out:
-        console().print(f"                  -> {finding.way_out}")
+        console().print(f"                   -> {finding.way_out}")

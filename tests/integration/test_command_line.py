@@ -499,7 +499,18 @@ def test_an_import_can_be_piped(cli: Cli, repository: ScheduleRepository, tmp_pa
 # --- doctor, settings, dev ---
 
 
-def test_the_doctor_finds_everything_in_order(cli: Cli) -> None:
+def heartbeat(db: Any, name: str, *, claiming: bool = True, tzdata: str = "2026.1", revision: int = 9999) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO scheduler_instances (instance_id, incarnation, claiming, revision, facts)
+               VALUES (%s, gen_random_uuid(), %s, %s, jsonb_build_object('tzdata', %s::text))""",
+            (name, claiming, revision, tzdata),
+        )
+
+
+def test_the_doctor_finds_everything_in_order(cli: Cli, db: Any) -> None:
+    heartbeat(db, "one")
+    heartbeat(db, "two")
     result = cli("doctor", "--json")
     assert result.exit_code == 0
     findings = json.loads(result.stdout)
@@ -509,11 +520,52 @@ def test_the_doctor_finds_everything_in_order(cli: Cli) -> None:
         "schema",
         "redis",
         "clocks",
+        "replicas",
+        "jobs",
         "time zones",
         "cookie rules",
         "browser",
     }
     assert {finding["verdict"] for finding in findings} == {"ok"}
+
+
+def test_the_doctor_says_that_nothing_runs(cli: Cli) -> None:
+    result = cli("doctor")
+    assert result.exit_code == 0
+    assert "warn  replicas     none is live: nothing runs" in result.stdout
+
+
+def test_the_doctor_names_replicas_that_are_not_like_the_others(cli: Cli, db: Any) -> None:
+    add(cli)
+    heartbeat(db, "idle", claiming=False)
+    heartbeat(db, "behind", revision=0)
+    heartbeat(db, "old", tzdata="2019.3")
+    result = cli("doctor")
+    assert result.exit_code == 0
+    assert "warn  replicas     behind had not applied the newest change at the last heartbeat" in result.stdout
+    assert "warn  replicas     idle claims nothing" in result.stdout
+    assert "warn  replicas     tzdata differs: 2019.3, 2026.1" in result.stdout
+
+
+def test_the_doctor_names_a_module_of_jobs_that_a_replica_would_not_start_with(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOB_MODULES", "no.such.module")
+    get_settings.cache_clear()
+    result = cli("doctor")
+    assert result.exit_code == 1
+    assert "FAIL  jobs         JOB_MODULES: 'no.such.module' cannot be imported" in result.stdout
+
+
+def test_the_doctor_says_once_what_is_wrong_with_a_setting(cli: Cli) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("MAX_WORKERS", "many")
+        get_settings.cache_clear()
+        result = cli("doctor")
+    get_settings.cache_clear()
+    assert result.exit_code == 1
+    (line,) = result.stdout.splitlines()
+    assert line.startswith("FAIL  settings     MAX_WORKERS='many'")
 
 
 def test_the_doctor_names_a_broken_table_of_cookie_rules(
@@ -541,7 +593,7 @@ def test_the_doctor_says_how_to_mend_an_old_schema(cli: Cli, db: Any) -> None:
         connection.exec_driver_sql("DELETE FROM alembic_version")
     result = cli("doctor")
     assert result.exit_code == 1
-    assert "FAIL  schema      at revision none, newest is" in result.stdout
+    assert "FAIL  schema       at revision none, newest is" in result.stdout
     assert "-> run: python run_migrations.py" in result.stdout
 
 
@@ -550,7 +602,7 @@ def test_the_doctor_reports_dead_servers_and_goes_on(cli: Cli, monkeypatch: pyte
     monkeypatch.setenv("REDIS_URL", "redis://:hunter2@127.0.0.1:1/0")
     result = cli("doctor")
     assert result.exit_code == 1
-    assert result.stdout.count("FAIL") == 4
+    assert result.stdout.count("FAIL") == 5
     assert "Postgres at u:***@127.0.0.1:1/db does not answer" in result.stdout
     assert "Redis at redis://:***@127.0.0.1:1/0 does not answer" in result.stdout
     assert "hunter2" not in result.output
@@ -580,13 +632,26 @@ def test_a_schema_from_the_future_is_one_clear_line(cli: Cli, db: Any, own_proce
     result = cli("doctor")
     assert result.exit_code == 1
     assert "is at revision 0815, which this program does not know" in result.stdout
-    status = subprocess.run(
-        [sys.executable, "run_migrations.py", "--status"],
-        cwd=PROJECT_ROOT, env={**own_process, "PATH": ""}, capture_output=True, text=True, timeout=60,
+    for program in (["run_migrations.py", "--status"], ["run_migrations.py"], ["run_migrations.py", "--down=-1", "-y"]):
+        ended = run_program(program, own_process)
+        assert ended.returncode == 1
+        assert "is at revision 0815, which this program does not know" in ended.stderr
+        assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_replica_on_a_database_without_a_schema_ends_with_one_clear_line(
+    empty_database_url: str, own_process: dict[str, str]
+) -> None:
+    ended = run_program(["services/enhanced_scheduler.py"], {**own_process, "DATABASE_URL": empty_database_url})
+    assert ended.returncode == 1
+    assert ended.stderr == "the database has no (or an old) schema; run: python run_migrations.py\n"
+
+
+def run_program(arguments: list[str], environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=PROJECT_ROOT, env={**environment, "PATH": ""}, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
-    assert status.returncode == 1
-    assert "is at revision 0815, which this program does not know" in status.stderr
-    assert len(status.stderr.splitlines()) == 1
 
 
 def test_what_the_login_may_not_do_is_one_clear_line(cli: Cli, db: Any) -> None:
@@ -607,7 +672,7 @@ def test_what_the_login_may_not_do_is_one_clear_line(cli: Cli, db: Any) -> None:
         "grant it, or use another login in DATABASE_URL\n",
     )
     assert (
-        "FAIL  schema      this login may not do that: permission denied for table alembic_version" in examined.stdout
+        "FAIL  schema       this login may not do that: permission denied for table alembic_version" in examined.stdout
     )
 
 

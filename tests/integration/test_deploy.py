@@ -113,7 +113,7 @@ def restricted_redis(tmp_path: Path) -> Iterator[RedisClient]:
     process.wait(10)
 
 
-def test_the_rights_of_users_acl_suffice_for_marks_leases_and_locks(restricted_redis: RedisClient) -> None:
+def test_the_rights_of_users_acl_suffice_for_marks_leases_locks_and_the_doctor(restricted_redis: RedisClient) -> None:
     coordinator = Coordinator(restricted_redis, owner="me", lease_seconds=60, mark_seconds=60)
     schedule_id = uuid4()
     assert coordinator.mark_fires([(schedule_id, datetime.now(UTC))]) == [Answer.WON]
@@ -127,6 +127,8 @@ def test_the_rights_of_users_acl_suffice_for_marks_leases_and_locks(restricted_r
     assert lock.acquire("schedule:x")
     assert lock.extend("schedule:x")
     assert lock.release("schedule:x")
+    assert restricted_redis.version()
+    assert restricted_redis.time_seconds()
 
 
 @pytest.mark.parametrize("command", [("FLUSHALL",), ("GET", "somebody-elses"), ("CONFIG", "GET", "*"), ("KEYS", "*")])
