@@ -44,6 +44,12 @@ def dev(
 
     With DATABASE_URL and REDIS_URL unset, Postgres and Redis come from wheels. An empty database gets demo schedules.
     Exit code 1 if a replica is not running at the end of --seconds.
+
+    Examples:
+
+      manage.py dev
+
+      manage.py dev --replicas 5 --seconds 60
     """
     out, directory = console(), PROJECT_ROOT / get_settings().embedded_dir / "logs"
     with _alone(directory), _signals_like_ctrl_c(), DemoSite() as site:

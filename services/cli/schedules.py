@@ -150,7 +150,12 @@ def list_(
 
 @app.command("show")
 def show(schedule: Reference, as_json: AsJson = False) -> None:
-    """Show one schedule: its next fires, its last executions, who changed it."""
+    """Show one schedule: its next fires, its last executions, who changed it.
+
+    Example:
+
+      manage.py schedule show example.com
+    """
     show_page(get_schedule_repository(), get_schedule_repository().find_schedule(schedule), as_json)
 
 
@@ -205,13 +210,23 @@ def edit(
 
 @app.command("enable")
 def enable(schedules: References, as_json: AsJson = False) -> None:
-    """Switch schedules on. Nothing that was due while they were off is made up for."""
+    """Switch schedules on. Nothing that was due while they were off is made up for.
+
+    Example:
+
+      manage.py schedule enable example.com nightly
+    """
     _switch(schedules, True, as_json)
 
 
 @app.command("disable")
 def disable(schedules: References, as_json: AsJson = False) -> None:
-    """Switch schedules off; what is running finishes."""
+    """Switch schedules off; what is running finishes.
+
+    Example:
+
+      manage.py schedule disable example.com nightly
+    """
     _switch(schedules, False, as_json)
 
 
@@ -221,7 +236,14 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete schedules. Their executions and changes stay in the history."""
+    """Delete schedules. Their executions and changes stay in the history.
+
+    Examples:
+
+      manage.py schedule delete example.com
+
+      manage.py schedule delete nightly --yes
+    """
     repository = get_schedule_repository()
     records = [repository.find_schedule(reference) for reference in schedules]
     if not yes:

@@ -14,7 +14,14 @@ def settings(
     env: Annotated[bool, typer.Option("--env", help="The contents of .env.example.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show every setting with its effective value; secrets are masked."""
+    """Show every setting with its effective value; secrets are masked.
+
+    Examples:
+
+      manage.py settings
+
+      manage.py settings --env > .env.example
+    """
     if markdown or env:
         typer.echo(markdown_table() if markdown else env_example())
         return

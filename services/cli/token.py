@@ -44,7 +44,12 @@ def create(
 
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """List all tokens, newest first; never what they are made of."""
+    """List all tokens, newest first; never what they are made of.
+
+    Example:
+
+      manage.py token list
+    """
     records = ApiTokens(get_db_connection()).list()
     if as_json:
         print_json([_shown(record) for record in records])

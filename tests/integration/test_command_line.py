@@ -2,15 +2,18 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner, Result
 
@@ -494,6 +497,42 @@ def test_an_import_can_be_piped(cli: Cli, repository: ScheduleRepository, tmp_pa
     writer.start()
     assert cli("schedule", "import", str(pipe)).stdout.splitlines()[-1].startswith("1 created")
     assert repository.count_schedules() == 2
+
+
+# --- help ---
+
+PROGRAM = typer.main.get_command(manage.app)
+WITHOUT_JSON = {"dev", "web", "scans export"}  # they stay, or write a file in a format of your choice
+
+
+def commands(group: Any = PROGRAM, *path: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *path, name)
+        if not hasattr(command, "commands") or command.invoke_without_command:
+            yield " ".join((*path, name)), command
+
+
+@pytest.mark.parametrize("name", dict(commands()))
+def test_each_command_shows_examples_that_it_understands_and_can_answer_in_json(name: str) -> None:
+    command = dict(commands())[name]
+    examples = re.findall(r"^\s*(?:export TOKEN=\$\()?manage\.py (.*?)\)?$", command.help, re.MULTILINE)
+    own = [example for example in examples if example.startswith(name)]
+    assert own
+    for example in examples:
+        parsed = PROGRAM.make_context("manage.py", shlex.split(example.partition(" > ")[0]), resilient_parsing=False)
+        parse_rest(PROGRAM, parsed)
+    assert name in WITHOUT_JSON or "--json" in {option for parameter in command.params for option in parameter.opts}
+
+
+def parse_rest(group: Any, context: Any) -> None:
+    """Down to the last command, calling none."""
+    rest = [*context._protected_args, *context.args]
+    if not rest or not hasattr(group, "commands"):
+        return
+    name, *arguments = rest
+    command = group.commands[name]
+    parse_rest(command, command.make_context(name, arguments, parent=context))
 
 
 # --- doctor, settings, dev ---
