@@ -58,7 +58,13 @@ class Settings(WorkflowSettings):
     redis_db: int = _knob(0, "Servers", "Redis database number, with REDIS_HOST", ge=0)
     redis_password: SecretStr | None = _knob(None, "Servers", "Redis password, with REDIS_HOST")
     embedded_dir: Path = _knob(Path(".embedded"), "Servers", "where the embedded servers keep their data")
-    database_pool_size: int = _knob(10, "Servers", "most Postgres connections of one process", ge=1, le=100)
+    database_pool_size: int = _knob(
+        10,
+        "Servers",
+        "most Postgres connections for jobs, commands and requests; a replica has up to 9 more",
+        ge=1,
+        le=100,
+    )
     database_connect_timeout_seconds: int = _knob(3, "Servers", "how long a connection attempt may take", ge=1, le=60)
     database_statement_timeout_seconds: int = _knob(
         30, "Servers", "a statement that takes longer is ended", ge=1, le=SECONDS_PER_DAY

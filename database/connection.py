@@ -67,10 +67,10 @@ class DatabaseConnection:
             event.listen(self.engine, "begin", self._set_for_this_transaction)
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> "DatabaseConnection":
+    def from_settings(cls, settings: Settings, pool_size: int | None = None) -> "DatabaseConnection":
         return cls(
             database_url(settings),
-            pool_size=settings.database_pool_size,
+            pool_size=pool_size or settings.database_pool_size,
             connect_timeout_seconds=settings.database_connect_timeout_seconds,
             statement_timeout_seconds=settings.database_statement_timeout_seconds,
             application_name=settings.instance_id,

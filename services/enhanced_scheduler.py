@@ -35,7 +35,7 @@ from services.api_sync.replica import LOOK_SECONDS, TICK_PATIENCE_SECONDS
 from services.clock import DatabaseClock
 from services.dispatcher import Dispatcher
 from services.distributed_lock import Coordinator
-from services.errors import ConfigurationError, SchedulerError, Unavailable
+from services.errors import SchedulerError, Unavailable
 from services.execution_store import ExecutionStore
 from services.finisher import Finisher
 from services.fires import Claim, Owner, Policy
@@ -67,7 +67,7 @@ HISTORY_SIZE = """SELECT greatest(reltuples, 0)::bigint, pg_total_relation_size(
                   WHERE oid = 'job_executions'::regclass"""
 UNCONFIRMED_SECONDS = 0.5
 SIGNAL_SECONDS = 1.0
-LEAST_CONNECTIONS = 7
+ENGINE_CONNECTIONS = 8  # five parts keep one each, the others share the rest; jobs have a pool of their own
 # A burst makes many objects that live for a moment and few cycles; with Python's own thresholds a fifth of its CPU time
 # goes into looking for them.
 COLLECT_RARELY = 50_000, 20, 20
@@ -95,7 +95,7 @@ class EnhancedScheduler:
         self._started = False
         self._not_run: list[Claim] = []
         self._loops: list[Loop] = []
-        self.db = DatabaseConnection.from_settings(self.settings)
+        self.db = DatabaseConnection.from_settings(self.settings, ENGINE_CONNECTIONS)
         self.api_sync = ReplicaSync(self.settings, self.db, self.api_sync_interval, self._stopping)
         self.workflows = ReplicaWorkflows(self.settings, self.db)
 
@@ -105,11 +105,6 @@ class EnhancedScheduler:
         """Start all parts and return; `stop` ends them."""
         if self._stopping.is_set() or self._started:
             raise SchedulerError("this scheduler was started already; make a new EnhancedScheduler")
-        if self.settings.database_pool_size < LEAST_CONNECTIONS:
-            raise ConfigurationError(
-                f"DATABASE_POOL_SIZE={self.settings.database_pool_size}: a replica needs at least {LEAST_CONNECTIONS}, "
-                "five of them for parts that must not wait for each other"
-            )
         default_registry.load_modules(f"services.workflows,{self.settings.job_modules}")
         metrics.job_types_known(default_registry.job_types())
         CategoryRules.load(self.settings.scan_cookie_rules_file)  # a broken table ends us here, not the first scan

@@ -1,4 +1,4 @@
-"""Starting a replica: once, with enough connections, and without leaving anything behind when it cannot."""
+"""Starting a replica: once, and without leaving anything behind when it cannot."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ import pytest
 
 from config import load_settings
 from database.connection import DatabaseConnection
-from services.enhanced_scheduler import LEAST_CONNECTIONS, EnhancedScheduler
+from services.enhanced_scheduler import EnhancedScheduler
 from services.errors import ConfigurationError, SchedulerError, Unavailable
 from services.loops import Loop
 from services.timer import Timer
@@ -59,20 +59,6 @@ def taken_port() -> Iterator[int]:
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
-
-
-def test_too_few_connections_are_refused_with_the_least_number(replica: Make) -> None:
-    with pytest.raises(
-        ConfigurationError, match=f"^DATABASE_POOL_SIZE=6: a replica needs at least {LEAST_CONNECTIONS}"
-    ):
-        replica(DATABASE_POOL_SIZE="6").start()
-
-
-def test_the_least_number_of_connections_is_enough(replica: Make) -> None:
-    scheduler = replica(DATABASE_POOL_SIZE=str(LEAST_CONNECTIONS))
-    scheduler.start()
-    eventually(lambda: scheduler.gap_scanner.is_up_to_date)
-    assert scheduler.readiness() == []
 
 
 def test_a_scheduler_is_started_once(replica: Make, nothing_is_left: Callable[[], bool]) -> None:

@@ -143,9 +143,11 @@ def test_a_replica_in_the_same_process_runs_what_is_asked_for(
 
 
 def test_a_replica_that_cannot_start_ends_the_program_with_one_line(start: Start) -> None:
-    program = start("--with-replica", DATABASE_POOL_SIZE="3")
-    assert program.process.wait(60) == 1
-    assert "a replica needs at least 7" in program.said
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        program = start("--with-replica", METRICS_HOST="127.0.0.1", METRICS_PORT=str(port))
+        assert program.process.wait(60) == 1
+    assert f"METRICS_PORT={port} cannot be had" in program.said
     assert "Traceback" not in program.said
 
 
