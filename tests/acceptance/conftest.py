@@ -11,6 +11,7 @@ from database.connection import DatabaseConnection
 from run_migrations import upgrade
 from services.embedded import Addresses, EmbeddedServers
 from tests.ledger import Ledger
+from tests.pipeline_stand_ins import PipelineWorld
 from tests.replicas import QUICK, Cluster
 
 
@@ -54,6 +55,12 @@ def breakable(tmp_path: Path) -> Iterator[Breakable]:
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def world() -> Iterator[PipelineWorld]:
+    with PipelineWorld() as world:
+        yield world
 
 
 @pytest.fixture

@@ -1,40 +1,16 @@
 """The pipeline as replicas run it: a place becomes contacts, and nobody touches it on the way."""
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 from urllib.parse import parse_qs
-
-import pytest
 
 from services.cli.dev_pipeline import pipeline_environment
 from services.demo_directory import BUSINESSES
 from services.demo_site import DemoSite
-from services.workflows.queue import queues
+from tests.acceptance.pipeline import column, start_pipeline
 from tests.pipeline_stand_ins import DETAILS_PATH, PipelineWorld
 from tests.places import add_places, places, query
 from tests.replicas import Cluster
 from tests.waiting import eventually
-
-EVERY_SECOND = """UPDATE schedules SET time_config = '{"seconds": 1}' WHERE source = 'system'"""
-
-
-@pytest.fixture
-def world() -> Iterator[PipelineWorld]:
-    with PipelineWorld() as world:
-        yield world
-
-
-def start(cluster: Cluster, count: int, environment: dict[str, str]) -> None:
-    """Replicas whose queues run every second, because an operator has said so."""
-    cluster.start(count, **{**environment, "WORKFLOWS_ENABLED": "true"})
-    job_ids = {queue.job_id for queue in queues.all() if queue.name != "hanging"}  # other tests have that one
-    eventually(lambda: set(column(cluster, "SELECT name FROM schedules")) == job_ids, 30)
-    cluster.run(EVERY_SECOND)
-
-
-def column(cluster: Cluster, sql: str) -> list[Any]:
-    return [row[0] for row in cluster.rows(sql)]
 
 
 def test_a_place_becomes_contacts_and_nobody_touches_it_on_the_way(cluster: Cluster) -> None:
@@ -42,7 +18,7 @@ def test_a_place_becomes_contacts_and_nobody_touches_it_on_the_way(cluster: Clus
     for business in BUSINESSES:
         cluster.run("INSERT INTO places_staging (place_id, deep_scan_status) VALUES (%s, 'Queued')", business.place_id)
     with DemoSite() as site:
-        start(cluster, 2, pipeline_environment(site.url))
+        start_pipeline(cluster, 2, pipeline_environment(site.url))
         eventually(lambda: len(column(cluster, "SELECT email FROM contacts")) == 7, 120)
         eventually(
             lambda: not cluster.rows("SELECT FROM pages WHERE page_processing_status IN ('Queued', 'Processing')"), 60
@@ -77,7 +53,7 @@ def test_a_place_becomes_contacts_and_nobody_touches_it_on_the_way(cluster: Clus
 def test_with_curation_it_waits_where_a_curator_decides(cluster: Cluster, world: PipelineWorld) -> None:
     world.place("p1", website="http://bakery.example/")
     query(cluster.db, "INSERT INTO places_staging (place_id, deep_scan_status) VALUES ('p1', 'Queued')")
-    start(cluster, 1, {**world.environment, "DEEP_SCAN_AUTO_QUEUE_EXTRACTION": "false"})
+    start_pipeline(cluster, 1, {**world.environment, "DEEP_SCAN_AUTO_QUEUE_EXTRACTION": "false"})
     eventually(lambda: column(cluster, "SELECT status FROM local_businesses") == ["New"], 60)
     runs = "SELECT FROM job_executions WHERE job_id = 'process_domain_extraction_queue' AND status = 'success'"
     seen = len(cluster.rows(runs))
@@ -89,34 +65,8 @@ def test_two_replicas_work_on_each_of_200_places_once(cluster: Cluster, world: P
     add_places(cluster.db, 200)
     for place_id in places(cluster.db, "place_id"):
         world.place(place_id)
-    start(cluster, 2, {**world.environment, "DEEP_SCAN_SCHEDULER_MAX_INSTANCES": "2"})
+    start_pipeline(cluster, 2, {**world.environment, "DEEP_SCAN_SCHEDULER_MAX_INSTANCES": "2"})
     eventually(lambda: places(cluster.db) == ["Completed"] * 200, 90)
     asked = Counter(parse_qs(request.query)["place_id"][0] for request in world.requests(DETAILS_PATH))
     assert set(asked.values()) == {1}
     assert len(asked) == len(column(cluster, "SELECT id FROM local_businesses")) == 200
-
-
-def test_a_site_that_hangs_holds_up_its_own_row_only(cluster: Cluster, world: PipelineWorld) -> None:
-    """The other domains of its queue go on, and so do all the other queues."""
-    world.hangs("http://slow.example/")
-    world.page("http://bakery.example/", "<title>Bakery</title>")
-    world.sitemap("http://bakery.example/sitemap.xml", "http://bakery.example/contact")
-    world.page("http://bakery.example/contact", "<p>info@bakery.example</p>")
-    query(cluster.db, "INSERT INTO domains (domain) VALUES ('slow.example')")
-    start(cluster, 1, {**world.environment, "DOMAIN_SCHEDULER_ITEM_TIMEOUT_SECONDS": "600"})
-    eventually(lambda: "/" in world.asked("slow.example"), 60)
-    query(cluster.db, "INSERT INTO domains (domain) VALUES ('bakery.example')")
-    eventually(lambda: column(cluster, "SELECT email FROM contacts") == ["info@bakery.example"], 60)
-    assert column(cluster, "SELECT status FROM domains WHERE domain = 'slow.example'") == ["processing"]
-
-
-def test_a_row_whose_replica_was_killed_is_finished_by_another(cluster: Cluster, world: PipelineWorld) -> None:
-    world.hangs("http://bakery.example/")
-    query(cluster.db, "INSERT INTO domains (domain) VALUES ('bakery.example')")
-    quick = {"DOMAIN_SCHEDULER_ITEM_TIMEOUT_SECONDS": "5", "WORKFLOW_STALE_SLACK_SECONDS": "1"}
-    start(cluster, 1, {**world.environment, **quick})
-    eventually(lambda: "/" in world.asked("bakery.example"), 60)
-    cluster.replicas[0].kill()
-    world.page("http://bakery.example/", "<title>Bakery</title>")
-    cluster.start(1, **world.environment, **quick, WORKFLOWS_ENABLED="true")
-    eventually(lambda: cluster.rows("SELECT status, title, attempts FROM domains") == [("completed", "Bakery", 2)], 60)

@@ -13,6 +13,7 @@ from services.workflows.sitemap_pages import CHUNK_ROWS
 from tests.pipeline_stand_ins import PipelineWorld, xml
 from tests.places import query
 from tests.scan_site import Answer
+from tests.sitemap_bombs import BOMBS, bomb
 
 SITE = "http://bakery.example"
 FILE = f"{SITE}/sitemap.xml"
@@ -152,23 +153,9 @@ def test_what_is_no_sitemap_is_an_error_with_its_reason(
     assert file(db, "status") == ("Error",)
 
 
-def _bombs() -> dict[str, tuple[Answer, str]]:
-    entry = f"<url><loc>{SITE}/</loc></url>".encode()
-    laughs = b'<!DOCTYPE urlset [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]><urlset><url><loc>&b;</loc></url></urlset>'
-    return {
-        "gzip": (xml(gzip.compress(b"<urlset>" + b" " * 60 * 1024**2, 1)), "it unpacks to more than 50 MiB"),
-        "encoding": (
-            Answer(gzip.compress(b" " * 60 * 1024**2, 1), headers={"Content-Encoding": "gzip"}),
-            f"GET {FILE}: the body is larger than 52,428,800 bytes",
-        ),
-        "entities": (xml(laughs), "it declares entities or refers to another document, as no sitemap needs to"),
-        "a million": (xml(gzip.compress(b"<urlset>" + entry * 1_000_000, 1)), "it lists more than 50,000 addresses"),
-    }
-
-
-@pytest.mark.parametrize("bomb", ["gzip", "encoding", "entities", "a million"])
-def test_a_bomb_is_an_error_with_its_reason(world: PipelineWorld, db: DatabaseConnection, bomb: str) -> None:
-    answer, error = _bombs()[bomb]
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_bomb_is_an_error_with_its_reason(world: PipelineWorld, db: DatabaseConnection, kind: str) -> None:
+    answer, error = bomb(kind, FILE)
     world.page(FILE, answer)
     add_file(db)
     assert run(world, db).failed == 1
