@@ -118,6 +118,7 @@ class TransactionId(UserDefinedType[int]):
 
 REVISIONS = Sequence("schedule_revision_seq", metadata=Base.metadata)
 FENCING_TOKENS = Sequence("fencing_token_seq", metadata=Base.metadata)
+WENT_WRONG = text("status IN ('failed', 'timed_out', 'cancelled', 'abandoned', 'skipped', 'missed')")
 NEW_UUID, NOW, CLOCK = text("gen_random_uuid()"), text("now()"), text("clock_timestamp()")
 
 
@@ -232,6 +233,15 @@ class ScheduleChange(Base):
         Index("schedule_changes_txid_idx", "txid"),
         Index("schedule_changes_schedule_id_idx", "schedule_id", "change_id"),
         Index("schedule_changes_changed_at_idx", "changed_at"),
+        *(
+            Index(
+                f"schedule_changes_deleted_{field}_idx",
+                text(f"(old ->> '{field}')"),
+                "change_id",
+                postgresql_where=text("operation = 'delete'"),
+            )
+            for field in ("name", "domain")
+        ),
     )
 
 
@@ -276,11 +286,11 @@ class JobExecution(Base):
         Index("job_executions_cause_idx", "cause", "created_at", postgresql_where=text("cause <> 'schedule'")),
         Index("job_executions_live_idx", "schedule_id", postgresql_where=text("status IN ('claimed', 'running')")),
         Index("job_executions_pending_idx", "due_at", postgresql_where=text("status = 'pending'")),
+        Index("job_executions_troubled_idx", "status", "created_at", postgresql_where=WENT_WRONG),
+        Index("job_executions_troubled_at_idx", "created_at", postgresql_where=WENT_WRONG),
+        Index("job_executions_troubled_domain_idx", "domain", "created_at", postgresql_where=WENT_WRONG),
         Index(
-            "job_executions_troubled_idx",
-            "status",
-            "created_at",
-            postgresql_where=text("status IN ('failed', 'timed_out', 'cancelled', 'abandoned', 'skipped', 'missed')"),
+            "job_executions_troubled_fire_idx", "schedule_id", "scheduled_for", "attempt", postgresql_where=WENT_WRONG
         ),
         Index(
             "job_executions_summary_idx",
@@ -395,6 +405,8 @@ class ScanRow(Base):
         CheckConstraint("engine IN ('http', 'browser')", "engine"),
         Index("scans_domain_idx", "domain", "engine", "finished_at"),
         Index("scans_finished_at_idx", "finished_at"),
+        Index("scans_schedule_id_idx", "schedule_id", "finished_at"),
+        Index("scans_execution_id_idx", "execution_id"),
     )
 
 

@@ -22,6 +22,7 @@ SELECT schedule_id, coalesce(name, domain) AS label, invalid_reason AS words, up
 FROM schedules WHERE invalid_reason IS NOT NULL ORDER BY updated_at DESC LIMIT %(limit)s
 """
 
+# The last words are those of the newest execution that went wrong, whatever else came since.
 FAILING = """
 SELECT s.schedule_id, coalesce(s.name, s.domain) AS label, coalesce(e.error_message, s.last_status) AS words,
        s.last_run AS since
@@ -29,7 +30,7 @@ FROM (SELECT * FROM schedules WHERE enabled AND last_status IN ('failed', 'timed
       ORDER BY last_run DESC NULLS LAST LIMIT %(limit)s) AS s
 LEFT JOIN LATERAL (
     SELECT error_message FROM job_executions AS e
-    WHERE e.schedule_id = s.schedule_id AND e.error_message IS NOT NULL
+    WHERE e.schedule_id = s.schedule_id AND e.status IN ('failed', 'timed_out', 'abandoned')
     ORDER BY scheduled_for DESC, attempt DESC LIMIT 1) AS e ON true
 ORDER BY s.last_run DESC NULLS LAST
 """
@@ -83,8 +84,9 @@ GROUP BY 1, 2
 # How long things typically take, from the newest part of the history; and what is due by which timing.
 DUE_WITHIN = """
 WITH lately AS MATERIALIZED (
-    SELECT schedule_id, duration_seconds FROM job_executions
-    WHERE status = 'success' ORDER BY created_at DESC LIMIT %(sample)s
+    SELECT schedule_id, duration_seconds FROM (
+        SELECT schedule_id, duration_seconds, status FROM job_executions ORDER BY created_at DESC LIMIT %(sample)s
+    ) AS newest WHERE status = 'success'
 ), typical AS MATERIALIZED (
     SELECT schedule_id, percentile_cont(0.5) WITHIN GROUP (ORDER BY duration_seconds) AS seconds
     FROM lately GROUP BY schedule_id

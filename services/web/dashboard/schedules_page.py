@@ -59,7 +59,6 @@ async def schedules(request: Request) -> Response | None:
 class _Page:
     def __init__(self, visitor: Visitor, asked: dict[str, str]) -> None:
         self._visitor, self._once = visitor, Once()
-        self._gone: tuple[str, UUID | None] = ("", None)
         self._build_filters(asked)
         with card():
             self._count = ui.label().classes("es-faint")
@@ -108,7 +107,7 @@ class _Page:
 
         def look() -> tuple[Page, int, UUID | None]:
             page = repository.list_schedules(where, sort=order, limit=ROWS, cursor=cursor)
-            gone = self._find_deleted(where.search) if where.search and not page.items else None
+            gone = repository.find_deleted(where.search) if where.search and not page.items else None
             return page, repository.count_schedules(where), gone
 
         try:
@@ -119,12 +118,6 @@ class _Page:
         self._count.text = f"{total:,} schedules"
         fill(self._table, self._nothing, [self._row(record) for record in page.items])
         self._pager.show(page.next_cursor)
-
-    def _find_deleted(self, name: str) -> UUID | None:
-        """Asked once for each word that somebody searches: it reads many changes, and this page asks all the time."""
-        if self._gone[0] != name:
-            self._gone = (name, self._visitor.parts.repository.find_deleted(name))
-        return self._gone[1]
 
     def _show_deleted(self, name: str, schedule_id: UUID | None) -> None:
         self._deleted.set_visibility(schedule_id is not None)
