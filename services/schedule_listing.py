@@ -15,7 +15,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, func, literal, literal_column, or_, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
 
-from database.models import Schedule
+from database.models import Schedule, Source
 from services.errors import InvalidInput, Problem
 from services.hostnames import spellings
 from services.schedule_spec import plain_text
@@ -56,6 +56,8 @@ class ScheduleFilter:
                 plain_text(item.name, value)
             if value is not None and item.name in ("enabled", "name", "job_type", "source", "last_status"):
                 found.append(getattr(Schedule, item.name) == value)
+        if self.source is not None and self.source not in list(Source):
+            raise InvalidInput(Problem("source", f"must be one of {', '.join(Source)}, got {self.source!r}"))
         if self.domain is not None:
             found.append(Schedule.domain.in_(spellings(self.domain.strip())))
         if self.schedule_ids is not None:

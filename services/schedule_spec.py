@@ -138,6 +138,13 @@ def normal_key(field_name: str, value: Any) -> Any:
         return None
 
 
+def aware(field: str, value: datetime) -> datetime:
+    """An instant with its offset; raises InvalidInput."""
+    if value.tzinfo is None:
+        raise InvalidInput(Problem(field, f"needs an offset, as in {value.isoformat()}+00:00"))
+    return value
+
+
 def plain_text(field_name: str, value: str) -> str:
     """Text to look for or to record; refuses what Postgres cannot hold."""
     if not isinstance(value, str):

@@ -12,7 +12,7 @@ from services.enhanced_scheduler import VERSION, EnhancedScheduler
 from services.errors import SchedulerError
 from services.web import openapi, problems
 from services.web.auth.authenticator import OneTimeToken
-from services.web.middleware import LimitedBody, RequestContext
+from services.web.middleware import HeadAsGet, LimitedBody, RequestContext
 from services.web.parts import build_parts
 from services.web.routes.contacts import contacts
 from services.web.routes.dead_letters import dead_letters
@@ -77,6 +77,7 @@ def create_app(settings: Settings, *, with_replica: bool = False, one_time: OneT
             allow_headers=ALLOWED_HEADERS,
             expose_headers=EXPOSED_HEADERS,
         )
+    app.add_middleware(HeadAsGet)
     app.add_middleware(RequestContext)  # the last one added is the outermost
     return app
 

@@ -10,7 +10,7 @@ import re
 
 from services.errors import RevisionConflict
 from services.schedule_batch import ScheduleRecord
-from services.web.problems import BAD_REQUEST, HttpProblem
+from services.web.problems import BAD_REQUEST, CHANGED, HttpProblem
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 _BARE = re.compile(r"^\s*(?:W/)?([0-9]{1,19}(?:-[0-9a-f]+)?)\s*$")
@@ -37,10 +37,14 @@ def check_match(if_match: str | None, record: ScheduleRecord) -> int | None:
     tags = _TAG.findall(if_match) or _BARE.findall(if_match)
     if not tags:
         raise HttpProblem(BAD_REQUEST, f'If-Match must be the ETag or "<revision>", got {if_match[:60]!r}')
-    revisions = [_revision(tag) for tag in tags]
+    revisions = [revision for tag in tags if (revision := _revision(tag)) is not None]
+    if not revisions:
+        detail = (
+            f"schedule {record.schedule_id} is at revision {record.revision}; {if_match[:60]} is no ETag of a schedule"
+        )
+        raise HttpProblem(CHANGED, detail, headers={"ETag": f'"{record.revision}"'})
     if record.revision not in revisions:
-        expected = next((revision for revision in revisions if revision is not None), 0)
-        raise RevisionConflict(record.schedule_id, expected, record.revision)
+        raise RevisionConflict(record.schedule_id, revisions[0], record.revision)
     return record.revision
 
 

@@ -25,6 +25,7 @@ NOBODY_WAITS = (
     "No response returned."  # Starlette's middleware, around the pages, takes a caller that left for a mistake
 )
 
+OF_PROGRAMS = ("/api/", "/healthz", "/readyz", "/metrics")
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -93,6 +94,23 @@ class RequestContext:
             headers.setdefault("Cache-Control", "no-store")
         if scope["scheme"] == "https":
             headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+
+
+class HeadAsGet:
+    """Who may GET may HEAD: the same way, the same headers. The server leaves out the body of what it was asked for."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD" or not scope["path"].startswith(OF_PROGRAMS):
+            await self._app(scope, receive, send)
+            return
+        as_get = {**scope, "method": "GET"}
+        try:
+            await self._app(as_get, receive, send)
+        finally:
+            scope["route"] = as_get.get("route")  # for the metrics
 
 
 class LimitedBody:

@@ -4,6 +4,7 @@
 """
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -84,6 +85,14 @@ class HttpProblem(Exception):
         self.kind, self.detail, self.errors, self.headers = kind, detail, errors, headers or {}
 
 
+NO_JSON = "the body is not JSON"
+# What Python's parser raises for a body before it can say where; FastAPI only says that there was an error.
+UNREADABLE: dict[type[Exception], str] = {
+    UnicodeDecodeError: "it is not UTF-8",
+    RecursionError: "it is nested too deeply",
+    ValueError: f"it has a number with more than {sys.get_int_max_str_digits():,} digits",
+}
+
 REFUSALS = (HttpProblem, InvalidInput, RequestValidationError, ScheduleNotFound, RevisionConflict, HTTPException)
 
 
@@ -142,8 +151,10 @@ def _invalid_input(request: Request, error: Exception) -> Response:
 def _unreadable(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
     problems = [Problem(_field(item["loc"]), _reason(item["msg"])) for item in error.errors()]
-    if any(item["type"] == "json_invalid" for item in error.errors()):
-        return problem_response(request, HttpProblem(BAD_REQUEST, "the body is not JSON"))
+    for item in error.errors():
+        if item["type"] == "json_invalid":
+            where = f"{item['ctx']['error']} at character {item['loc'][-1]}"
+            return problem_response(request, HttpProblem(BAD_REQUEST, f"{NO_JSON}: {where}"))
     return problem_response(request, HttpProblem(INVALID, "; ".join(map(str, problems)), problems))
 
 
@@ -172,6 +183,9 @@ def _refused_by_postgres(request: Request, error: Exception) -> Response:
 
 def _of_the_framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
+    if isinstance(error.__cause__, tuple(UNREADABLE)):
+        why = next(words for kind, words in UNREADABLE.items() if isinstance(error.__cause__, kind))
+        return problem_response(request, HttpProblem(BAD_REQUEST, f"{NO_JSON}: {why}"))
     kind = BY_STATUS.get(error.status_code)
     if kind is None:
         phrase = HTTPStatus(error.status_code).phrase

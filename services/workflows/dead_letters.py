@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, select
 from database.connection import DatabaseConnection
 from database.workflow_models import DeadLetter
 from services.errors import InvalidInput, Problem
-from services.schedule_spec import plain_text
+from services.schedule_spec import aware, plain_text
 from services.workflows.outcomes import Claimed, Failure
 
 MAX_PAGE = 1000
@@ -63,7 +63,7 @@ class LetterFilter:
         if self.error is not None:
             found.append(DeadLetter.error.icontains(plain_text("error", self.error), autoescape=True))
         if self.since is not None:
-            found.append(DeadLetter.died_at >= self.since)
+            found.append(DeadLetter.died_at >= aware("since", self.since))
         if self.ids is not None:
             found.append(DeadLetter.id.in_(self.ids))
         return found

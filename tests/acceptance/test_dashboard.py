@@ -162,6 +162,14 @@ def test_beside_the_pages_the_api_still_answers_like_an_api(
     assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")
 
 
+def test_who_ends_a_path_of_the_api_with_a_slash_is_told(web: str) -> None:
+    said = [requests.get(f"{web}/api/v3/{path}/", timeout=60).json()["detail"] for path in ("replicas", "nothing")]
+    assert said == [
+        "there is no /api/v3/replicas/; without the slash at its end there is",
+        "there is no /api/v3/nothing/",
+    ]
+
+
 def test_a_schedule_is_made_with_a_typo_corrected_previewed_and_saved(page: Page, cluster: Cluster) -> None:
     page.goto("/schedules")
     page.get_by_role("button", name="New schedule").click()

@@ -6,6 +6,7 @@ A handler names its rule in its signature (`who: Operator`). A route without one
 import asyncio
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
@@ -160,10 +161,15 @@ def _query_of(dependant: Dependant) -> frozenset[str]:
 
 
 def _check_query(request: Request, known: frozenset[str]) -> None:
-    """A filter with a typo would be none, and the list longer than somebody thinks. Who has no filters has no typos."""
-    if known and (strangers := sorted(set(request.query_params) - known)):
+    """A filter with a typo would be none, of one given twice only the last would count: the list would not be what
+    somebody thinks. Who has no filters has no typos.
+    """
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    if known and (strangers := sorted(given.keys() - known)):
         reason = f"is no parameter of this path (known: {', '.join(sorted(known))})"
         raise InvalidInput(*(Problem(name[:100], reason) for name in strangers[:10]))
+    if repeated := sorted(name for name in known if given[name] > 1):
+        raise InvalidInput(*(Problem(name, "is given more than once; one value counts") for name in repeated))
 
 
 async def _read_body(request: Request) -> bytes:

@@ -88,6 +88,9 @@ class _NotInTheApi:
         request = Request(scope, receive)
         if allowed := _allowed(request):
             raise HttpProblem(METHOD, f"this path has {', '.join(allowed)}", headers={"Allow": ", ".join(allowed)})
+        without = request.url.path.rstrip("/")
+        if without != request.url.path and _allowed(Request({**scope, "path": without})):
+            raise not_found(f"{request.url.path}; without the slash at its end there is")
         raise not_found(request.url.path)
 
 

@@ -16,7 +16,6 @@ probes = router("", "probes")
 NOT_NOW: dict[int | str, dict[str, Any]] = {503: {"description": "The same shape, with the reasons"}}
 
 
-@probes.head("/healthz", include_in_schema=False)
 @probes.get("/healthz", responses=NOT_NOW)
 def healthz(response: Response, parts: PartsOf, everybody: Probe) -> Alive:
     """Must this process be restarted? 503 names the loops of its replica that stand still."""
@@ -25,7 +24,6 @@ def healthz(response: Response, parts: PartsOf, everybody: Probe) -> Alive:
     return Alive(status="stalled" if stalled else "alive", stalled_seconds=stalled)
 
 
-@probes.head("/readyz", include_in_schema=False)
 @probes.get("/readyz", responses=NOT_NOW)
 def readyz(response: Response, parts: PartsOf, everybody: Probe) -> Ready:
     """Does this process do its work? 503 names the reasons."""

@@ -24,9 +24,7 @@ from tests.web import SECRET, Web, a_jwt, problem
 
 NOBODY_IS_ASKED = """
 GET /healthz
-HEAD /healthz
 GET /readyz
-HEAD /readyz
 GET /metrics
 GET /api/docs
 POST /api/v3/session

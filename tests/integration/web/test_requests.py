@@ -285,10 +285,74 @@ def test_the_probes_say_how_this_process_is(web: Web, monkeypatch: pytest.Monkey
     assert (answer.status_code, answer.json()["reasons"]) == (503, ["Postgres does not answer"])
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_the_probes_also_answer_who_wants_no_body(web: Web, path: str) -> None:
-    answer = web.ask("HEAD", path, None)
-    assert (answer.status_code, answer.content) == (200, b"")
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/api/docs", "/schedules", "/executions"])
+def test_who_wants_no_body_gets_the_same_headers(web: Web, path: str) -> None:
+    whole, head = web.get(path), web.ask("HEAD", path, "viewer")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["Content-Type"] == whole.headers["Content-Type"]
+    assert "Content-Length" in head.headers
+
+
+def test_a_request_without_a_body_needs_the_same_role_and_is_counted_by_its_route(web: Web) -> None:
+    assert web.ask("HEAD", "/schedules/nobody", "viewer").status_code == 404
+    assert web.ask("HEAD", "/tokens", "viewer").status_code == 403
+    assert web.ask("HEAD", "/schedules", None).status_code == 401
+    counted = 'method="HEAD",route="/api/v3/schedules/{schedule}",status="404"'
+    assert counted in web.get("/metrics", None).text
+
+
+# --- what cannot be read ---
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"domain": "example.com",}', "the body is not JSON: "),
+        (b"\xff", "the body is not JSON: it is not UTF-8"),
+        (b"[" * 100_000, "the body is not JSON: it is nested too deeply"),
+        (b'{"priority": ' + b"9" * 5000 + b"}", "the body is not JSON: it has a number with more than "),
+    ],
+)
+def test_what_is_no_json_is_said_with_the_place_or_the_reason(web: Web, body: bytes, said: str) -> None:
+    answer = web.ask("POST", "/schedules", "operator", data=body, headers={"Content-Type": "application/json"})
+    found = problem(answer)
+    assert (found["status"], found["detail"][: len(said)]) == (400, said)
+
+
+def test_where_the_json_ends_to_be_json_is_said(web: Web) -> None:
+    body = b'{"domain": "example.com",}'
+    answer = web.ask("POST", "/schedules", "operator", data=body, headers={"Content-Type": "application/json"})
+    assert re.search(r"character 2[45]\b", problem(answer)["detail"])
+
+
+def test_a_parameter_that_is_given_twice_is_refused(web: Web) -> None:
+    found = problem(web.get("/executions?status=failed&status=timed_out"))
+    assert found["errors"] == [{"field": "status", "reason": "is given more than once; one value counts"}]
+
+
+@pytest.mark.parametrize("path", ["/executions", "/scans", "/dead-letters"])
+def test_a_time_without_an_offset_is_refused_by_every_list(web: Web, path: str) -> None:
+    found = problem(web.get(f"{path}?since=2027-01-01T00:00"))
+    assert found["errors"] == [{"field": "since", "reason": "needs an offset, as in 2027-01-01T00:00:00+00:00"}]
+
+
+def test_dead_letters_are_not_requeued_by_a_time_without_an_offset(web: Web) -> None:
+    found = problem(web.post("/dead-letters/requeue", {"queue": "deep_scan", "since": "2027-01-01T00:00"}))
+    assert [error["field"] for error in found["errors"]] == ["since"]
+
+
+def test_a_source_that_no_schedule_can_have_is_refused(web: Web) -> None:
+    found = problem(web.get("/schedules?source=manul"))
+    assert found["errors"] == [{"field": "source", "reason": "must be one of manual, api, system, got 'manul'"}]
+
+
+def test_an_etag_of_something_else_is_named(web: Web) -> None:
+    made = web.post("/schedules", VALID).json()
+    answer = web.ask("PATCH", f"/schedules/{made['schedule_id']}", json={"priority": 1}, headers={"If-Match": '"abc"'})
+    found = problem(answer)
+    assert found["status"] == 412
+    assert '"abc"' in found["detail"]
+    assert answer.headers["ETag"] == f'"{made["revision"]}"'
 
 
 def test_the_metrics_count_requests_by_route_and_not_by_path(web: Web) -> None:
