@@ -287,7 +287,7 @@ class JobExecution(Base):
         Index("job_executions_live_idx", "schedule_id", postgresql_where=text("status IN ('claimed', 'running')")),
         Index("job_executions_pending_idx", "due_at", postgresql_where=text("status = 'pending'")),
         Index("job_executions_troubled_idx", "status", "created_at", postgresql_where=WENT_WRONG),
-        Index("job_executions_troubled_at_idx", "created_at", postgresql_where=WENT_WRONG),
+        Index("job_executions_troubled_at_idx", "created_at", "status", postgresql_where=WENT_WRONG),
         Index("job_executions_troubled_domain_idx", "domain", "created_at", postgresql_where=WENT_WRONG),
         Index(
             "job_executions_troubled_fire_idx", "schedule_id", "scheduled_for", "attempt", postgresql_where=WENT_WRONG

@@ -2,13 +2,17 @@
 
 A page costs the same wherever it is: the cursor carries the last row's place, no OFFSET. The executions of one schedule
 are ordered by their fires, which its unique key has in order already; everything else by the row's creation.
+
+Those of one domain are asked for as a range, in the order of (domain, creation). Asked for as an equality, in the order
+of creation, the planner may walk through everybody's executions: it expects those of a busy domain to come soon, also
+if none of them has the status that is wanted.
 """
 
 import base64
 import binascii
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -98,7 +102,9 @@ class ExecutionFilter:
 
     @property
     def order(self) -> "ExecutionOrder":
-        return BY_CREATION if self.schedule_id is None else BY_FIRE
+        if self.schedule_id is not None:
+            return BY_FIRE
+        return BY_CREATION if self.domain is None else by_domain(self.domain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +113,16 @@ class ExecutionOrder:
 
     name: str
     columns: tuple[InstrumentedAttribute[Any], ...]
+    domain: str | None = None  # that all of them have
 
     def apply(self, query: Select[Any], cursor: str | None = None) -> Select[Any]:
         """Order the query, and start after the row that the cursor names."""
+        same: tuple[Any, ...] = () if self.domain is None else (JobExecution.domain,)
+        columns = (*same, *self.columns)
         if cursor is not None:
-            place = zip(self._read(cursor), self.columns, strict=True)
-            query = query.where(tuple_(*self.columns) < tuple_(*(literal(value, col.type) for value, col in place)))
-        return query.order_by(*(column.desc() for column in self.columns))
+            place = zip((*(self.domain for _ in same), *self._read(cursor)), columns, strict=True)
+            query = query.where(tuple_(*columns) < tuple_(*(literal(value, col.type) for value, col in place)))
+        return query.order_by(*(column.desc() for column in columns))
 
     def cursor_after(self, record: ExecutionRecord) -> str:
         place = [getattr(record, column.key) for column in self.columns]
@@ -125,7 +134,7 @@ class ExecutionOrder:
             if name != self.name:
                 raise ValueError(f"an order {name}")
             place = aware("cursor", datetime.fromisoformat(at)).astimezone(UTC)  # Postgres knows fewer offsets
-            return [place, UUID(last) if self is BY_CREATION else _attempt(last)]
+            return [place, _attempt(last) if self is BY_FIRE else UUID(last)]
         except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
             raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None
 
@@ -141,9 +150,20 @@ def select_records() -> Select[Any]:
 
 
 def same_domain(domain: str) -> ColumnElement[bool]:
+    first, *others = _spelled(domain)
+    return JobExecution.domain.in_([first, *others]) if others else JobExecution.domain.between(first, first)
+
+
+def by_domain(domain: str) -> ExecutionOrder:
+    """Newest first, for what `same_domain` finds."""
+    first, *others = _spelled(domain)
+    return BY_CREATION if others else replace(BY_CREATION, domain=first)
+
+
+def _spelled(domain: str) -> set[str]:
     """Domains are stored in lower case, the readable names of other jobs as somebody wrote them."""
     plain_text("domain", domain)
-    return JobExecution.domain.in_({domain.strip(), domain.strip().lower()})
+    return {domain.strip(), domain.strip().lower()}
 
 
 def to_execution(row: Row[Any]) -> ExecutionRecord:

@@ -29,6 +29,7 @@ from services.execution_listing import (
     ExecutionFilter,
     ExecutionPage,
     ExecutionRecord,
+    by_domain,
     same_domain,
     select_records,
     to_execution,
@@ -92,8 +93,7 @@ class JobHistory:
         return self._read(BY_FIRE.apply(select_records().where(found)).limit(limit))
 
     def get_executions_by_domain(self, domain: str, limit: int = 100) -> list[ExecutionRecord]:
-        found = same_domain(domain)
-        return self._read(BY_CREATION.apply(select_records().where(found)).limit(limit))
+        return self._read(by_domain(domain).apply(select_records().where(same_domain(domain))).limit(limit))
 
     def get_execution(self, execution_id: UUID | str) -> ExecutionRecord | None:
         found = self.get_executions([parse_uuid(execution_id, "execution_id")])

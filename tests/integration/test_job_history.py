@@ -108,14 +108,16 @@ def test_running_means_claimed_or_running(db: DatabaseConnection, history: JobHi
     assert {record.execution_id for record in history.get_running()} == live
 
 
-@pytest.mark.parametrize("by_schedule", [False, True])
+@pytest.mark.parametrize("by", [None, "schedule", "domain", "DOMAIN"])
 def test_pages_cover_everything_once_newest_first(
-    db: DatabaseConnection, history: JobHistory, schedule_id: UUID, by_schedule: bool
+    db: DatabaseConnection, history: JobHistory, schedule_id: UUID, by: str | None
 ) -> None:
     """Rows of one batch share the moment of their creation."""
     for n in range(23):
         add(db, schedule_id, NOW - n * HOUR, created_at=NOW - (n // 5) * HOUR)
-    where = ExecutionFilter(schedule_id=schedule_id if by_schedule else None)
+    domain = history.get_executions_by_schedule(schedule_id)[0].domain
+    domains = {"domain": domain, "DOMAIN": domain.upper()}
+    where = ExecutionFilter(schedule_id=schedule_id if by == "schedule" else None, domain=domains.get(by or ""))
     found, cursor = [], None
     while True:
         page = history.list_executions(where, 4, cursor)
@@ -124,7 +126,7 @@ def test_pages_cover_everything_once_newest_first(
         if cursor is None:
             break
     assert len({record.execution_id for record in found}) == len(found) == 23
-    moments = [record.scheduled_for if by_schedule else record.created_at for record in found]
+    moments = [record.scheduled_for if by == "schedule" else record.created_at for record in found]
     assert moments == sorted(moments, reverse=True)
 
 
