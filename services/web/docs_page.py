@@ -65,17 +65,28 @@ def _operation(document: dict[str, Any], method: str, path: str, operation: dict
             for each in parameters
         )
         parts.append(f"<table>{''.join(rows)}</table>")
-    if example := _example(document, operation):
-        parts.append(f"<pre>{escape(json.dumps(example, indent=2))}</pre>")
+    sent = operation.get("requestBody", {}).get("content", {})
+    if example := _example(document, sent):
+        parts.append(f"<p>Send, for example:</p><pre>{example}</pre>")
+    for status, response in operation["responses"].items():
+        if status < "300" and (example := _example(document, response.get("content", {}))):
+            parts.append(f"<p>{status}, for example:</p><pre>{example}</pre>")
+    if problems := ", ".join(f"{status} {escape(each['description'])}" for status, each in _problems(operation)):
+        parts.append(f"<p><small>Problems: {problems}.</small></p>")
     return "".join([*parts, "</details>"])
 
 
-def _example(document: dict[str, Any], operation: dict[str, Any]) -> Any:
-    """The first example of what is to be sent."""
-    schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+def _problems(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((status, each) for status, each in sorted(operation["responses"].items()) if "400" <= status < "600")
+
+
+def _example(document: dict[str, Any], content: dict[str, Any]) -> str | None:
+    """The first one, ready to be shown."""
+    if "text/plain" in content:
+        return escape(content["text/plain"]["example"])
+    schema = content.get("application/json", {}).get("schema", {})
     for option in (schema, *schema.get("anyOf", ())):
         name = option.get("$ref", "").rpartition("/")[2]
-        examples = document["components"]["schemas"].get(name, {}).get("examples")
-        if examples:
-            return examples[0]
+        if examples := document["components"]["schemas"].get(name, {}).get("examples"):
+            return escape(json.dumps(examples[0], indent=2, ensure_ascii=False))
     return None

@@ -7,7 +7,8 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute, iter_route_contexts
 
 from services.web.auth.guard import Needs, rule_of
-from services.web.problems import MEDIA_TYPE, PROBLEMS
+from services.web.examples import REF, example_of
+from services.web.problems import DOCS, INTERNAL, INVALID, MEDIA_TYPE, PROBLEMS, Kind
 
 TITLE = "Enhanced Scheduler"
 DESCRIPTION = (
@@ -48,17 +49,6 @@ PROBLEM_SCHEMA: dict[str, Any] = {
             },
         },
     },
-    "examples": [
-        {
-            "type": "/api/docs#invalid-input",
-            "title": "The input is not valid",
-            "status": 422,
-            "detail": "time_config.hour: must be between 0 and 23, got 25",
-            "instance": "/api/v3/schedules",
-            "request_id": "0f5b1c2d",
-            "errors": [{"field": "time_config.hour", "reason": "must be between 0 and 23, got 25"}],
-        }
-    ],
 }
 
 
@@ -80,13 +70,15 @@ def _document(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(
         title=TITLE, version=app.version, description=DESCRIPTION, routes=app.routes, tags=TAGS, openapi_version="3.1.0"
     )
-    document["components"]["schemas"]["Problem"] = PROBLEM_SCHEMA
+    document["components"]["schemas"]["Problem"] = {**PROBLEM_SCHEMA, "examples": [_example(INVALID)]}
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)
     for route in guarded_routes(app):
         for method in route.methods or ():
             if route.include_in_schema:
-                _describe(document["paths"][route.path_format][method.lower()], route)
+                operation = document["paths"][route.path_format][method.lower()]
+                _describe(operation, route)
+                _show_answers(operation, document["components"]["schemas"])
     return document
 
 
@@ -98,8 +90,19 @@ def _describe(operation: dict[str, Any], route: APIRoute) -> None:
     responses = operation["responses"]
     responses.pop("422", None)
     for status in _errors_of(operation, isinstance(rule, Needs)):
-        responses[str(status)] = _problem(status)
-    responses["default"] = {"description": "Any other problem", "content": _CONTENT}
+        responses.setdefault(str(status), {"description": " / ".join(kind.title for kind in _kinds(status))})
+    for status, response in responses.items():
+        if status >= "400" and "content" not in response:
+            response["content"] = _problem(*_kinds(int(status)))
+    responses["default"] = {"description": "Any other problem", "content": _problem(INTERNAL)}
+
+
+def _show_answers(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """An example stands with the schema of an answer, once, however many operations answer so."""
+    for status, response in operation["responses"].items():
+        schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+        if status < "300" and (name := schema.get("$ref", "").removeprefix(REF)):
+            schemas[name].setdefault("examples", [example_of(schema, schemas)])
 
 
 def _errors_of(operation: dict[str, Any], needs_token: bool) -> list[int]:
@@ -110,14 +113,28 @@ def _errors_of(operation: dict[str, Any], needs_token: bool) -> list[int]:
         *([404] if "path" in places else []),
         *([412] if "if-match" in names else []),
         *([409] if "idempotency-key" in names else []),
-        *([413, 415] if "requestBody" in operation else []),
+        *([400, 413, 415] if "requestBody" in operation else []),
         *([422] if places or "requestBody" in operation else []),
     ]
 
 
-_CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+def _kinds(status: int) -> list[Kind]:
+    return [kind for kind in PROBLEMS if kind.status == status]
 
 
-def _problem(status: int) -> dict[str, Any]:
-    titles = " / ".join(kind.title for kind in PROBLEMS if kind.status == status)
-    return {"description": titles, "content": _CONTENT}
+def _problem(*kinds: Kind) -> dict[str, Any]:
+    examples = {kind.code: {"summary": kind.title, "value": _example(kind)} for kind in kinds}
+    return {MEDIA_TYPE: {"schema": {"$ref": f"{REF}Problem"}, "examples": examples}}
+
+
+def _example(kind: Kind) -> dict[str, Any]:
+    field, _, reason = kind.example.partition(": ")
+    return {
+        "type": f"{DOCS}#{kind.code}",
+        "title": kind.title,
+        "status": kind.status,
+        "detail": kind.example,
+        "instance": "/api/v3/schedules",
+        "request_id": "0f5b1c2d",
+        **({"errors": [{"field": field, "reason": reason}]} if kind is INVALID else {}),
+    }

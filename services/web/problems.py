@@ -32,40 +32,128 @@ class Kind:
     status: int
     title: str
     meaning: str
+    example: str = ""  # of a detail
 
 
 BAD_REQUEST = Kind(
-    "bad-request", 400, "The request cannot be read", "The body is not JSON, or a header makes no sense."
+    "bad-request",
+    400,
+    "The request cannot be read",
+    "The body is not JSON, or a header makes no sense.",
+    "the body is not JSON: Expecting property name enclosed in double quotes at character 25",
 )
-UNAUTHENTICATED = Kind("unauthenticated", 401, "Who are you?", "No token, or one that does not work (any more).")
-FORBIDDEN = Kind("forbidden", 403, "You may not do that", "The token works, but its role does not reach.")
-NOT_FOUND = Kind("not-found", 404, "There is no such thing", "The id or the path does not exist (any more).")
-METHOD = Kind("method-not-allowed", 405, "This path has other methods", "The header Allow names them.")
-TIMEOUT = Kind("request-timeout", 408, "The body did not arrive in time", "Send the whole request at once.")
+UNAUTHENTICATED = Kind(
+    "unauthenticated",
+    401,
+    "Who are you?",
+    "No token, or one that does not work (any more).",
+    "the token is not valid",
+)
+FORBIDDEN = Kind(
+    "forbidden",
+    403,
+    "You may not do that",
+    "The token works, but its role does not reach.",
+    "this needs the role operator; the token has viewer",
+)
+NOT_FOUND = Kind(
+    "not-found",
+    404,
+    "There is no such thing",
+    "The id or the path does not exist (any more).",
+    "there is no schedule nightly-exmaple",
+)
+METHOD = Kind(
+    "method-not-allowed",
+    405,
+    "This path has other methods",
+    "The header Allow names them.",
+    "this path has GET, POST",
+)
+TIMEOUT = Kind(
+    "request-timeout",
+    408,
+    "The body did not arrive in time",
+    "Send the whole request at once.",
+    "the body took longer than 10 s",
+)
 CONFLICT = Kind(
-    "conflict", 409, "That is not possible right now", "The state of the thing forbids it; the detail says why."
+    "conflict",
+    409,
+    "That is not possible right now",
+    "The state of the thing forbids it; the detail says why.",
+    "the same request is being worked on; ask again for its answer",
 )
 CHANGED = Kind(
-    "revision-conflict", 412, "Somebody else changed it", "Load it again and repeat the change with its new ETag."
+    "revision-conflict",
+    412,
+    "Somebody else changed it",
+    "Load it again and repeat the change with its new ETag.",
+    "schedule 7d9f1c52-3f6a-4d0e-9b1c-2f4a8e6d5c31 is at revision 4711, not 4700: somebody changed it meanwhile; "
+    "load it again and repeat the change",
 )
-TOO_LARGE = Kind("body-too-large", 413, "The body is too large", "WEB_MAX_BODY_BYTES limits it.")
-NOT_JSON = Kind("unsupported-media-type", 415, "Only JSON is understood", "Send Content-Type: application/json.")
+TOO_LARGE = Kind(
+    "body-too-large",
+    413,
+    "The body is too large",
+    "WEB_MAX_BODY_BYTES limits it.",
+    "at most 1048576 bytes are taken",
+)
+NOT_JSON = Kind(
+    "unsupported-media-type",
+    415,
+    "Only JSON is understood",
+    "Send Content-Type: application/json.",
+    "send Content-Type: application/json",
+)
 INVALID = Kind(
-    "invalid-input", 422, "The input is not valid", "`errors` names every field that is wrong, with its reason."
+    "invalid-input",
+    422,
+    "The input is not valid",
+    "`errors` names every field that is wrong, with its reason.",
+    "time_config.hour: must be between 0 and 23, got 25",
 )
 KEY_REUSED = Kind(
-    "idempotency-key-reused", 422, "This key belongs to another request", "Use a new Idempotency-Key for a new request."
+    "idempotency-key-reused",
+    422,
+    "This key belongs to another request",
+    "Use a new Idempotency-Key for a new request.",
+    "Idempotency-Key 'order-17' was sent with a different request before",
 )
 NO_CONDITION = Kind(
-    "precondition-required", 428, "Say which revision you mean", "Send If-Match with the ETag that you read."
+    "precondition-required",
+    428,
+    "Say which revision you mean",
+    "Send If-Match with the ETag that you read.",
+    "a replacement overwrites everything: send If-Match with the ETag that you read",
 )
-TOO_MANY = Kind("too-many-requests", 429, "Slow down", "Retry-After says for how many seconds.")
-INTERNAL = Kind("internal-error", 500, "Something went wrong here", "The log has more under the request_id.")
+TOO_MANY = Kind(
+    "too-many-requests",
+    429,
+    "Slow down",
+    "Retry-After says for how many seconds.",
+    "try again in 7 s",
+)
+INTERNAL = Kind(
+    "internal-error",
+    500,
+    "Something went wrong here",
+    "The log has more under the request_id.",
+    "the request could not be answered",
+)
 UPSTREAM = Kind(
-    "bad-gateway", 502, "The other system gave no usable answer", "Nothing was changed; the detail says what it said."
+    "bad-gateway",
+    502,
+    "The other system gave no usable answer",
+    "Nothing was changed; the detail says what it said.",
+    "the API gave no usable answer: GET https://api.example.com/schedules: not JSON",
 )
 UNAVAILABLE = Kind(
-    "unavailable", 503, "A server does not answer", "Postgres is away or refuses; the same request may work later."
+    "unavailable",
+    503,
+    "A server does not answer",
+    "Postgres is away or refuses; the same request may work later.",
+    "Postgres does not answer",
 )
 
 PROBLEMS = (

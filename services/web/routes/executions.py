@@ -75,7 +75,7 @@ def read_execution(execution_id: UUID, parts: PartsOf, who: Viewer) -> Execution
     )
 
 
-@executions.post("/{execution_id}/cancel", status_code=202)
+@executions.post("/{execution_id}/cancel", status_code=202, responses={409: {"description": "It has ended already"}})
 def cancel_execution(execution_id: UUID, parts: PartsOf, who: Operator) -> CancelRequested:
     """End what waits at once; ask the replica of what runs to stop it. Retries of it are cancelled, too."""
     _find(parts, execution_id)

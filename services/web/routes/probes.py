@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import Request, Response
 from prometheus_client import REGISTRY
 from prometheus_client.exposition import choose_encoder
+from pydantic import BaseModel
 
 from services.metrics import WithoutReplica
 from services.web.auth.guard import Probe
@@ -13,10 +14,22 @@ from services.web.schemas.system import Alive, Ready
 
 probes = router("", "probes")
 
-NOT_NOW: dict[int | str, dict[str, Any]] = {503: {"description": "The same shape, with the reasons"}}
+METRICS = """# HELP scheduler_http_requests_total Requests to the HTTP API
+# TYPE scheduler_http_requests_total counter
+scheduler_http_requests_total{method="GET",route="/api/v3/schedules",status="200"} 42.0
+"""
 
 
-@probes.get("/healthz", responses=NOT_NOW)
+def _not_now(model: type[BaseModel], example: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    described = {"description": "The same shape, with the reasons", "model": model}
+    return {503: {**described, "content": {"application/json": {"example": example}}}}
+
+
+STALLED = _not_now(Alive, {"status": "stalled", "stalled_seconds": {"recovery": 312.4}})
+NOT_READY = _not_now(Ready, {"status": "not ready", "reasons": ["Postgres does not answer"]})
+
+
+@probes.get("/healthz", responses=STALLED)
 def healthz(response: Response, parts: PartsOf, everybody: Probe) -> Alive:
     """Must this process be restarted? 503 names the loops of its replica that stand still."""
     stalled = {} if parts.scheduler is None else parts.scheduler.liveness()
@@ -24,7 +37,7 @@ def healthz(response: Response, parts: PartsOf, everybody: Probe) -> Alive:
     return Alive(status="stalled" if stalled else "alive", stalled_seconds=stalled)
 
 
-@probes.get("/readyz", responses=NOT_NOW)
+@probes.get("/readyz", responses=NOT_READY)
 def readyz(response: Response, parts: PartsOf, everybody: Probe) -> Ready:
     """Does this process do its work? 503 names the reasons."""
     reasons = [] if parts.db.ping() else ["Postgres does not answer"]
@@ -34,7 +47,11 @@ def readyz(response: Response, parts: PartsOf, everybody: Probe) -> Ready:
     return Ready(status="not ready" if reasons else "ready", reasons=reasons)
 
 
-@probes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@probes.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}, "example": METRICS}}}},
+)
 def metrics(request: Request, parts: PartsOf, everybody: Probe) -> Response:
     """For Prometheus."""
     encode, content_type = choose_encoder(request.headers.get("accept", ""))

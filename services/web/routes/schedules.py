@@ -107,7 +107,7 @@ def read_schedule(
     return _answer(record, response)
 
 
-@schedules.put("/{schedule}")
+@schedules.put("/{schedule}", responses={428: {"description": "Without If-Match"}})
 def replace_schedule(
     schedule: ScheduleReference,
     body: ScheduleDefinition,

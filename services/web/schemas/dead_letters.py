@@ -14,11 +14,11 @@ LetterId = Annotated[int, Field(ge=1, le=2**63 - 1)]
 class LetterOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    id: int
+    id: int = Field(examples=[17])
     queue: str
     item_key: str = Field(description="The row's primary key")
-    attempts: int
-    error: str
+    attempts: int = Field(examples=[3])
+    error: str = Field(examples=["example.com: timed out after 30 s"])
     traceback: str | None
     died_at: datetime
     requeued_at: datetime | None

@@ -17,7 +17,7 @@ class ExecutionOut(BaseModel):
     job_id: str = Field(description="The schedule's name, or its id")
     domain: str
     status: str = Field(examples=["success", "failed", "skipped"])
-    reason: str | None = Field(description="Why it was skipped, missed or given up", examples=["overlap"])
+    reason: str | None = Field(description="Why it was skipped, missed or given up", examples=[None, "overlap"])
     cause: str = Field(examples=["schedule", "manual", "catchup"])
     attempt: int
     scheduled_for: datetime
@@ -30,7 +30,7 @@ class ExecutionOut(BaseModel):
     instance_id: str | None = Field(description="The replica")
     scan_id: UUID | None
     error_message: str | None
-    created_at: datetime
+    created_at: datetime = Field(examples=["2027-01-31T01:30:00.012Z"])
 
 
 class MomentOut(BaseModel):
@@ -38,7 +38,7 @@ class MomentOut(BaseModel):
 
     at: datetime
     what: str = Field(examples=["scheduled", "claimed", "started", "success"])
-    text: str
+    text: str = Field(examples=["its nominal time"])
 
 
 class ExecutionDetail(ExecutionOut):
@@ -59,7 +59,10 @@ class ExecutionPage(BaseModel):
 
 class CancelRequested(BaseModel):
     execution_id: UUID
-    status: str = Field(description="`cancelled` at once while it waited; otherwise its replica was asked to stop it")
+    status: str = Field(
+        description="`cancelled` at once while it waited; otherwise its replica was asked to stop it",
+        examples=["cancelled", "running"],
+    )
 
 
 class StatisticsOut(BaseModel):
@@ -97,12 +100,12 @@ class MinuteOut(BaseModel):
 class AttentionOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    trouble: str = Field(examples=["stuck", "late", "circuit", "parked", "failing", "waiting"])
+    trouble: str = Field(examples=["failing", "stuck", "late", "circuit", "parked", "waiting"])
     label: str
-    words: str | None
+    words: str | None = Field(examples=["the server answered 503"])
     since: datetime | None
     schedule_id: UUID | None
-    execution_id: UUID | None
+    execution_id: UUID | None = Field(examples=[None])
 
 
 class OverviewOut(BaseModel):
@@ -114,7 +117,7 @@ class LoadOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     at: datetime
-    fires: float
+    fires: float = Field(examples=[120.0])
     seconds: float = Field(description="Of work, by what such executions typically take")
     labels: dict[str, int]
 
@@ -131,7 +134,7 @@ class ExplanationOut(BaseModel):
     timezone: str
     verdict: str = Field(examples=["succeeded", "skipped", "not_a_fire", "disabled"])
     sentences: list[str] = Field(
-        examples=[["2027-01-31 02:00:00 CET: It was skipped: 1 execution of this schedule at once (max_instances)."]]
+        examples=[["2027-01-31 02:30:00 CET: It ran on replica-1 and succeeded after 41.9 s."]]
     )
     late_seconds: float | None
     previous_fire_at: datetime | None

@@ -35,7 +35,7 @@ class PageOut(BaseModel):
     url: str
     final_url: str | None
     depth: int
-    attempts: int
+    attempts: int = Field(examples=[1])
     status_code: int | None
     error: str | None = Field(description="null: it was seen")
     elapsed_ms: int
@@ -49,7 +49,7 @@ class ScanDetail(ScanOut):
 class CookieOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    name: str
+    name: str = Field(examples=["_ga"])
     domain: str
     path: str
     storage: str = Field(examples=["cookie", "local_storage"])
@@ -61,7 +61,7 @@ class CookieOut(BaseModel):
     same_site: str | None
     party: str = Field(examples=["first", "third"])
     consent: str = Field(description="Set before or after the visitor agreed", examples=["before"])
-    category: str = Field(examples=["necessary", "marketing"])
+    category: str = Field(examples=["analytics", "necessary", "marketing"])
     category_rule: str | None
     page_url: str
     request_url: str
@@ -76,13 +76,15 @@ class CookieList(BaseModel):
 class CookieChangeOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    kind: str = Field(examples=["new", "gone", "changed"])
-    name: str
+    kind: str = Field(examples=["changed", "new", "gone"])
+    name: str = Field(examples=["_ga"])
     domain: str
     path: str
-    storage: str
-    category: str
-    fields: dict[str, tuple[Any, Any]] = Field(description="What changed: before, after")
+    storage: str = Field(examples=["cookie", "local_storage"])
+    category: str = Field(examples=["analytics", "necessary", "marketing"])
+    fields: dict[str, tuple[Any, Any]] = Field(
+        description="What changed: before, after", examples=[{"lifetime_seconds": [31536000, 63072000]}]
+    )
 
 
 class ScanDiff(BaseModel):

@@ -157,14 +157,14 @@ class FieldProblem(BaseModel):
 class FireOut(BaseModel):
     at: datetime
     local: str = Field(
-        description="The same instant as people of the zone read it", examples=["2027-03-28 03:00:00 CEST"]
+        description="The same instant as people of the zone read it", examples=["2027-01-31 02:30:00 CET"]
     )
 
 
 class PreviewOut(BaseModel):
     """When it fires, as if it were enabled."""
 
-    description: str = Field(examples=["every day at 02:30 (Europe/Berlin)"])
+    description: str = Field(examples=["daily at 02:30 Europe/Berlin"])
     timezone: str
     fires: list[FireOut]
     warnings: list[str] = Field(description="Clock changes and other surprises of the coming year")
@@ -173,7 +173,10 @@ class PreviewOut(BaseModel):
 
 class BulkSwitch(BaseModel):
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"action": "disable", "schedule_ids": []}]}
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"action": "disable", "schedule_ids": ["7d9f1c52-3f6a-4d0e-9b1c-2f4a8e6d5c31"]}]
+        },
     )
 
     action: Literal["enable", "disable"]
@@ -201,7 +204,7 @@ class Difference(BaseModel):
 class ChangeOut(BaseModel):
     changed_at: datetime
     changed_by: str = Field(examples=["token:ci", "cli:anna", "sql:app"])
-    operation: str = Field(examples=["insert", "update", "delete"])
+    operation: str = Field(examples=["update", "insert", "delete"])
     revision: int
     differences: list[Difference]
 

@@ -10,7 +10,9 @@ class SyncEntryOut(BaseModel):
     kind: str = Field(examples=["created", "updated", "skipped", "disabled", "kept"])
     label: str
     item: int | None = Field(description="Its place in the answer")
-    changes: dict[str, tuple[Any, Any]] = Field(description="Before and after; of what was kept: ours and theirs")
+    changes: dict[str, tuple[Any, Any]] = Field(
+        description="Before and after; of what was kept: ours and theirs", examples=[{}]
+    )
     reasons: list[str]
 
 
@@ -19,10 +21,10 @@ class SyncReportOut(BaseModel):
     by: str
     started_at: datetime
     finished_at: datetime
-    items: int | None
+    items: int | None = Field(examples=[1204])
     counts: dict[str, int]
     entries: list[SyncEntryOut] = Field(description="The first ones of each kind")
-    refused: str | None = Field(description="Why nothing was switched off")
+    refused: str | None = Field(description="Why nothing was switched off", examples=[None])
     error: str | None
 
 

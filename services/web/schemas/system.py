@@ -14,7 +14,7 @@ class ReplicaOut(BaseModel):
 
     instance_id: str
     incarnation: UUID
-    started_at: datetime
+    started_at: datetime = Field(examples=["2027-01-20T06:00:12.044Z"])
     heartbeat_at: datetime
     heartbeat_age_seconds: float
     is_live: bool
@@ -44,7 +44,7 @@ class TokenOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     token_id: str
-    name: str
+    name: str = Field(examples=["ci"])
     role: Role
     state: str = Field(examples=["active", "expired", "revoked"])
     created_at: datetime
@@ -86,9 +86,9 @@ class SessionOut(BaseModel):
 
 
 class JobOut(BaseModel):
-    id: str
+    id: str = Field(examples=["process_pending_domains"])
     schedule_id: UUID
-    name: str
+    name: str = Field(examples=["domain metadata"])
     trigger: str
     next_run_time: datetime | None
     pending: bool = Field(description="Waits for a replica right now")
@@ -105,10 +105,10 @@ class SchedulerStatus(BaseModel):
 
 
 class Alive(BaseModel):
-    status: str
+    status: str = Field(examples=["alive", "stalled"])
     stalled_seconds: dict[str, float] = {}
 
 
 class Ready(BaseModel):
-    status: str
+    status: str = Field(examples=["ready", "not ready"])
     reasons: list[str] = []

@@ -97,7 +97,7 @@ class ContactOut(BaseModel):
     page_id: UUID | None
     email: str
     email_type: EmailType
-    name: str | None
+    name: str | None = Field(examples=["Anna Berg"])
     phone_number: str | None
     source_url: str | None
     context: str | None
@@ -117,14 +117,14 @@ class ContactList(BaseModel):
 class QueueOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    name: str
-    job_id: str
+    name: str = Field(examples=["domain_metadata"])
+    job_id: str = Field(examples=["process_pending_domains"])
     display_name: str
-    depth: int
+    depth: int = Field(examples=[42])
     due: int = Field(description="Of these: what may be worked on now")
     processing: int
     stale: int = Field(description="Being worked on by nobody any more")
-    failed: int
+    failed: int = Field(examples=[3])
     dead: int
     oldest_seconds: float
     circuit: str = Field(examples=["closed", "open"])
@@ -142,4 +142,4 @@ class QueueList(BaseModel):
 
 class RunOut(BaseModel):
     message: str
-    summary: dict[str, Any]
+    summary: dict[str, Any] = Field(examples=[{"claimed": 5, "succeeded": 5, "seconds": 3.214}])
