@@ -16,8 +16,8 @@ from uuid import UUID, uuid4
 from benchmarks.cluster import cluster, insert
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
-from benchmarks.surface import DAYS
-from benchmarks.surface import fill as fill_history
+from benchmarks.surface_rows import DAYS
+from benchmarks.surface_rows import fill as fill_history
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
 from services.execution_store import ExecutionStore
