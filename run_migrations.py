@@ -86,6 +86,13 @@ def upgrade_sql(to: str = "head") -> str:
     return output.getvalue()
 
 
+def downgrade_sql(db: DatabaseConnection, to: str) -> str:
+    """The SQL that would take this database back."""
+    output = io.StringIO()
+    command.downgrade(_config(output=output), f"{schema_state(db).current}:{to}", sql=True)
+    return output.getvalue()
+
+
 def _run(db: DatabaseConnection, action: Any, to: str) -> list[str]:
     schema_state(db)  # a schema from the future ends us here, with the way out
     applied = _Applied()
@@ -128,12 +135,12 @@ def main(
 
       python run_migrations.py --status    look first
 
-      python run_migrations.py --down -1   take the last revision back (asks)
+      python run_migrations.py --down -1   take the last revision back (asks; with --sql: shows how)
     """
     console = Console(highlight=False, soft_wrap=True)
     try:
         if sql:
-            typer.echo(upgrade_sql(to))
+            typer.echo(upgrade_sql(to) if down is None else downgrade_sql(get_db_connection(), down))
             return
         db = get_db_connection()
         if status:

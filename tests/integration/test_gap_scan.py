@@ -1,5 +1,6 @@
 """The gap scan against a real table: every fire gets its row, in short steps, whatever happened meanwhile."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from config import PROJECT_ROOT
 from database.connection import DatabaseConnection
 from services.audit import audit
 from services.clock import DatabaseClock
@@ -23,6 +25,7 @@ from services.timer import Timer
 from tests.executions import POLICY
 
 DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+OPERATIONS = PROJECT_ROOT / "docs/operations.md"
 LIMITS = CatchupLimits(horizon=DAY, history=89 * DAY, window=HOUR, max_fires=10, settle=5 * SECOND)
 
 
@@ -147,6 +150,24 @@ def test_after_a_day_without_replicas_a_dense_schedule_has_one_row_for_the_rest(
     until = table.now - LIMITS.settle
     assert table.summaries() == [(until - DAY + SECOND, until - 10 * SECOND, 86_400 - 10)]
     assert table.is_accounted_for(DAY)
+
+
+def test_after_a_restore_with_the_documented_statements_nothing_runs_again(table: Table, replica: Replica) -> None:
+    (statements,) = re.findall(r"^```sql\n(.*?)^```", OPERATIONS.read_text(), re.DOTALL | re.MULTILINE)
+    schedule_id = table.schedule(HOUR, catchup="all")
+    table.watched_until(table.now - 30 * MINUTE)
+    table.run(
+        """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for)
+           VALUES (%(id)s, 'job', 'job', %(id)s, 'pending', now() - interval '1 day')""",
+        id=schedule_id,
+    )
+    with table.db.engine.connect() as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(statements)
+    replica.scan()
+    assert replica.handed_over == []
+    assert table.rows("SELECT status, reason FROM job_executions") == [("cancelled", "restored")]
+    table.run("UPDATE schedules SET effective_from = '2000-01-01'")
+    assert table.rows("SELECT effective_from > '2001-01-01' FROM schedules") == [(True,)], "the trigger is back"
 
 
 def test_a_day_of_many_dense_schedules_is_many_short_steps(

@@ -300,6 +300,16 @@ def test_sql_can_be_printed_and_applied_by_hand(
     assert catalog(empty_db) == catalog(db)
 
 
+def test_the_sql_of_going_back_can_be_printed_and_applied_by_hand(db: DatabaseConnection, database_url: str) -> None:
+    sql = command("--down", "-1", "--sql", url=database_url).stdout
+    assert schema_state(db).current == REVISIONS[-1]
+    with db.engine.connect() as connection:
+        connection.connection.cursor().execute(sql)
+        connection.connection.commit()
+    assert schema_state(db).current == REVISIONS[-2]
+    upgrade(db)
+
+
 def test_an_unknown_revision_is_one_clear_line(database_url: str) -> None:
     result = command("--to", "0815", url=database_url)
     assert (result.returncode, result.stderr) == (1, "Can't locate revision identified by '0815'\n")
