@@ -8,7 +8,7 @@ from rich.table import Table
 
 from database.connection import get_db_connection
 from services.cli.durations import EXAMPLES, ago
-from services.cli.output import AsJson, ClearErrors, actor, console, moment, print_json
+from services.cli.output import AsJson, ClearErrors, actor, console, id_column, moment, print_json
 from services.cli.queues import DryRun, Rate
 from services.errors import InvalidInput, Problem
 from services.workflows.dead_letters import DeadLetters, Letter, LetterFilter
@@ -60,9 +60,7 @@ def show(letter: Annotated[int, typer.Argument(metavar="ID")], as_json: AsJson =
 
       manage.py dead-letters show 42
     """
-    found = DeadLetters(get_db_connection()).get(letter)
-    if found is None:
-        raise InvalidInput(Problem("letter", f"there is no dead letter {letter}"))
+    found = _find(letter)
     if as_json:
         print_json(found)
         return
@@ -93,6 +91,8 @@ def requeue(
 
       manage.py dead-letters requeue --queue deep_scan --error OVER_QUERY_LIMIT --rate 5 --dry-run
     """
+    for letter in ids or ():
+        _find(letter)
     where = _filter(queue, error, since, ids=ids)
     requeue = Requeue(get_db_connection(), actor())
     found = requeue.count_letters(where, limit)
@@ -106,6 +106,13 @@ def requeue(
     else:
         told = ", ".join(f"{count} of {name}" for name, count in done.items())
         console().print(f"queued again: {told or 'nothing'}")
+
+
+def _find(letter: int) -> Letter:
+    found = DeadLetters(get_db_connection()).get(letter)
+    if found is None:
+        raise InvalidInput(Problem("letter", f"there is no dead letter {letter}"))
+    return found
 
 
 def _filter(
@@ -122,7 +129,7 @@ def _filter(
 
 def _table(letters: list[Letter]) -> Table:
     table = Table(
-        "id", "queue", "item", "attempts", "died (UTC)", "error", header_style="bold", box=None, pad_edge=False
+        id_column(), "queue", "item", "attempts", "died (UTC)", "error", header_style="bold", box=None, pad_edge=False
     )
     for letter in letters:
         died = moment(letter.died_at).removesuffix(" UTC")

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from database.models import Cause, ExecutionStatus
 from services.cli.durations import EXAMPLES, ago
-from services.cli.output import FAILED, AsJson, actor, console, moment, plain, print_json
+from services.cli.output import FAILED, AsJson, actor, console, id_column, moment, plain, print_json
 from services.errors import ScheduleNotFound
 from services.execution_listing import MAX_PAGE, ExecutionFilter, ExecutionPage, ExecutionRecord
 from services.job_history import JobHistory, get_job_history
@@ -160,7 +160,7 @@ def stats(
 
 def execution_table(records: list[ExecutionRecord]) -> Table:
     table = Table(
-        "id", "job", "scheduled for (UTC)", "attempt", "status", "seconds", "replica", "why",
+        id_column(), "job", "scheduled for (UTC)", "attempt", "status", "seconds", "replica", "why",
         header_style="bold", box=None, pad_edge=False,
     )  # fmt: skip
     for record in records:

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import typer
 from rich.console import Console
+from rich.table import Column
 from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 from typer.core import TyperGroup
@@ -45,6 +46,11 @@ def console() -> Console:
     return _Terminal(
         highlight=False, markup=False, soft_wrap=not interactive, width=None if interactive else PIPE_WIDTH
     )
+
+
+def id_column(width: int = 8) -> Column:
+    """In a narrow terminal anything else may be cut: this is what other commands are given."""
+    return Column("id", no_wrap=True, min_width=width)
 
 
 def error_console() -> Console:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from services.cli.output import AsJson, ClearErrors, console, moment, print_json
+from services.cli.output import AsJson, ClearErrors, console, id_column, moment, print_json
 from services.cli.scan_options import CustomPages, Depth, Engine, Pages, Selector, Set, given_settings
 from services.errors import InvalidInput, Problem
 from services.scanning.profiles import ProfileRecord, get_scan_profiles
@@ -145,7 +145,7 @@ def delete(
 
 
 def profile_table(records: list[ProfileRecord]) -> Table:
-    table = Table("id", "name", "schedules", "settings", header_style="bold", box=None, pad_edge=False)
+    table = Table(id_column(), "name", "schedules", "settings", header_style="bold", box=None, pad_edge=False)
     for record in records:
         wrong = "; ".join(str(problem) for problem in record.problems)
         words = f"invalid: {wrong}" if wrong else _settings(record)

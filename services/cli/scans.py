@@ -13,7 +13,7 @@ from database.connection import get_db_connection
 from services.cli.durations import EXAMPLES, ago
 from services.cli.executions import schedule_id_of
 from services.cli.file_writing import replacing
-from services.cli.output import AsJson, ClearErrors, console, moment, print_json
+from services.cli.output import AsJson, ClearErrors, console, id_column, moment, print_json
 from services.cli.scan_page import print_scan
 from services.errors import InvalidInput, Problem
 from services.scanning.findings import EngineName, Scan
@@ -137,8 +137,8 @@ def _format(given: str | None, file: Path | None) -> Format:
 
 def scan_table(records: list[ScanRecord]) -> Table:
     table = Table(
-        "id", "domain", "engine", "finished (UTC)", "pages", "cookies", "before consent", "since the scan before",
-        header_style="bold", box=None, pad_edge=False,
+        id_column(), "domain", "engine", "finished (UTC)", "pages", "cookies", "before consent",
+        "since the scan before", header_style="bold", box=None, pad_edge=False,
     )  # fmt: skip
     for record in records:
         table.add_row(*_cells(record))

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from services.cli.assignments import with_assignments
-from services.cli.output import AsJson, ClearErrors, actor, console, error_console, moment, print_json, until
+from services.cli.output import AsJson, ClearErrors, actor, console, error_console, id_column, moment, print_json, until
 from services.cli.schedule_explain import explain_fire
 from services.cli.schedule_files import export_file, import_file
 from services.cli.schedule_page import show_page
@@ -308,7 +308,7 @@ app.command("export")(export_file)
 
 def schedule_table(records: list[ScheduleRecord]) -> Table:
     table = Table(
-        "id", "domain", "name", "timing", "next run (UTC)", "last", header_style="bold", box=None, pad_edge=False
+        id_column(), "domain", "name", "timing", "next run (UTC)", "last", header_style="bold", box=None, pad_edge=False
     )
     for record in records:
         table.add_row(

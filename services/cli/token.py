@@ -9,7 +9,7 @@ from rich.table import Table
 
 from database.connection import get_db_connection
 from services.cli.durations import parse_duration
-from services.cli.output import AsJson, ClearErrors, actor, console, error_console, moment, print_json
+from services.cli.output import AsJson, ClearErrors, actor, console, error_console, id_column, moment, print_json
 from services.errors import InvalidInput, Problem
 from services.web.auth.roles import Role
 from services.web.auth.tokens import ApiTokens, TokenRecord
@@ -57,7 +57,9 @@ def list_(as_json: AsJson = False) -> None:
     if not records:
         console().print("no token; make one: manage.py token create --name me --role admin")
         return
-    table = Table("id", "name", "role", "state", "expires", "last used", "made by", header_style="bold", box=None)
+    table = Table(
+        id_column(12), "name", "role", "state", "expires", "last used", "made by", header_style="bold", box=None
+    )
     for record in records:
         table.add_row(
             record.token_id,

@@ -15,12 +15,14 @@ from uuid import uuid4
 import pytest
 import typer
 import yaml
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import manage
 from config import PROJECT_ROOT, get_settings
 from database.connection import get_db_connection
 from services.cli import schedule_files
+from services.cli.schedules import schedule_table
 from services.schedule_listing import ScheduleFilter
 from services.schedule_repository import ScheduleRepository, get_schedule_repository
 from tests.schedules import BAD_INPUT, TAKEN, VALID, many
@@ -497,6 +499,14 @@ def test_an_import_can_be_piped(cli: Cli, repository: ScheduleRepository, tmp_pa
     writer.start()
     assert cli("schedule", "import", str(pipe)).stdout.splitlines()[-1].startswith("1 created")
     assert repository.count_schedules() == 2
+
+
+def test_a_narrow_terminal_cuts_no_id(cli: Cli, repository: ScheduleRepository) -> None:
+    record = add(cli, domain="a-rather-long-name.of-a-domain.example.com")
+    narrow = Console(width=40)
+    with narrow.capture() as shown:
+        narrow.print(schedule_table([repository.find_schedule(record["schedule_id"])]))
+    assert record["schedule_id"][:8] in shown.get()
 
 
 # --- help ---

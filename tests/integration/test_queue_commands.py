@@ -264,7 +264,9 @@ def test_the_slowest_rate_keeps_the_last_row_within_years_that_python_can_read()
 )
 def test_a_bad_number_is_refused(cli: Cli, db: DatabaseConnection, option: str, line: str) -> None:
     die(db)
-    for command in (("queue", "requeue", QUEUE), ("dead-letters", "requeue"), ("dead-letters", "requeue", "7")):
+    (letter,) = answer(cli("dead-letters", "list", "--json"))
+    by_id = ("dead-letters", "requeue", str(letter["id"]))
+    for command in (("queue", "requeue", QUEUE), ("dead-letters", "requeue"), by_id):
         result = cli(*command, option, "--yes")
         assert (result.exit_code, result.stderr.startswith(line)) == (2, True)
     assert statuses(db) == ["Error"]
@@ -308,7 +310,11 @@ def test_one_dead_letter_is_shown_with_its_traceback(cli: Cli, db: DatabaseConne
     (letter,) = answer(cli("dead-letters", "list", "--json"))
     shown = cli("dead-letters", "show", str(letter["id"])).stdout
     assert "Traceback: deep inside" in shown
-    missing = cli("dead-letters", "show", "999")
+
+
+@pytest.mark.parametrize("command", [("show",), ("requeue", "--yes"), ("requeue", "--dry-run")])
+def test_a_dead_letter_that_is_none_is_named(cli: Cli, command: tuple[str, ...]) -> None:
+    missing = cli("dead-letters", *command, "999")
     assert (missing.exit_code, missing.stderr) == (2, "letter: there is no dead letter 999\n")
 
 
