@@ -1,5 +1,7 @@
 """WF3, second half: from a domain to what its home page says."""
 
+import socketserver
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from tests.places import query
 from tests.scan_site import Answer, Request
 
 HOME = "http://bakery.example/"
+TLS_HELLO = b"\x16"  # its first byte
 
 
 def add_domain(db: DatabaseConnection, domain: str = "bakery.example", **columns: Any) -> None:
@@ -81,12 +84,23 @@ def test_known_values_are_not_overwritten_by_nothing(world: PipelineWorld, db: D
 
 
 def test_https_is_tried_first(world: PipelineWorld, db: DatabaseConnection) -> None:
-    """Here nobody speaks TLS, so http answers; the request before it was a hello that is no HTTP."""
-    world.page(HOME, "<title>Bakery</title>")
-    add_domain(db)
-    run(world, db)
-    assert world.asked("bakery.example") == ["/"]
-    assert domain(db, "meta_json->>'final_url'") == (HOME,)
+    """Here nobody speaks TLS, so http answers after it."""
+    beginnings: list[bytes] = []
+
+    class Door(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            heard = self.request.recv(65536)
+            beginnings.append(heard[:1])
+            if heard.startswith(b"GET"):
+                self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n<title>Bakery</title>\r\n")
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Door) as door:
+        threading.Thread(target=door.serve_forever, args=(0.02,), daemon=True).start()
+        add_domain(db)
+        run(world, db, fetch_connect_to=f"*.example=127.0.0.1:{door.server_address[1]}")
+        door.shutdown()
+    assert beginnings == [TLS_HELLO, b"G"]
+    assert domain(db, "title, meta_json->>'final_url'") == ("Bakery", HOME)
 
 
 @pytest.mark.parametrize(
