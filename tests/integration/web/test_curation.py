@@ -128,6 +128,7 @@ def test_a_page_that_does_not_fit_is_taken_out_unless_somebody_works_on_it(web: 
         {"ids": [], "status": "Selected"},
         {"ids": [1], "status": "Chosen"},
         {"ids": [0], "status": "Selected"},
+        {"ids": [True], "status": "Selected"},
         {"ids": [2**40], "status": "Selected"},
         {"ids": [""], "status": "Selected"},
         {"ids": [1] * 1001, "status": "Selected"},
