@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 
 from services.errors import InvalidInput, Problem, RevisionConflict, ScheduleNotFound, Unavailable
 from services.refusals import refusal
+from services.web.examples import STORY
 
 MEDIA_TYPE = "application/problem+json"
 DOCS = "/api/docs"
@@ -89,7 +90,7 @@ CHANGED = Kind(
     412,
     "Somebody else changed it",
     "Load it again and repeat the change with its new ETag.",
-    "schedule 7d9f1c52-3f6a-4d0e-9b1c-2f4a8e6d5c31 is at revision 4711, not 4700: somebody changed it meanwhile; "
+    f"schedule {STORY['schedule_id']} is at revision {STORY['revision']}, not 4700: somebody changed it meanwhile; "
     "load it again and repeat the change",
 )
 TOO_LARGE = Kind(

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from database.models import Catchup, Source
 from services.triggers import FREQUENCIES
+from services.web.examples import STORY
 
 EXAMPLE: dict[str, Any] = {
     "domain": "example.com",
@@ -174,9 +175,7 @@ class PreviewOut(BaseModel):
 class BulkSwitch(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={
-            "examples": [{"action": "disable", "schedule_ids": ["7d9f1c52-3f6a-4d0e-9b1c-2f4a8e6d5c31"]}]
-        },
+        json_schema_extra={"examples": [{"action": "disable", "schedule_ids": [STORY["schedule_id"]]}]},
     )
 
     action: Literal["enable", "disable"]
