@@ -16,8 +16,10 @@ class Moment:
 def timeline(record: ExecutionRecord) -> list[Moment]:
     """What has happened so far; an instant that is not known is left out."""
     by = f" by {record.instance_id}" if record.instance_id else ""
+    asker = (record.details or {}).get("requested_by")
+    asked = f"asked for by {asker}" if asker else "asked for"
     known: list[tuple[datetime | None, str, str]] = [
-        (record.scheduled_for, "scheduled", "asked for" if record.cause == "manual" else "its nominal time"),
+        (record.scheduled_for, "scheduled", asked if record.cause == "manual" else "its nominal time"),
         (record.due_at, "due", "due" if record.attempt == 1 else f"due as attempt {record.attempt}"),
         (record.claimed_at, "claimed", f"claimed{by}"),
         (record.started_at, "started", f"started{by}"),

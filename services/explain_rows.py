@@ -163,6 +163,10 @@ class RowsExplained:
             case "deleted":
                 yield "The schedule was deleted before it could start."
                 yield from self._changed_by(record)
+            case "paused":
+                yield "It was skipped: somebody had paused its queue."
+            case "circuit_open":
+                yield "It was skipped: the items of its queue kept failing; it rests for a while (its circuit is open)."
             case reason:
                 yield f"It was skipped: {reason or 'no reason was recorded'}."
 

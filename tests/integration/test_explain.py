@@ -312,10 +312,16 @@ def test_a_fire_inside_a_summary_row_is_explained_by_it(
     assert "101 fires between" in said(answer)
 
 
-def test_an_unknown_reason_is_repeated(explainer: Explainer, make: Make, db: DatabaseConnection) -> None:
+def test_an_unknown_reason_is_repeated_and_a_known_one_is_a_sentence(
+    explainer: Explainer, make: Make, db: DatabaseConnection
+) -> None:
     schedule_id = make()
-    insert(db, schedule_id, ago(500), status="skipped", reason="circuit_open", completed_at=ago(499))
-    assert "It was skipped: circuit_open." in said(explainer.explain(schedule_id, ago(500)))
+    insert(db, schedule_id, ago(500), status="skipped", reason="sunspots", completed_at=ago(499))
+    insert(db, schedule_id, ago(400), status="skipped", reason="circuit_open", completed_at=ago(399))
+    insert(db, schedule_id, ago(300), status="skipped", reason="paused", completed_at=ago(299))
+    assert "It was skipped: sunspots." in said(explainer.explain(schedule_id, ago(500)))
+    assert "the items of its queue kept failing" in said(explainer.explain(schedule_id, ago(400)))
+    assert "somebody had paused its queue" in said(explainer.explain(schedule_id, ago(300)))
 
 
 # --- there is no row ---
