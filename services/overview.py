@@ -17,6 +17,8 @@ from services import overview_sql as sql
 
 LATE_SECONDS = 120
 SILENT_SECONDS = 60
+GONE_SECONDS = 3600  # a replica that died was replaced by then, or is missed by nobody
+LETTER_HOURS = 24
 MOST_OF_A_KIND = 20
 MINUTE = timedelta(minutes=1)
 
@@ -26,9 +28,12 @@ class Trouble(StrEnum):
 
     STUCK = "stuck"  # claimed or running by a replica that is silent
     LATE = "late"  # due, and nobody has claimed it
+    SILENT = "silent"  # a replica that died without a word
     CIRCUIT = "circuit"  # a queue whose items keep failing rests
     PARKED = "parked"  # makes no sense and does not fire
     FAILING = "failing"  # its last run went wrong
+    DEAD = "dead"  # a queue whose items failed for good
+    PAUSED = "paused"  # a queue that somebody has stopped
     WAITING = "waiting"  # a manual run or a retry that found no worker
 
 
@@ -85,9 +90,12 @@ class Overview:
         return [
             *self._stuck(limit),
             *self._late(limit),
+            *self._silent(limit),
             *self._circuits(limit),
             *self._parked(limit),
             *self._failing(limit),
+            *self._dead(limit),
+            *self._paused(limit),
             *self._waiting(limit),
         ]
 
@@ -113,6 +121,10 @@ class Overview:
         rows = self._rows(sql.LATE, seconds=LATE_SECONDS, limit=limit)
         return [_attention(Trouble.LATE, row, "was due, and no replica has claimed it") for row in rows]
 
+    def _silent(self, limit: int) -> list[Attention]:
+        rows = self._rows(sql.SILENT, seconds=SILENT_SECONDS, gone=GONE_SECONDS, limit=limit)
+        return [_attention(Trouble.SILENT, row, "died, or is cut off: the other replicas do its work") for row in rows]
+
     def _circuits(self, limit: int) -> list[Attention]:
         words = "its items kept failing: the circuit is {0.circuit}"
         rows = self._rows(sql.CIRCUITS, limit=limit)
@@ -123,6 +135,15 @@ class Overview:
 
     def _failing(self, limit: int) -> list[Attention]:
         return [_attention(Trouble.FAILING, row, row.words) for row in self._rows(sql.FAILING, limit=limit)]
+
+    def _dead(self, limit: int) -> list[Attention]:
+        """Counted as far as a person would; an old letter is somebody's decision to leave it there."""
+        rows = self._rows(sql.DEAD, hours=LETTER_HOURS, limit=limit)
+        return [_attention(Trouble.DEAD, row, f"{_letters(row.letters)} since yesterday: {row.error}") for row in rows]
+
+    def _paused(self, limit: int) -> list[Attention]:
+        rows = self._rows(sql.PAUSED, limit=limit)
+        return [_attention(Trouble.PAUSED, row, f"by {row.paused_by}: {row.paused_reason}") for row in rows]
 
     def _waiting(self, limit: int) -> list[Attention]:
         rows = self._rows(sql.WAITING, seconds=LATE_SECONDS, limit=limit)
@@ -148,6 +169,12 @@ def _attention(trouble: Trouble, row: Row[Any], words: str, execution_id: UUID |
         schedule_id=row.schedule_id,
         execution_id=execution_id,
     )
+
+
+def _letters(number: int) -> str:
+    if number > sql.MOST_LETTERS:
+        return f"more than {sql.MOST_LETTERS} dead letters"
+    return "1 dead letter" if number == 1 else f"{number} dead letters"
 
 
 def _without_holes(found: dict[datetime, Minute], last: datetime, minutes: int) -> Iterator[Minute]:

@@ -54,9 +54,35 @@ WHERE e.status IN ('claimed', 'running') AND e.incarnation IS NOT NULL
 ORDER BY since LIMIT %(limit)s
 """
 
+# The newest life of each name: one that was started again is not missed.
+SILENT = """
+SELECT NULL::uuid AS schedule_id, instance_id AS label, heartbeat_at AS since
+FROM (SELECT DISTINCT ON (instance_id) instance_id, heartbeat_at FROM scheduler_instances
+      ORDER BY instance_id, heartbeat_at DESC) AS newest
+WHERE heartbeat_at < now() - make_interval(secs => %(seconds)s)
+  AND heartbeat_at > now() - make_interval(secs => %(gone)s)
+ORDER BY heartbeat_at DESC LIMIT %(limit)s
+"""
+
 CIRCUITS = """
 SELECT NULL::uuid AS schedule_id, 'queue ' || queue AS label, circuit, circuit_changed_at AS since
 FROM workflow_queues WHERE circuit <> 'closed' ORDER BY circuit_changed_at LIMIT %(limit)s
+"""
+
+MOST_LETTERS = 1000
+DEAD = f"""
+SELECT NULL::uuid AS schedule_id, 'queue ' || queue AS label, count(*) AS letters,
+       (array_agg(error ORDER BY died_at DESC))[1] AS error, max(died_at) AS since
+FROM (SELECT queue, error, died_at FROM dead_letters
+      WHERE requeued_at IS NULL AND died_at > now() - make_interval(hours => %(hours)s)
+      ORDER BY died_at DESC LIMIT {MOST_LETTERS} + 1) AS lately
+GROUP BY queue ORDER BY since DESC LIMIT %(limit)s
+"""
+
+PAUSED = """
+SELECT NULL::uuid AS schedule_id, 'queue ' || queue AS label, coalesce(paused_by, 'somebody') AS paused_by,
+       coalesce(paused_reason, 'no reason given') AS paused_reason, paused_at AS since
+FROM workflow_queues WHERE paused_at IS NOT NULL ORDER BY paused_at LIMIT %(limit)s
 """
 
 WAITING = f"""

@@ -26,6 +26,34 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("browser")  # one web process and one browser for all of them
 PATIENCE_MS = 60_000
+# Words with less contrast than WCAG AA asks for.
+FAINT_WORDS = """() => {
+  const brush = Object.assign(document.createElement('canvas'), {width: 1, height: 1})
+    .getContext('2d', {willReadFrequently: true});
+  const channels = colour => {
+    brush.clearRect(0, 0, 1, 1); brush.fillStyle = colour; brush.fillRect(0, 0, 1, 1);
+    return [...brush.getImageData(0, 0, 1, 1).data];
+  };
+  const over = ([r, g, b, a], under) => [r, g, b].map((value, i) => (value * a + under[i] * (255 - a)) / 255);
+  const ground = element => {
+    const own = element ? channels(getComputedStyle(element).backgroundColor) : [255, 255, 255, 255];
+    return own[3] === 255 ? own.slice(0, 3) : over(own, ground(element.parentElement));
+  };
+  const light = colour => colour.map(value => value / 255)
+    .map(value => value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, value, i) => sum + value * [0.2126, 0.7152, 0.0722][i], 0.05);
+  const found = [], texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const words = texts.currentNode.textContent.trim(), element = texts.currentNode.parentElement;
+    if (!words || !element.checkVisibility({visibilityProperty: true})) continue;
+    if (element.closest('script, style, .disabled, .q-icon')) continue;
+    const style = getComputedStyle(element), below = ground(element);
+    const [a, b] = [light(over(channels(element.closest('svg') ? style.fill : style.color), below)), light(below)];
+    const contrast = Math.max(a, b) / Math.min(a, b);
+    if (contrast < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5)) found.push(words + ' ' + contrast.toFixed(2));
+  }
+  return found;
+}"""
 PAGES = ("/", "/schedules", "/schedules/new", "/executions", "/timeline", "/scans", "/queues", "/contacts", "/replicas")
 
 
@@ -243,6 +271,9 @@ def test_a_schedule_is_run_now_and_watched_until_it_ends(page: Page, cluster: Cl
     expect(page).to_have_url(re.compile("/executions/"))
     expect(page.get_by_text("success", exact=True).first).to_be_visible()
     expect(page.get_by_text(re.compile("^started by replica-1"))).to_be_visible()
+    expect(page.get_by_text(re.compile("^asked for by token:olga"))).to_be_visible()
+    page.get_by_role("link", name="slow one").click()
+    expect(page.get_by_text("last: success")).to_be_visible()
 
 
 def test_a_skipped_fire_says_why(page: Page, cluster: Cluster) -> None:
@@ -252,7 +283,7 @@ def test_a_skipped_fire_says_why(page: Page, cluster: Cluster) -> None:
     page.goto(f"/schedules/{schedule_id}")
     page.get_by_label("at (empty: the latest fire)").fill(at.isoformat())
     page.get_by_role("button", name="Explain").click()
-    expect(page.get_by_text(re.compile(r":\d\d: skipped$"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r":\d\d CES?T: skipped$"))).to_be_visible()
     expect(page.get_by_text(re.compile("at most 1 may run at once"))).to_be_visible()
     page.get_by_role("link", name="attempt 1: skipped").click()
     expect(page).to_have_title("too slow · Execution · Enhanced Scheduler")
@@ -333,6 +364,8 @@ def test_a_parked_schedule_says_that_it_is(page: Page, cluster: Cluster) -> None
     page.goto(f"/schedules/{schedule_id}")
     expect(page.get_by_text("It is parked: what is wrong is said above.")).to_be_visible()
     expect(page.get_by_text("As long as it will not fire, only by hand.")).to_be_visible()
+    page.goto("/schedules?last=invalid")
+    expect(page.locator("tbody").get_by_text("parked", exact=True)).to_be_visible()
     cluster.run("DELETE FROM schedules WHERE schedule_id = %s", schedule_id)
 
 
@@ -406,8 +439,11 @@ def test_a_button_stays_the_same_while_only_other_things_change(page: Page, clus
         )
         expect(page.get_by_text(key, exact=True)).to_be_visible()
     expect(pause).to_have_attribute("data-seen", "yes")
+    page.get_by_role("link", name="2 dead letters").click()
+    expect(page.get_by_role("button", name="Queue second again")).to_be_in_viewport()
     pause.click()
     expect(page.get_by_text("paused", exact=True)).to_be_visible()
+    expect(page.get_by_text("Paused: WF2 - Deep Scan Queue Processor.")).to_be_visible()
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
 
 
@@ -468,8 +504,10 @@ def test_who_is_logged_out_sees_nothing_new_on_a_page_that_is_still_open(
     expect(page).to_have_url(re.compile(r"/login\?to=/executions"))
 
 
-@pytest.mark.parametrize("width", [1360, 390], ids=["desktop", "phone"])
-def test_every_page_fits_and_loads_nothing_from_elsewhere(page: Page, cluster: Cluster, width: int) -> None:
+@pytest.mark.parametrize(("width", "theme"), [(1360, "light"), (390, "dark")], ids=["desktop", "phone"])
+def test_every_page_fits_can_be_read_and_loads_nothing_from_elsewhere(
+    page: Page, cluster: Cluster, width: int, theme: str
+) -> None:
     insert(cluster, f"busy {width}", "noop", "{}", '{"seconds": 5}')
     name = f"{width}-{'a-name-without-a-place-to-break' * 5}"[:156]
     schedule_id = insert(cluster, name, "fail")
@@ -479,13 +517,20 @@ def test_every_page_fits_and_loads_nothing_from_elsewhere(page: Page, cluster: C
     requested: list[str] = []
     page.on("request", lambda request: requested.append(request.url))
     page.set_viewport_size({"width": width, "height": 844})
+    page.evaluate(f"localStorage.setItem('es-theme', '{theme}')")
     for path in (*PAGES, *detail):
         page.goto(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
+        if path != "/api/docs":
+            expect(page.locator(f"body.body--{theme}")).to_be_visible()
+            assert page.evaluate(FAINT_WORDS) == [], path
         wide: dict[str, Any] = page.evaluate(
             "({page: document.documentElement.scrollWidth, window: document.documentElement.clientWidth})"
         )
         assert wide["page"] <= wide["window"], path
+    page.goto("/")
+    expect(page.get_by_role("heading", name="Needs attention")).to_be_in_viewport()  # before anybody scrolls
+    expect(page.get_by_text(re.compile(r"^(CES?T|Europe/Berlin)$")).filter(visible=True).first).to_be_visible()
     own = page.url.split("/")[2]
     assert {url.split("/")[2] for url in requested if url.startswith(("http", "ws"))} == {own}
 

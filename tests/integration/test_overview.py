@@ -92,6 +92,38 @@ def test_a_queue_whose_circuit_is_not_closed_needs_attention(db: DatabaseConnect
     assert _troubles(db) == [(Trouble.CIRCUIT, "its items kept failing: the circuit is half open")]
 
 
+def test_a_replica_that_died_lately_needs_attention_until_it_is_back(db: DatabaseConnection) -> None:
+    died = "INSERT INTO scheduler_instances (instance_id, incarnation, heartbeat_at) VALUES (%s, %s, now() - %s)"
+    _sql(db, died, "of yesterday", UUID(int=1), timedelta(hours=20))
+    _sql(db, died, "replica-1", UUID(int=2), timedelta(minutes=5))
+    assert _troubles(db) == [(Trouble.SILENT, "died, or is cut off: the other replicas do its work")]
+    _sql(db, died, "replica-1", UUID(int=3), timedelta(0))
+    assert _troubles(db) == []
+
+
+def test_items_that_failed_for_good_need_attention_for_a_day(db: DatabaseConnection) -> None:
+    dead = "INSERT INTO dead_letters (queue, item_key, attempts, error, died_at) VALUES (%s, %s, 3, %s, now() - %s)"
+    _sql(db, dead, "deep_scan", "old", "long ago", timedelta(days=2))
+    _sql(db, dead, "deep_scan", "first", "quota", timedelta(hours=2))
+    _sql(db, dead, "deep_scan", "second", "no such place", timedelta(hours=1))
+    _sql(db, dead, "page_curation", "third", "404", timedelta(hours=3))
+    assert _troubles(db) == [
+        (Trouble.DEAD, "2 dead letters since yesterday: no such place"),
+        (Trouble.DEAD, "1 dead letter since yesterday: 404"),
+    ]
+    _sql(db, "UPDATE dead_letters SET requeued_at = now()")
+    assert _troubles(db) == []
+
+
+def test_a_queue_that_somebody_paused_needs_attention_with_the_reason(db: DatabaseConnection) -> None:
+    _sql(
+        db,
+        """INSERT INTO workflow_queues (queue, paused_at, paused_by, paused_reason)
+           VALUES ('deep_scan', now(), 'olga', 'quota'), ('other', NULL, NULL, NULL)""",
+    )
+    assert _troubles(db) == [(Trouble.PAUSED, "by olga: quota")]
+
+
 def test_a_manual_run_that_finds_no_worker_needs_attention(db: DatabaseConnection) -> None:
     _execution(db, status="pending", cause="manual", due_at=datetime.now(UTC) - timedelta(minutes=10))
     assert [trouble for trouble, _ in _troubles(db)] == [Trouble.WAITING]

@@ -11,24 +11,28 @@ from services.overview import Bar, Minute
 from services.web.dashboard.look import COLOURS, colour
 from services.workflows.overview import Sample
 
-FAINT = "#8a94a6"
+FAINT = "#8a94a6"  # of lines; letters get theirs from the style, which knows light from dark
+TOOLTIP = {
+    "textStyle": {"color": "var(--es-text)"},
+    "extraCssText": "background: var(--es-card); border-color: var(--es-line); max-width: 80vw; white-space: normal;",
+}
 GRID = {"left": 44, "right": 16, "top": 30, "bottom": 24}
 FAILURES = ("failed", "timed_out", "abandoned")
 
 
 def _base(**options: Any) -> dict[str, Any]:
     """Animation would make live charts jump."""
-    return {"animation": False, "grid": GRID, "textStyle": {"color": FAINT}, "tooltip": {"trigger": "axis"}, **options}
+    return {"animation": False, "grid": GRID, "tooltip": {"trigger": "axis", **TOOLTIP}, **options}
 
 
 def _times(instants: Sequence[datetime]) -> dict[str, Any]:
     labels = [at.strftime("%H:%M") for at in instants]
-    return {"type": "category", "data": labels, "axisTick": {"show": False}, "axisLabel": {"color": FAINT}}
+    return {"type": "category", "data": labels, "axisTick": {"show": False}}
 
 
 def _values(name: str = "", **more: Any) -> dict[str, Any]:
     lines = {"lineStyle": {"color": FAINT, "opacity": 0.2}}
-    return {"type": "value", "name": name, "splitLine": lines, "axisLabel": {"color": FAINT}, **more}
+    return {"type": "value", "name": name, "splitLine": lines, **more}
 
 
 def outcomes(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
@@ -38,11 +42,9 @@ def outcomes(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
         legend={
             "type": "scroll",  # on a phone a second line would lie on the axis
             "top": 0,
-            "textStyle": {"color": FAINT},
             "itemWidth": 12,
             "itemHeight": 8,
             "pageIconColor": FAINT,
-            "pageTextStyle": {"color": FAINT},
         },
         xAxis=_times([local(minute.at) for minute in minutes]),
         yAxis=_values(minInterval=1),
@@ -68,7 +70,7 @@ def lateness(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
         return {"name": name, "type": "line", "showSymbol": False, "data": data, "itemStyle": {"color": tint}}
 
     return _base(
-        legend={"top": 0, "textStyle": {"color": FAINT}},
+        legend={"top": 0},
         xAxis=_times([local(minute.at) for minute in minutes]),
         yAxis=_values("ms"),
         series=[
@@ -81,7 +83,7 @@ def lateness(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
 def forecast(loads: Sequence[Load], local: Any) -> dict[str, Any]:
     """What the coming minutes bring: fires as bars, seconds of work as a line."""
     return _base(
-        legend={"top": 0, "textStyle": {"color": FAINT}},
+        legend={"top": 0},
         xAxis=_times([local(load.at) for load in loads]),
         yAxis=[_values("fires", minInterval=1), _values("work, s", splitLine={"show": False})],
         grid={**GRID, "right": 48},
@@ -110,7 +112,7 @@ def calendar(days: dict[date, dict[str, int]], today: date, weeks: int = 26) -> 
     data = [[day.isoformat(), _badness(counts), _in_words(counts)] for day, counts in sorted(days.items())]
     return {
         "animation": False,
-        "tooltip": {":formatter": "p => p.value[0] + '<br>' + p.value[2]"},
+        "tooltip": {":formatter": "p => p.value[0] + '<br>' + p.value[2]", **TOOLTIP},
         "visualMap": {
             "show": False,
             "min": 0,
@@ -126,8 +128,7 @@ def calendar(days: dict[date, dict[str, int]], today: date, weeks: int = 26) -> 
             "right": 8,
             "itemStyle": {"color": "transparent", "borderColor": FAINT, "borderWidth": 0.3},
             "splitLine": {"show": False},
-            "dayLabel": {"color": FAINT, "firstDay": 1},
-            "monthLabel": {"color": FAINT},
+            "dayLabel": {"firstDay": 1},
             "yearLabel": {"show": False},
         },
         "series": [{"type": "heatmap", "coordinateSystem": "calendar", "data": data}],
@@ -138,7 +139,7 @@ def queue(samples: Sequence[Sample], local: Any) -> dict[str, Any]:
     """How deep a queue was, minute by minute, and how much it got done."""
     done = [max(0, after.succeeded - before.succeeded) for before, after in pairwise(samples)]
     return _base(
-        legend={"top": 0, "textStyle": {"color": FAINT}},
+        legend={"top": 0},
         xAxis=_times([local(sample.sampled_at) for sample in samples]),
         yAxis=[_values("waiting", minInterval=1), _values("done", minInterval=1, splitLine={"show": False})],
         series=[
@@ -175,14 +176,15 @@ def _in_words(counts: dict[str, int]) -> str:
 
 def durations(instants: Sequence[datetime], seconds: Sequence[float], statuses: Sequence[str]) -> dict[str, Any]:
     """How long the last executions took, coloured by how they ended."""
+    unit, factor = ("s", 1) if max(seconds, default=0) >= 1 else ("ms", 1000)
     points = [
-        {"value": [at.isoformat(), round(value, 3)], "itemStyle": {"color": colour(status)}}
+        {"value": [at.isoformat(), round(value * factor, 2)], "itemStyle": {"color": colour(status)}}
         for at, value, status in zip(instants, seconds, statuses, strict=True)
     ]
     return _base(
-        tooltip={"trigger": "item"},
-        xAxis={"type": "time", "splitLine": {"show": False}, "axisLabel": {"color": FAINT, "hideOverlap": True}},
-        yAxis=_values("s"),
+        tooltip={"trigger": "item", **TOOLTIP},
+        xAxis={"type": "time", "splitLine": {"show": False}, "axisLabel": {"hideOverlap": True}},
+        yAxis=_values(unit),
         series=[{"type": "scatter", "symbolSize": 7, "data": points}],
     )
 
@@ -205,18 +207,18 @@ def timeline(bars: Sequence[Bar], local: Any, now: datetime, minutes: int) -> di
         for bar in bars
     ]
     return _base(
-        grid={**GRID, "left": 110},
-        tooltip={":formatter": "p => p.name + '<br>' + p.value[3]"},
+        grid={**GRID, "left": 110, "top": 8},
+        tooltip={":formatter": "p => p.name + '<br>' + p.value[3]", **TOOLTIP},
         xAxis={
             "type": "time",
             "min": local(now - timedelta(minutes=minutes)).isoformat(),
             "max": local(now).isoformat(),
-            "axisLabel": {"color": FAINT, "hideOverlap": True},
+            "axisLabel": {"hideOverlap": True},
         },
         yAxis={
             "type": "category",
             "data": replicas,
-            "axisLabel": {"color": FAINT, "width": 100, "overflow": "truncate"},
+            "axisLabel": {"width": 100, "overflow": "truncate"},
         },
         dataZoom=[{"type": "inside", "filterMode": "weakFilter"}],
         series=[

@@ -17,7 +17,19 @@ from services.workflows.contact_store import ContactFilter, ContactPage, Contact
 
 ROWS = 50
 REFRESH_SECONDS = 5.0
-SHOWN = columns("address", "kind", "name", "phone", "domain", "found_on", "status", "found", short=("phone", "found"))
+SHOWN = columns(
+    "address",
+    "kind",
+    "name",
+    "phone",
+    "domain",
+    "found_on",
+    "status",
+    "found",
+    lead="address",
+    short=("phone", "found"),
+    wide=("found_on",),
+)
 
 
 @shown_at("/contacts")
@@ -35,7 +47,7 @@ async def contacts(request: Request) -> Response | None:
 class _Page:
     def __init__(self, visitor: Visitor, asked: dict[str, str]) -> None:
         self._visitor, self._store = visitor, ContactStore(visitor.parts.db)
-        with ui.row().classes("items-center gap-3 w-full"):
+        with ui.row().classes("items-center gap-3 w-full es-filters"):
             self._email = self._text("part of the address", asked.get("email", ""))
             self._domain = self._text("domain", asked.get("domain", ""))
             self._type = self._choice("kind", {word.value: word.lower() for word in EmailType})

@@ -16,12 +16,13 @@ from services.job_history import Retry
 from services.web.auth.roles import Role
 from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import frame, shown_at
-from services.web.dashboard.live import keep_fresh
+from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import card, chip, clock, duration, empty
 from services.web.dashboard.visitor import Visitor, admit
 from services.web.routes.executions import WHY_NOT
 
 REFRESH_SECONDS = 1.0
+CANCEL, RETRY = "Cancel", "Try again"
 NOT_RUN = (ExecutionStatus.SKIPPED, ExecutionStatus.MISSED)
 
 
@@ -33,7 +34,10 @@ async def execution(execution_id: str, request: Request) -> Response | None:
     record = await visitor.read(lambda: _find(visitor, execution_id))
     with frame(visitor, "Execution", "/executions", about=name_of(record) if record else ""):
         if record is None:
-            empty("There is no such execution", "History is kept for HISTORY_RETENTION_DAYS.")
+            kept = visitor.parts.settings.history_retention_days
+            empty(
+                "There is no such execution", f"History is kept for {kept} days.", ("To the executions", "/executions")
+            )
             return None
         page = _Page(visitor, record)
         await page.refresh()
@@ -54,6 +58,10 @@ class _Page:
         self._attempts: list[ExecutionRecord] = [record]
         self._sentences: list[str] = []
         self._shown: tuple[ExecutionRecord, list[ExecutionRecord]] = (record, [])
+        with ui.row().classes("items-center gap-3 w-full"):
+            self._head()
+            ui.space()
+            self._button = Live(self._build_button, _what_can_be_done(record), classes="")
         self._content()
 
     async def refresh(self) -> None:
@@ -63,9 +71,11 @@ class _Page:
         attempts = await self._visitor.read(lambda: history.get_attempts(self._record))
         # As one look: else the record would change a moment later, and its buttons be replaced under a click.
         self._record = next((one for one in attempts if one.execution_id == execution_id), self._record)
-        if (self._record, attempts) != self._shown:  # else a click could hit a button that is just replaced
+        if (self._record, attempts) != self._shown:
             self._sentences = await self._visitor.read(lambda: _explained(self._visitor, self._record))
             self._attempts, self._shown = attempts, (self._record, attempts)
+            self._head.refresh()
+            self._button.show(_what_can_be_done(self._record))  # the same one while it waits, starts and runs
             self._content.refresh()
 
     async def refresh_live(self) -> None:
@@ -74,7 +84,6 @@ class _Page:
 
     @ui.refreshable_method
     def _content(self) -> None:
-        self._head()
         with ui.element("div").classes("es-grid"):
             with card("What happened"):
                 self._moments()
@@ -84,28 +93,25 @@ class _Page:
         _error(self._record, self._sentences)
         _details(self._record)
 
+    @ui.refreshable_method
     def _head(self) -> None:
         record = self._record
-        with ui.row().classes("items-center gap-3 w-full"):
-            chip(record.status)
-            target = f"/schedules/{record.schedule_id}" if record.schedule_id else ""
-            if target:
-                ui.link(name_of(record), target).classes("text-lg")
-            else:
-                ui.label(name_of(record)).classes("text-lg")
-            ui.label(f"{record.cause}, attempt {record.attempt}").classes("es-faint")
-            if record.scan_id is not None:
-                ui.link("scan result", f"/scans/{record.scan_id}")
-            ui.space()
-            self._buttons()
+        chip(record.status)
+        if record.schedule_id:
+            ui.link(name_of(record), f"/schedules/{record.schedule_id}").classes("text-lg es-long")
+        else:
+            ui.label(name_of(record)).classes("text-lg es-long")
+        ui.label(f"{record.cause}, attempt {record.attempt}").classes("es-faint")
+        if record.scan_id is not None:
+            ui.link("scan result", f"/scans/{record.scan_id}")
 
-    def _buttons(self) -> None:
+    def _build_button(self, what: str, _: Ages) -> None:
         if not self._visitor.may(Role.OPERATOR):
             return
-        if not self._record.is_terminal:
-            ui.button("Cancel", icon="stop", on_click=self._cancel).props("outline no-caps color=negative")
-        elif self._record.status != "success" and self._record.schedule_id is not None:
-            ui.button("Try again", icon="replay", on_click=self._retry).props("outline no-caps")
+        if what == CANCEL:
+            ui.button(CANCEL, icon="stop", on_click=self._cancel).props("outline no-caps color=negative")
+        elif what == RETRY:
+            ui.button(RETRY, icon="replay", on_click=self._retry).props("outline no-caps")
 
     def _moments(self) -> None:
         moments = timeline(self._record)
@@ -148,6 +154,12 @@ class _Page:
         ui.navigate.to(f"/executions/{retry.execution_id}")
 
 
+def _what_can_be_done(record: ExecutionRecord) -> str:
+    if not record.is_terminal:
+        return CANCEL
+    return RETRY if record.status != "success" and record.schedule_id is not None else ""
+
+
 def _explained(visitor: Visitor, record: ExecutionRecord) -> list[str]:
     """Of what was not run: why, in sentences. A word like `overlap` is for programs."""
     if record.status not in NOT_RUN or record.schedule_id is None:
@@ -176,6 +188,7 @@ def _error(record: ExecutionRecord, sentences: list[str]) -> None:
 def _details(record: ExecutionRecord) -> None:
     details = dict(record.details or {})
     log, progress, result = details.pop("log", None), details.pop("progress", None), details.pop("result", None)
+    details.pop("requested_by", None)  # said where it begins
     if progress:
         with card("Progress"):
             done, total = progress.get("done") or 0, progress.get("total")

@@ -30,8 +30,10 @@ SHOWN = columns(
     "cause",
     "replica",
     "why",
+    lead="what",
     right=("late", "took"),
     short=("scheduled", "replica"),
+    wide=("why",),
 )
 
 
@@ -56,7 +58,7 @@ class _Page:
     def __init__(self, visitor: Visitor, asked: dict[str, str]) -> None:
         self._visitor = visitor
         self._schedule_id = asked.get("schedule")
-        with ui.row().classes("items-center gap-3 w-full"):
+        with ui.row().classes("items-center gap-3 w-full es-filters"):
             self._status = _choice("status", STATUSES, asked.get("status"), self._search)
             self._cause = _choice(
                 "cause", {str(cause): str(cause) for cause in Cause}, asked.get("cause"), self._search

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from nicegui import ui
@@ -71,6 +72,7 @@ def frame(visitor: Visitor, title: str, here: str, about: str = "") -> Iterator[
             _links(visitor, here)
         ui.space()
         ui.label(str(visitor.zone)).classes("es-faint es-zone").tooltip("Times are in this zone, your browser's.")
+        ui.label(f"{datetime.now(visitor.zone):%Z}").classes("es-faint es-zone-short")
         _theme_button(dark)
         _account(visitor)
     with ui.column().classes("es-page").props('role="main"') as content:

@@ -70,7 +70,12 @@ def fire_words(fire: datetime, there: tzinfo, here: tzinfo) -> str:
     words = f"{local:%a} {clock(local)} {local:%Z}"
     if local.utcoffset() == own.utcoffset():
         return words
-    return f"{words} ({clock(own, with_date=own.date() != local.date(), with_seconds=False)} where you are)"
+    return f"{words} ({clock(own, with_date=own.date() != local.date())} where you are)"
+
+
+def counted(number: int, thing: str) -> str:
+    """ "1 schedule", "2,000 schedules"."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def _rough(seconds: float) -> str | None:
@@ -80,12 +85,14 @@ def _rough(seconds: float) -> str | None:
     return None
 
 
-def empty(text: str, hint: str = "") -> None:
-    """Nothing is there: say so, and what to do next."""
+def empty(text: str, hint: str = "", way: tuple[str, str] | None = None) -> None:
+    """Nothing is there: say so, and what to do next; `way` is a link's words and address."""
     with ui.column().classes("es-empty"):
         ui.label(text).classes("es-empty-text")
         if hint:
             ui.label(hint).classes("es-faint")
+        if way:
+            ui.link(*way)
 
 
 def nothing(text: str, hint: str = "") -> ui.element:
@@ -101,6 +108,11 @@ def fact(name: str, value: str) -> None:
         ui.label(name)
     with ui.element("dd"):
         ui.label(value)
+
+
+def chart(options: dict[str, Any], **more: Any) -> ui.echart:
+    """Drawn as SVG: its letters are in the page, where the style gives them a colour for light and for dark."""
+    return ui.echart(options, renderer="svg", **more).classes("w-full es-chart")
 
 
 def redraw(chart: ui.echart, options: dict[str, Any]) -> None:

@@ -76,8 +76,7 @@ async def _show_no_such_page(request: Request, error: Exception) -> Response:
     with Client(ui.page(""), request=request) as client:
         styled("No such page")
         with ui.column().classes("es-page"), card():
-            empty("There is no such page", "It may have moved, or the address has a typo.")
-            ui.link("To the overview", "/")
+            empty("There is no such page", "It may have moved, or the address has a typo.", ("To the overview", "/"))
     return client.build_response(request, 404)
 
 

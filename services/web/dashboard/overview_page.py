@@ -17,7 +17,7 @@ from services.web.dashboard import charts
 from services.web.dashboard.executions_page import WENT_WRONG, name_of
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Ages, Live, keep_fresh
-from services.web.dashboard.look import ago, card, chip, empty, redraw
+from services.web.dashboard.look import ago, card, chart, chip, empty, redraw
 from services.web.dashboard.visitor import Visitor, admit
 
 REFRESH_SECONDS = 3.0
@@ -27,17 +27,23 @@ MOST_OF_A_KIND = 6  # so that a hundred of one kind do not hide the one of anoth
 TROUBLES = {
     Trouble.STUCK: ("stuck", "failed"),
     Trouble.LATE: ("late", "missed"),
+    Trouble.SILENT: ("silent", "abandoned"),
     Trouble.CIRCUIT: ("circuit", "failed"),
     Trouble.PARKED: ("parked", "timed_out"),
     Trouble.FAILING: ("failing", "failed"),
+    Trouble.DEAD: ("dead letters", "failed"),
+    Trouble.PAUSED: ("paused", "missed"),
     Trouble.WAITING: ("waiting", "pending"),
 }
 ALL_OF_THEM = {
     Trouble.STUCK: "/executions?status=running",
     Trouble.LATE: "/schedules?order=next_run",
+    Trouble.SILENT: "/replicas",
     Trouble.CIRCUIT: "/queues",
     Trouble.PARKED: "/schedules?last=invalid",
     Trouble.FAILING: "/schedules?last=failed",
+    Trouble.DEAD: "/queues",
+    Trouble.PAUSED: "/queues",
     Trouble.WAITING: "/executions?status=pending",
 }
 
@@ -84,9 +90,9 @@ class _Page:
             self._attention = Live(_build_attention, (seen.attention, calm(seen)))
         with ui.element("div").classes("es-grid"):
             with card("Executions per minute"):
-                self._outcomes = ui.echart(charts.outcomes(seen.minutes, visitor.local)).classes("w-full h-64")
+                self._outcomes = chart(charts.outcomes(seen.minutes, visitor.local)).classes("h-64")
             with card("Lateness of starts"):
-                self._lateness = ui.echart(charts.lateness(seen.minutes, visitor.local)).classes("w-full h-64")
+                self._lateness = chart(charts.lateness(seen.minutes, visitor.local)).classes("h-64")
         with card("Running now"):
             self._running = Live(_build_running, _running(seen))
 
@@ -127,14 +133,15 @@ def _tiles(seen: Seen, *, postgres_answers: bool = True) -> list[Tile]:
         Tile("Changes", "applied" if converged else "pending", newest, converged, "/replicas"),
         Tile("Schedules", f"{seen.schedules:,}", "in the table", True, "/schedules"),
         Tile("Running", str(len(seen.running)), _workers(replicas), True, "/executions?status=running"),
-        Tile(
-            "Last hour",
-            f"{ended:,}",
-            f"{failed:,} went wrong",
-            failed == 0,
-            LAST_HOUR + (f"&status={WENT_WRONG}" if failed else ""),
-        ),
+        _last_hour(failed, ended),
     ]
+
+
+def _last_hour(failed: int, ended: int) -> Tile:
+    """The number that is red is that of what is wrong."""
+    if failed:
+        return Tile("Last hour", f"{failed:,}", f"of {ended:,} went wrong", False, f"{LAST_HOUR}&status={WENT_WRONG}")
+    return Tile("Last hour", f"{ended:,}", "none went wrong", True, LAST_HOUR)
 
 
 def _build_tiles(tiles: list[Tile], _: Ages) -> None:
@@ -151,7 +158,7 @@ def calm(seen: Seen) -> tuple[str, str]:
         return "No schedule needs attention", "But what is red above does."
     if not seen.schedules:
         return "There is no schedule yet", 'Make one: "New schedule" under Schedules, or manage.py schedule add --help.'
-    return "All is well", "Nothing is failing, late, parked or stuck."
+    return "All is well", "Nothing is failing, late, parked, paused or stuck."
 
 
 def _build_attention(shown: tuple[list[Attention], tuple[str, str]], ages: Ages) -> None:
@@ -210,7 +217,7 @@ def _build_running(found: list[Running], ages: Ages) -> None:
 
 
 def _tile(tile: Tile) -> None:
-    with ui.column().classes("es-card gap-1"):
+    with ui.column().classes("es-card es-tile"):
         if tile.target:
             ui.link(tile.title, tile.target).classes("es-faint")
         else:

@@ -14,7 +14,7 @@ from services.web.auth.roles import Role
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Ages, Live, keep_fresh
-from services.web.dashboard.look import NOTHING, ago, card, chip, duration, empty, redraw
+from services.web.dashboard.look import NOTHING, ago, card, chart, chip, counted, duration, empty, redraw
 from services.web.dashboard.visitor import Visitor, admit
 from services.workflows.dead_letters import DeadLetters, Letter, LetterFilter
 from services.workflows.overview import QueueOverview, QueueView, Sample
@@ -75,9 +75,10 @@ class _Page:
         if not any(view.last_run_at or view.depth for view in seen.queues):
             with card():
                 empty("The workflows have not run yet", "Set WORKFLOWS_ENABLED=true for the replicas, and queue a row.")
+        self._summary = Live(_build_summary, _summary(seen))
         with ui.element("div").classes("es-grid"):
             self._queues = {view.name: _Queue(view, self._build_state) for view in seen.queues}
-        with card("Dead letters"):
+        with card("Dead letters").props("id=dead-letters"):
             self._letters = Live(self._build_letters, seen.letters)
         self._draw()
 
@@ -86,6 +87,7 @@ class _Page:
         for view in self._seen.queues:
             self._queues[view.name].show(view)
         self._letters.show(self._seen.letters)
+        self._summary.show(_summary(self._seen))
         self._draw()
 
     def _draw(self) -> None:
@@ -110,21 +112,24 @@ class _Page:
             return
         word, icon = ("Resume", "play_arrow") if state.paused_at or state.circuit != "closed" else ("Pause", "pause")
         act = self._resume if word == "Resume" else self._pause
-        button = ui.button(word, icon=icon, on_click=lambda: act(state.name)).props("outline dense no-caps")
+        button = ui.button(word, icon=icon, on_click=lambda: act(state.name)).props("outline no-caps")
         button.props(f'aria-label="{word} {state.display_name}"')
 
     def _build_letters(self, letters: list[Letter], ages: Ages) -> None:
         if not letters:
             empty("None", "Items whose last attempt failed would be here, with their error.")
         for letter in letters:
-            with ui.row().classes("items-center gap-3 no-wrap w-full es-line"):
-                chip("failed", letter.queue.replace("_", " "))
-                ui.label(letter.item_key).classes("es-mono")
-                ui.label(letter.error).classes("ellipsis grow es-words").tooltip(letter.traceback or letter.error)
-                ages.label(partial(ago, letter.died_at)).classes("es-faint whitespace-nowrap")
+            with ui.row().classes("items-center gap-3 no-wrap w-full"):
+                with ui.column().classes("grow gap-1 es-long"):
+                    with ui.row().classes("items-baseline gap-x-3 gap-y-1"):
+                        chip("failed", letter.queue.replace("_", " "))
+                        ui.label(letter.item_key).classes("es-mono")
+                        ages.label(partial(ago, letter.died_at)).classes("es-faint")
+                    _error(letter)
                 if self._visitor.may(Role.OPERATOR):
                     again = ui.button(icon="replay", on_click=lambda letter=letter: self._requeue(letter))
-                    again.props(f'flat round dense aria-label="Queue {letter.item_key} again"')
+                    again.props("flat round").tooltip("Queue it again")
+                    again.props["aria-label"] = f"Queue {letter.item_key} again"
 
     async def _pause(self, name: str) -> None:
         states, actor = QueueStates(self._visitor.parts.db), self._visitor.identity.actor
@@ -152,12 +157,43 @@ class _Queue:
             self._state = Live(build_state, _state(view))
             with ui.element("dl").classes("es-facts"):
                 self._facts = {fact: _fact(fact, value) for fact, value in _facts(view).items()}
-            self.chart = ui.echart({}).classes("w-full h-40")
+            self.chart = chart({}).classes("h-40")
 
     def show(self, view: QueueView) -> None:
         self._state.show(_state(view))
         for fact, value in _facts(view).items():
             self._facts[fact].text = value
+
+
+def _error(letter: Letter) -> None:
+    """In full: somebody with a phone has no tooltip."""
+    if letter.traceback is None:
+        ui.label(letter.error)
+        return
+    with ui.element("details"):
+        with ui.element("summary"):
+            ui.label(letter.error).classes("inline")
+        ui.label(letter.traceback).classes("es-mono")
+
+
+def _summary(seen: Seen) -> tuple[list[str], list[str], int]:
+    """Who is paused, who rests, and how many letters there are: what would else be far down the page."""
+    paused = [view.display_name for view in seen.queues if view.paused_at]
+    resting = [view.display_name for view in seen.queues if view.circuit != "closed" and not view.paused_at]
+    return paused, resting, sum(view.dead for view in seen.queues)
+
+
+def _build_summary(found: tuple[list[str], list[str], int], _: Ages) -> None:
+    paused, resting, dead = found
+    with ui.column().classes("gap-1"):
+        if resting:
+            ui.label(f"Their items kept failing: {', '.join(resting)}.").classes("es-bad")
+        if paused:
+            ui.label(f"Paused: {', '.join(paused)}.").classes("es-warn")
+        if dead:
+            ui.link(counted(dead, "dead letter"), "#dead-letters")
+        if not any(found):
+            ui.label("All queues are open, and nothing has failed for good.").classes("es-faint")
 
 
 def _fact(fact: str, value: str) -> ui.label:
@@ -193,9 +229,10 @@ def _state_chips(state: State) -> None:
 def _facts(view: QueueView) -> dict[str, str]:
     totals = view.totals
     return {
+        "name": view.name,
         "waiting": f"{view.depth:,}" + (f", the oldest for {duration(view.oldest_seconds)}" if view.depth else ""),
         "in work": f"{view.processing:,}",
-        "failed": f"{view.failed:,} ({view.dead:,} dead letters)",
+        "failed": f"{view.failed:,}, {counted(view.dead, 'dead letter')}",
         "done so far": f"{totals.get('succeeded', 0):,}, {totals.get('retried', 0):,} retries",
         "batch": NOTHING if view.batch_size is None else str(view.batch_size),
         "last run": ago(view.last_run_at),

@@ -29,10 +29,22 @@ SCANS = columns(
     "pages",
     "cookies",
     "changes",
+    lead="domain",
     right=("pages", "cookies", "changes"),
     short=("finished",),
 )
-COOKIES = columns("name", "domain", "category", "party", "consent", "lifetime", "protection", "seen_on")
+COOKIES = columns(
+    "name",
+    "domain",
+    "category",
+    "party",
+    "consent",
+    "lifetime",
+    "protection",
+    "seen_on",
+    lead="name",
+    wide=("protection", "seen_on"),
+)
 REPORTS = (("Report", "html", html_report), ("CSV", "csv", csv_report), ("JSON", "json", json_report))
 TINTS = {ChangeKind.NEW: "missed", ChangeKind.GONE: "pending", ChangeKind.CHANGED: "claimed"}
 
@@ -54,10 +66,14 @@ async def scan(scan_id: str, request: Request) -> Response | None:
     visitor = await admit(request)
     if isinstance(visitor, Response):
         return visitor
-    with frame(visitor, "Scan", "/scans"):
-        found = await visitor.read(lambda: _find(visitor, scan_id))
+    found = await visitor.read(lambda: _find(visitor, scan_id))
+    with frame(visitor, "Scan", "/scans", about=found.domain if found else ""):
         if found is None:
-            empty("There is no such scan", "Scans are kept as long as the history, the newest of a domain for ever.")
+            empty(
+                "There is no such scan",
+                "Scans are kept as long as the history, the newest of a domain for ever.",
+                ("To the scans", "/scans"),
+            )
         else:
             _show(visitor, found)
     return None
@@ -125,7 +141,8 @@ def _count(value: Any) -> int:
 def _show(visitor: Visitor, found: Scan) -> None:
     with ui.row().classes("items-center gap-3 w-full"):
         ui.label(found.domain).classes("text-xl")
-        ui.label(f"{clock(visitor.local(found.finished_at))} · {found.engine} engine").classes("es-faint")
+        at = visitor.local(found.finished_at)
+        ui.label(f"{clock(at)} {at:%Z} · {found.engine} engine").classes("es-faint")
         if found.execution_id is not None:
             ui.link("execution", f"/executions/{found.execution_id}")
         if found.previous_scan_id is not None:
@@ -143,23 +160,20 @@ def _show(visitor: Visitor, found: Scan) -> None:
         for page in found.pages:
             with ui.row().classes("items-center gap-3 no-wrap w-full es-line"):
                 chip("failed" if page.error else "success", str(page.status_code or "failed"))
-                ui.label(page.url).classes("es-mono ellipsis")
-                ui.label(page.error or "; ".join(page.notes)).classes("es-faint ellipsis grow")
+                ui.label(page.url).classes("es-mono es-long")
+                ui.label(page.error or "; ".join(page.notes)).classes("es-faint es-long grow es-words")
 
 
 def _downloads(found: Scan) -> None:
     name = f"scan-{found.domain}-{found.finished_at:%Y-%m-%d}"
-    for title, form, make in (
-        ("Report", "html", html_report),
-        ("CSV", "csv", csv_report),
-        ("JSON", "json", json_report),
-    ):
-        button = ui.button(
-            title,
-            icon="download",
-            on_click=lambda form=form, make=make: ui.download.content(make(found), f"{name}.{form}"),
-        )
-        button.props("outline no-caps dense")
+    with ui.row().classes("gap-2 es-actions"):
+        for title, form, make in REPORTS:
+            button = ui.button(
+                title,
+                icon="download",
+                on_click=lambda form=form, make=make: ui.download.content(make(found), f"{name}.{form}"),
+            )
+            button.props("outline no-caps")
 
 
 def _changes(found: Scan) -> None:

@@ -24,7 +24,7 @@ from services.web.dashboard.look import card, empty, fire_words
 from services.web.dashboard.visitor import Visitor, admit
 
 POLICIES = {
-    "max_instances": "at once",
+    "max_instances": "runs at once, at most",
     "timeout_seconds": "timeout, s",
     "max_retries": "retries",
     "retry_backoff_seconds": "first retry after, s",
@@ -57,7 +57,7 @@ async def edit_schedule(schedule_id: str, request: Request) -> Response | None:
         record = None
     with frame(visitor, "Edit schedule", "/schedules", about=record.label if record else ""):
         if record is None:
-            empty("There is no such schedule")
+            empty("There is no such schedule", way=("To the schedules", "/schedules"))
         else:
             await _show_form(visitor, record)
     return None
@@ -84,7 +84,7 @@ class ScheduleForm:
                     self._build_when(record)
                 with card("Next fires"):
                     self._fires()
-            with card("How"):
+            with card("How").classes("es-across"):
                 self._build_policies(record)
         self._problem = ui.label().classes("es-bad").props('role="alert"')
         with ui.row().classes("gap-3"):
@@ -118,12 +118,13 @@ class ScheduleForm:
             self._text(name, label, value.isoformat() if value else "")
 
     def _build_policies(self, record: ScheduleRecord | None) -> None:
-        for name, label in POLICIES.items():
-            value = getattr(record, name) if record else None
-            self._put(name, ui.number(label, value=value, precision=0, on_change=self.preview))
         ui.label("Empty: as the settings say.").classes("es-faint")
-        chosen = (record.catchup or "") if record else ""
-        self._put("catchup", ui.select(CATCHUPS, label="fires missed while nobody ran", value=chosen))
+        with ui.element("div").classes("es-fields"):
+            for name, label in POLICIES.items():
+                value = getattr(record, name) if record else None
+                self._put(name, ui.number(label, value=value, precision=0, on_change=self.preview))
+            chosen = (record.catchup or "") if record else ""
+            self._put("catchup", ui.select(CATCHUPS, label="fires missed while nobody ran", value=chosen))
 
     def _text(self, name: str, label: str, value: str) -> None:
         self._put(name, ui.input(label, value=value, on_change=self.preview))

@@ -25,7 +25,7 @@ from services.web.auth.roles import Role
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Ages, Once, keep_fresh
-from services.web.dashboard.look import ago, card, chip, clock, duration, empty, fact, fire_words, redraw
+from services.web.dashboard.look import ago, card, chart, chip, clock, duration, empty, fact, fire_words, redraw
 from services.web.dashboard.schedule_form import CATCHUPS, POLICIES
 from services.web.dashboard.schedules_page import describe, run_now
 from services.web.dashboard.visitor import Visitor, admit
@@ -86,7 +86,7 @@ async def _show_what_is_left(visitor: Visitor, schedule_id: str) -> None:
     last = _definition_of(changes)
     with frame(visitor, "Schedule", "/schedules", about=_label_of(last) or "gone"):
         if not changes:
-            empty("There is no such schedule", "The list of schedules has a search.")
+            empty("There is no such schedule", "The list has a search.", ("To the schedules", "/schedules"))
             return
         with card("It was deleted"):
             ui.label(_label_of(last)).classes("text-xl es-long")
@@ -111,7 +111,7 @@ class _Page:
         self._head()
         with ui.element("div").classes("es-grid"):
             with card("Outcomes by day"):
-                self._calendar = ui.echart(self._calendar_options()).classes("w-full h-44")
+                self._calendar = chart(self._calendar_options()).classes("h-40")
             with card("How long it takes"):
                 self._durations()
         with ui.element("div").classes("es-grid"):
@@ -150,10 +150,13 @@ class _Page:
             chip("success" if record.enabled else "pending", "on" if record.enabled else "off")
             if record.invalid_reason:
                 chip("timed_out", "parked")
+            elif record.last_status:
+                chip(record.last_status, f"last: {record.last_status.replace('_', ' ')}")
             ui.label(f"{record.job_type} · {record.domain} · revision {record.revision}").classes("es-faint es-long")
             ui.space()
-            self._buttons(record)
-        ui.label(describe(record))
+            with ui.row().classes("gap-2 es-actions"):
+                self._buttons(record)
+        ui.label(describe(record)).classes("es-bad" if record.invalid_reason else "")
 
     def _buttons(self, record: ScheduleRecord) -> None:
         if not self._visitor.may(Role.OPERATOR):
@@ -173,13 +176,13 @@ class _Page:
         if not ran:
             empty("Nothing to compare yet", "What has ended is drawn here.")
             return
-        ui.echart(
+        chart(
             charts.durations(
                 [self._visitor.local(one.started_at) for one in ran if one.started_at],
                 [one.duration_seconds or 0.0 for one in ran],
                 [one.status for one in ran],
             )
-        ).classes("w-full h-44")
+        ).classes("h-44")
 
     @ui.refreshable_method
     def _next(self) -> None:
@@ -247,7 +250,8 @@ class _Page:
                 ui.label(str(error)).classes("es-bad")
             return
         with self._answer:
-            ui.label(f"{clock(self._visitor.local(found.at))}: {found.verdict.replace('_', ' ')}").classes("text-lg")
+            local = self._visitor.local(found.at)
+            ui.label(f"{clock(local)} {local:%Z}: {found.verdict.replace('_', ' ')}").classes("text-lg")
             for sentence in found.sentences:
                 ui.label(sentence)
             for one in found.executions:
@@ -269,6 +273,7 @@ class _Page:
     async def _ask_delete(self) -> None:
         record = self._seen.record
         with ui.dialog() as dialog, ui.card():
+            dialog.props["aria-label"] = "Delete it?"
             ui.label(f"Delete {record.label}?").classes("text-lg es-long")
             ui.label("It never fires again. Its history stays.")
             with ui.row():

@@ -14,14 +14,24 @@ from services.schedule_repository import Page
 from services.web.auth.roles import Role
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Once, keep_fresh
-from services.web.dashboard.look import NOTHING, ago, card, clock, colour, nothing
+from services.web.dashboard.look import NOTHING, ago, card, clock, colour, counted, nothing
 from services.web.dashboard.tables import Pager, columns, fill, table
 from services.web.dashboard.visitor import Visitor, admit
 
 ROWS = 50
 REFRESH_SECONDS = 5.0
 SHOWN = columns(
-    "enabled", "what", "job", "when", "next_run", "last_run", "last_status", "actions", short=("next_run", "last_run")
+    "enabled",
+    "what",
+    "last_status",
+    "when",
+    "next_run",
+    "last_run",
+    "job",
+    "actions",
+    lead="what",
+    short=("next_run", "last_run"),
+    wide=("when",),
 )
 ORDERS = {
     "domain": "by domain",
@@ -77,12 +87,12 @@ class _Page:
             self._pager = Pager(self.refresh)
 
     def _build_filters(self, asked: dict[str, str]) -> None:
-        with ui.row().classes("items-center gap-3 w-full"):
+        with ui.row().classes("items-center gap-3 w-full es-filters"):
             self._search = ui.input("search", value=asked.get("search", ""), on_change=self._ask_again)
             self._search.props('outlined dense clearable debounce="300"').classes("w-64")
             self._state = ui.select(STATES, label="state", value="all", on_change=self._ask_again)
             self._state.props("outlined dense").classes("w-36")
-            states = {status: f"last: {status.replace('_', ' ')}" for status in STATUSES}
+            states = {status: f"last: {_word(status)}" for status in STATUSES}
             chosen = asked.get("last") if asked.get("last") in states else None
             self._last = ui.select(
                 states, label="last outcome", value=chosen, clearable=True, on_change=self._ask_again
@@ -115,7 +125,7 @@ class _Page:
         except InvalidInput as error:
             (page, total, gone), self._problem.text = (Page([], None), 0, None), str(error)
         self._show_deleted(where.search or "", gone)
-        self._count.text = f"{total:,} schedules"
+        self._count.text = counted(total, "schedule")
         fill(self._table, self._nothing, [self._row(record) for record in page.items])
         self._pager.show(page.next_cursor)
 
@@ -140,7 +150,7 @@ class _Page:
             "when": describe(record),
             "next_run": NOTHING if record.next_run is None else clock(self._visitor.local(record.next_run)),
             "last_run": ago(record.last_run),
-            "last_status": status.replace("_", " "),
+            "last_status": _word(status),
             "colour": colour("timed_out" if status == "invalid" else status),
         }
 
@@ -154,6 +164,11 @@ class _Page:
 
     async def _run(self, event: events.GenericEventArguments) -> None:
         await self._once.do(lambda: run_now(self._visitor, UUID(event.args)))
+
+
+def _word(status: str) -> str:
+    """As everywhere on these pages: one that makes no sense is parked."""
+    return "parked" if status == "invalid" else status.replace("_", " ")
 
 
 async def run_now(visitor: Visitor, schedule_id: UUID) -> bool:

@@ -20,15 +20,25 @@ OUTSIDE_CELL = """<q-td :props="props" :data-label="props.col.label">
 </q-td>"""
 
 
-def columns(*names: str, right: tuple[str, ...] = (), short: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """A column for each name; `_` becomes a space in its head. What is `short` keeps to one line."""
+def columns(
+    *names: str, lead: str, right: tuple[str, ...] = (), short: tuple[str, ...] = (), wide: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    """A column for each name; `_` becomes a space in its head. What is `short` keeps to one line.
+
+    On a phone `lead` is the head of the row's card, and what is `wide` takes a whole line of it.
+    """
+    short += right
     return [
         {
             "name": name,
             "label": name.replace("_", " "),
             "field": name,
             "align": "right" if name in right else "left",
-            "classes": "es-short" if name in right + short else "",
+            "classes": " ".join(
+                word
+                for word, those in (("es-short", short), ("es-lead", (lead,)), ("es-wide-cell", wide))
+                if name in those
+            ),
         }
         for name in names
     ]
@@ -61,7 +71,7 @@ class Pager:
         self._turn = turn
         self._cursors: list[str | None] = [None]
         self._next: str | None = None
-        with ui.row().classes("items-center gap-2"):
+        with ui.row().classes("items-center gap-2") as self._box:
             self._back = ui.button(icon="chevron_left", on_click=self._go_back).props('flat round aria-label="Back"')
             self._number = ui.label("page 1").classes("es-faint")
             self._forth = ui.button(icon="chevron_right", on_click=self._go_on).props('flat round aria-label="Next"')
@@ -79,6 +89,7 @@ class Pager:
         self._number.text = f"page {len(self._cursors)}"
         self._back.set_enabled(not self.is_first)
         self._forth.set_enabled(next_cursor is not None)
+        self._box.set_visibility(not self.is_first or next_cursor is not None)
 
     def restart(self) -> None:
         """Another question: its first page."""

@@ -12,8 +12,8 @@ from services.forecast import Load, forecast
 from services.overview import Bar, Overview
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
-from services.web.dashboard.live import keep_fresh
-from services.web.dashboard.look import card, clock, nothing, redraw
+from services.web.dashboard.live import Ages, Live, keep_fresh
+from services.web.dashboard.look import COLOURS, card, chart, chip, clock, nothing, redraw
 from services.web.dashboard.visitor import Visitor, admit
 
 REFRESH_SECONDS = 10.0
@@ -53,11 +53,12 @@ class _Page:
         chosen.props('no-caps unelevated aria-label="How far back and ahead"')
         with card("What ran, by replica"):
             self._nothing_ran = nothing("Nothing ran in this time", "A wider window may show more.")
-            self._past = ui.echart(self._past_options(), on_point_click=_open).classes("w-full")
+            self._past = chart(self._past_options(), on_point_click=_open)
+            self._legend = Live(_build_legend, _statuses(seen.bars))
             self._note = ui.label().classes("es-faint")
         with card("What comes, by minute"):
             self._nothing_comes = nothing("Nothing is due in this time", "A wider window may show more.")
-            self._coming = ui.echart(self._coming_options()).classes("w-full h-64")
+            self._coming = chart(self._coming_options()).classes("h-64")
             self._peak = ui.label()
         self._show()
 
@@ -81,8 +82,9 @@ class _Page:
     def _show(self) -> None:
         bars, busy = self._seen.bars, [load for load in self._seen.loads if load.fires]
         self._past.set_visibility(bool(bars))
-        self._past.style(f"height: {90 + 56 * len({bar.instance_id for bar in bars})}px")
+        self._past.style(f"height: {64 + 48 * len({bar.instance_id for bar in bars})}px")
         self._nothing_ran.set_visibility(not bars)
+        self._legend.show(_statuses(bars))
         self._note.text = self._limit_in_words(bars[-1]) if len(bars) == MOST_BARS else ""
         self._coming.set_visibility(bool(busy))
         self._nothing_comes.set_visibility(not busy)
@@ -98,6 +100,17 @@ class _Page:
         words = f"Most at {at}: {peak.fires:,.0f} fires, {peak.seconds:,.0f} s of work ({names})."
         usual = sum(load.fires for load in self._seen.loads) / len(self._seen.loads)
         return words + (" spread_seconds on these schedules would flatten it." if peak.fires > 3 * usual else "")
+
+
+def _statuses(bars: list[Bar]) -> list[str]:
+    return sorted({bar.status for bar in bars}, key=list(COLOURS).index)
+
+
+def _build_legend(statuses: list[str], _: Ages) -> None:
+    """What the colours mean. Not the chart's own: its bars are one series."""
+    with ui.row().classes("gap-2"):
+        for status in statuses:
+            chip(status)
 
 
 def _open(event: events.EChartPointClickEventArguments) -> None:

@@ -100,7 +100,9 @@ class MinuteOut(BaseModel):
 class AttentionOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    trouble: str = Field(examples=["failing", "stuck", "late", "circuit", "parked", "waiting"])
+    trouble: str = Field(
+        examples=["failing", "stuck", "late", "silent", "circuit", "parked", "dead", "paused", "waiting"]
+    )
     label: str
     words: str | None = Field(examples=["the server answered 503"])
     since: datetime | None
