@@ -210,6 +210,10 @@ def test_a_schedule_is_made_with_a_typo_corrected_previewed_and_saved(page: Page
     page.get_by_label("when", exact=True).fill("weekly monday 02:30")
     expect(page.get_by_text("every Monday at 02:30 Europe/Berlin")).to_be_visible()
     expect(page.get_by_text(re.compile(r"^Mon \d{4}-\d\d-\d\d 02:30:00 CE"))).to_have_count(5)
+    page.get_by_label("time zone").fill("America/New_York")  # typed whole, and nothing chosen
+    expect(page.get_by_text("every Monday at 02:30 America/New_York")).to_be_visible()
+    page.get_by_label("time zone").fill("Europe/Berlin")
+    expect(page.get_by_text("every Monday at 02:30 Europe/Berlin")).to_be_visible()
     page.get_by_role("button", name="Save").click()
     expect(page).to_have_url(re.compile("/schedules/[0-9a-f-]{36}$"))  # the form says the same words
     expect(page.get_by_text("every Monday at 02:30 Europe/Berlin")).to_be_visible()
@@ -528,6 +532,7 @@ def test_every_page_fits_can_be_read_and_loads_nothing_from_elsewhere(
             "({page: document.documentElement.scrollWidth, window: document.documentElement.clientWidth})"
         )
         assert wide["page"] <= wide["window"], path
+    assert "Needs attention" in page.request.get("/").text()  # a page comes whole, not as a frame that fills later
     page.goto("/")
     expect(page.get_by_role("heading", name="Needs attention")).to_be_in_viewport()  # before anybody scrolls
     expect(page.get_by_text(re.compile(r"^(CES?T|Europe/Berlin)$")).filter(visible=True).first).to_be_visible()

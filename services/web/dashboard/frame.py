@@ -1,6 +1,6 @@
 """What every page has: the bar with the way to the others, light and dark, who is logged in, and its style."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -73,11 +73,13 @@ def frame(visitor: Visitor, title: str, here: str, about: str = "") -> Iterator[
         ui.space()
         ui.label(str(visitor.zone)).classes("es-faint es-zone").tooltip("Times are in this zone, your browser's.")
         ui.label(f"{datetime.now(visitor.zone):%Z}").classes("es-faint es-zone-short")
-        _theme_button(dark)
+        restore_theme = _theme_button(dark)
         _account(visitor)
     with ui.column().classes("es-page").props('role="main"') as content:
         ui.label(title).classes("es-title").props('role="heading" aria-level="1"')
         yield content
+    # A timer waits for the browser, and then NiceGUI sends at once what there is: not before the page is whole.
+    ui.timer(0.01, restore_theme, once=True)
 
 
 def styled(title: str) -> None:
@@ -98,7 +100,9 @@ def _links(visitor: Visitor, here: str) -> None:
             link.classes("es-here").props('aria-current="page"')
 
 
-def _theme_button(dark: ui.dark_mode) -> None:
+def _theme_button(dark: ui.dark_mode) -> Callable[[], Awaitable[None]]:
+    """Returns what asks the browser for the theme that was chosen before."""
+
     def toggle() -> None:
         dark.value = not dark.value
         ui.run_javascript(REMEMBER_THEME.format("dark" if dark.value else "light"))
@@ -111,7 +115,7 @@ def _theme_button(dark: ui.dark_mode) -> None:
 
     button = ui.button(icon="dark_mode", on_click=toggle).props('flat round aria-label="Dark or light"')
     button.disable()  # a click before the browser's answer would be undone by it
-    ui.timer(0.01, restore, once=True)
+    return restore
 
 
 def _account(visitor: Visitor) -> None:

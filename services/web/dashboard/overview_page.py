@@ -122,15 +122,13 @@ class Tile:
 
 def _tiles(seen: Seen, *, postgres_answers: bool = True) -> list[Tile]:
     replicas = seen.replicas
-    converged = replicas.are_converged
     failed = sum(minute.outcomes.get(status, 0) for minute in seen.minutes for status in charts.FAILURES)
     ended = sum(sum(minute.outcomes.values()) for minute in seen.minutes)
-    newest = f"newest revision {replicas.newest_revision}"
     return [
         Tile("Replicas", str(len(replicas.live)), *_health(replicas), "/replicas"),
         Tile("Postgres", *_postgres(postgres_answers)),
         Tile("Redis", *_redis(replicas)),
-        Tile("Changes", "applied" if converged else "pending", newest, converged, "/replicas"),
+        Tile("Changes", *_changes(replicas), "/replicas"),
         Tile("Schedules", f"{seen.schedules:,}", "in the table", True, "/schedules"),
         Tile("Running", str(len(seen.running)), _workers(replicas), True, "/executions?status=running"),
         _last_hour(failed, ended),
@@ -244,6 +242,14 @@ def _redis(replicas: Replicas) -> tuple[str, str, bool]:
         return "unknown", "no replica is live", False
     degraded = [replica for replica in replicas.live if replica.redis_degraded]
     return ("degraded", "Postgres decides alone", False) if degraded else ("fine", "answers all replicas", True)
+
+
+def _changes(replicas: Replicas) -> tuple[str, str, bool]:
+    """Has every replica the newest one?"""
+    if not replicas.live:
+        return "unknown", "no replica is live", False
+    words = f"newest revision {replicas.newest_revision}"
+    return ("applied", words, True) if replicas.are_converged else ("pending", words, False)
 
 
 def _workers(replicas: Replicas) -> str:

@@ -112,10 +112,16 @@ class ScheduleForm:
         zones = sorted(available_timezones() | ({record.timezone} if record else set()))
         zone = record.timezone if record else str(self._visitor.zone)
         chosen = ui.select(zones, label="time zone", value=zone, with_input=True, on_change=self.preview)
+        chosen.on("input-value", lambda event: self._take_zone(chosen, event.args))
         self._put("timezone", chosen)
         for name, label in (("start_at", "not before (optional)"), ("end_at", "not after (optional)")):
             value: datetime | None = getattr(record, name) if record else None
             self._text(name, label, value.isoformat() if value else "")
+
+    def _take_zone(self, field: ui.select, typed: object) -> None:
+        """A name that was typed whole counts, also without Enter: else the field would show what is not saved."""
+        if typed in field.options and typed != field.value:
+            field.value = typed
 
     def _build_policies(self, record: ScheduleRecord | None) -> None:
         ui.label("Empty: as the settings say.").classes("es-faint")
