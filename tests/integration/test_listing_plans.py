@@ -44,6 +44,8 @@ SELECT md5((n % 200 + 1)::text)::uuid, 'job', 'host' || n % 200 + 1 || '.example
             ELSE 'success' END,
        now() - make_interval(mins => n), now() - make_interval(mins => n), NULL
 FROM generate_series(1, 40000) AS n;
+INSERT INTO dead_letters (queue, item_key, attempts, error, died_at)
+SELECT 'deep_scan', n, 3, 'no', now() - make_interval(mins => n * 20) FROM generate_series(1, 20000) AS n;
 """
 IN_ORDER = (  # the others find only few rows here
     "job_executions_created_at_idx",
@@ -66,7 +68,7 @@ def filled(new_database: Any, template: str) -> DatabaseConnection:
         connection.execute(text(FILL.replace(":", r"\:")))
     with db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("CLUSTER job_executions USING job_executions_created_at_idx"))  # as time writes them
-        connection.execute(text("VACUUM (ANALYZE) schedules, job_executions, schedule_changes, scans"))
+        connection.execute(text("VACUUM (ANALYZE) schedules, job_executions, schedule_changes, scans, dead_letters"))
     return db
 
 
@@ -245,6 +247,7 @@ def test_a_page_of_scans_is_read_from_an_index(filled: DatabaseConnection, where
         (overview_sql.STUCK, {"seconds": 60, "limit": 20}, "job_executions_live_idx"),
         (overview_sql.WAITING, {"seconds": 60, "limit": 20}, "job_executions_pending_idx"),
         (overview_sql.PARKED, {"limit": 20}, "schedules_parked_idx"),
+        (overview_sql.DEAD, {"hours": 24, "limit": 20}, "dead_letters_died_at_idx"),
         (
             overview_sql.CALENDAR,
             {"schedule_id": ONE, "timezone": "UTC", "days": 365},
@@ -260,6 +263,7 @@ def test_a_page_of_scans_is_read_from_an_index(filled: DatabaseConnection, where
         "stuck",
         "waiting",
         "parked",
+        "dead letters",
         "calendar",
         "statistics",
         "counted hours",
