@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from services.durations import duration
 from services.execution_listing import ExecutionRecord
 
 
@@ -31,6 +32,6 @@ def timeline(record: ExecutionRecord) -> list[Moment]:
 
 
 def _end(record: ExecutionRecord) -> str:
-    took = "" if record.duration_seconds is None else f" after {record.duration_seconds:.3g} s"
+    took = "" if record.duration_seconds is None else f" after {duration(record.duration_seconds)}"
     why = record.error_message or record.reason
     return f"{record.status}{took}" + (f": {why}" if why else "")

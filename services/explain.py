@@ -14,11 +14,12 @@ from zoneinfo import ZoneInfo
 from config import Settings
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
+from services.durations import duration
 from services.errors import InvalidInput, InvalidSchedule, Problem, ScheduleNotFound
 from services.execution_listing import ExecutionRecord
 from services.explain_history import SECOND, Circumstances, Definition, Held, ScheduleHistory
 from services.explain_rows import RowsExplained
-from services.explain_words import by_whom, duration, moment
+from services.explain_words import by_whom, moment
 from services.fires import Policy
 from services.triggers import Trigger
 from services.triggers.local_time import instant_of, local_clock, wall_seconds_of

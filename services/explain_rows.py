@@ -5,9 +5,10 @@ from datetime import datetime, timedelta
 from typing import ClassVar
 
 from database.models import Cause, ExecutionStatus
+from services.durations import duration
 from services.execution_listing import ExecutionRecord
 from services.explain_history import Circumstances, Definition, ScheduleHistory
-from services.explain_words import duration, moment
+from services.explain_words import moment
 from services.fires import Policy
 
 LATE = timedelta(seconds=5)  # less is noise

@@ -99,8 +99,9 @@ class GapScanner:
         scan = self._scan = self._scan or self._begin()
         block = scan.block = scan.block or next(scan.blocks, None) or self._former_block(scan)
         if block is None:
+            is_first = self._done is None
             self._complete(scan)
-            return None
+            return self._limits.settle.total_seconds() if is_first else None  # what came due around our start
         if piece := block.piece():
             self._compare(scan, block, piece)
         else:

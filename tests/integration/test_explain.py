@@ -14,7 +14,6 @@ from database.models import ExecutionStatus
 from services.errors import InvalidInput, ScheduleNotFound
 from services.execution_store import ExecutionStore
 from services.explain import Explainer, Explanation, Verdict, parse_moment
-from services.explain_words import duration
 from services.fires import Claim, Ending
 from services.job_history import JobHistory
 from services.jobs import JobRegistry
@@ -574,14 +573,6 @@ def test_a_time_that_the_clocks_skip_is_named_and_what_was_planned_for_it_explai
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="at: must be an ISO 8601 time"):
         parse_moment(text, "UTC")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.44, "0.4 s"), (42, "42 s"), (185, "3 min 5 s"), (7800, "2 h 10 min"), (-3, "0.0 s"), (356_400, "4 d 3 h")],
-)
-def test_durations_are_told_in_two_units(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
 
 
 # --- on the command line ---

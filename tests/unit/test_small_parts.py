@@ -1,4 +1,4 @@
-"""The small parts of the engine: the clock, the order of replicas, the shape of loops, the log lines."""
+"""The small parts of the engine: the clock, the order of replicas, the shape of loops, the log lines, durations."""
 
 import json
 import logging
@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from services.clock import DatabaseClock
+from services.durations import duration
 from services.errors import Unavailable
 from services.fires import Fire, Policy
 from services.logs import JsonLines, TextLines
@@ -140,3 +141,23 @@ def test_a_password_in_an_address_never_reaches_a_log(formatter: logging.Formatt
         record("no answer from postgresql://user:hunter2@host/db", event="x", url="redis://:hunter2@h")
     )
     assert "hunter2" not in line
+
+
+# --- durations ---
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-3, "0 ms"),
+        (0.0018, "2 ms"),
+        (0.44, "440 ms"),
+        (1.54, "1.5 s"),
+        (42, "42 s"),
+        (185, "3 min 5 s"),
+        (7800, "2 h 10 min"),
+        (356_400, "4 d 3 h"),
+    ],
+)
+def test_durations_are_told_in_two_units(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

@@ -17,7 +17,7 @@ from services.web.auth.roles import Role
 from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Ages, Live, keep_fresh
-from services.web.dashboard.look import card, chip, clock, duration, empty
+from services.web.dashboard.look import card, chip, clock, empty, took
 from services.web.dashboard.visitor import Visitor, admit
 from services.web.routes.executions import WHY_NOT
 
@@ -119,7 +119,7 @@ class _Page:
             for before, moment in zip([None, *moments], moments, strict=False):
                 gap = None if before is None else (moment.at - before.at).total_seconds()
                 ui.label(clock(self._visitor.local(moment.at))).classes("es-mono")
-                ui.label("" if gap is None else f"+{duration(gap)}").classes("es-faint es-short text-right")
+                ui.label("" if gap is None else f"+{took(gap)}").classes("es-faint es-short text-right")
                 ui.label(moment.text).classes("es-words")
 
     def _attempt(self, attempt: ExecutionRecord) -> None:
@@ -129,7 +129,7 @@ class _Page:
                 ui.label(f"attempt {attempt.attempt} (this one)")
             else:
                 ui.link(f"attempt {attempt.attempt}", f"/executions/{attempt.execution_id}")
-            ui.label(duration(attempt.duration_seconds)).classes("es-faint")
+            ui.label(took(attempt.duration_seconds)).classes("es-faint")
             ui.label(attempt.instance_id or "").classes("es-faint")
 
     async def _cancel(self) -> None:

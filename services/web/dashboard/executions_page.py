@@ -14,7 +14,7 @@ from services.schedule_listing import ScheduleFilter
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import keep_fresh
-from services.web.dashboard.look import NOTHING, card, clock, colour, duration, nothing
+from services.web.dashboard.look import NOTHING, card, clock, colour, nothing, took
 from services.web.dashboard.tables import Pager, columns, fill, table
 from services.web.dashboard.visitor import Visitor, admit
 
@@ -128,8 +128,8 @@ def _row(record: ExecutionRecord, visitor: Visitor) -> dict[str, Any]:
         "status": record.status.replace("_", " "),
         "what": name_of(record),
         "scheduled": clock(visitor.local(record.scheduled_for)),
-        "late": NOTHING if late is None else duration(max(0.0, late)),
-        "took": duration(record.duration_seconds),
+        "late": NOTHING if late is None else took(max(0.0, late)),
+        "took": took(record.duration_seconds),
         "attempt": record.attempt,
         "cause": record.cause,
         "replica": record.instance_id or NOTHING,

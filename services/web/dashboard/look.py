@@ -5,6 +5,8 @@ from typing import Any
 
 from nicegui import ui
 
+from services.durations import duration
+
 # One colour per outcome, the same in chips, charts and the timeline; readable on dark and on light.
 COLOURS = {
     "success": "#2e9e6b",
@@ -31,18 +33,8 @@ def chip(status: str, word: str = "") -> None:
     ui.label(word or status.replace("_", " ")).classes("es-chip").style(f"--chip: {colour(status)}")
 
 
-def duration(seconds: float | None) -> str:
-    if seconds is None:
-        return NOTHING
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+def took(seconds: float | None) -> str:
+    return NOTHING if seconds is None else duration(seconds)
 
 
 def ago(at: datetime | None, now: datetime | None = None) -> str:

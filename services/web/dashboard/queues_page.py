@@ -14,7 +14,7 @@ from services.web.auth.roles import Role
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Ages, Live, keep_fresh
-from services.web.dashboard.look import NOTHING, ago, card, chart, chip, counted, duration, empty, redraw
+from services.web.dashboard.look import NOTHING, ago, card, chart, chip, counted, empty, redraw, took
 from services.web.dashboard.visitor import Visitor, admit
 from services.workflows.dead_letters import DeadLetters, Letter, LetterFilter
 from services.workflows.overview import QueueOverview, QueueView, Sample
@@ -230,7 +230,7 @@ def _facts(view: QueueView) -> dict[str, str]:
     totals = view.totals
     return {
         "name": view.name,
-        "waiting": f"{view.depth:,}" + (f", the oldest for {duration(view.oldest_seconds)}" if view.depth else ""),
+        "waiting": f"{view.depth:,}" + (f", the oldest for {took(view.oldest_seconds)}" if view.depth else ""),
         "in work": f"{view.processing:,}",
         "failed": f"{view.failed:,}, {counted(view.dead, 'dead letter')}",
         "done so far": f"{totals.get('succeeded', 0):,}, {totals.get('retried', 0):,} retries",

@@ -25,7 +25,7 @@ from services.web.auth.roles import Role
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Ages, Once, keep_fresh
-from services.web.dashboard.look import ago, card, chart, chip, clock, duration, empty, fact, fire_words, redraw
+from services.web.dashboard.look import ago, card, chart, chip, clock, empty, fact, fire_words, redraw, took
 from services.web.dashboard.schedule_form import CATCHUPS, POLICIES
 from services.web.dashboard.schedules_page import describe, run_now
 from services.web.dashboard.visitor import Visitor, admit
@@ -204,7 +204,7 @@ class _Page:
                 ui.link(clock(self._visitor.local(one.scheduled_for)), f"/executions/{one.execution_id}").classes(
                     "es-short"
                 )
-                ui.label(duration(one.duration_seconds)).classes("es-faint es-short")
+                ui.label(took(one.duration_seconds)).classes("es-faint es-short")
                 ui.label(one.instance_id or "").classes("es-faint es-short")
                 ui.label(one.error_message or one.reason or "").classes("ellipsis grow es-words")
         if len(self._seen.executions) > 15:
