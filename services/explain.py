@@ -288,18 +288,18 @@ class _Case:
         return by_whom(change, self.timezone, verb)
 
 
-def parse_moment(text: str, timezone: str) -> datetime:
+def parse_moment(text: str, timezone: str, field: str = "at") -> datetime:
     """ISO 8601. A plus sign that arrived as a blank, as in a query that nobody encoded, is read as what it was."""
     mended = re.sub(r" (?=\d\d:?\d\d$)", "+", text.strip()) if text.count(":") > 1 and "T" in text else text.strip()
     try:
         instant = datetime.fromisoformat(mended)
-        aware = instant if instant.tzinfo else instant.replace(tzinfo=ZoneInfo(timezone))
+        aware = instant if instant.tzinfo else instant.replace(tzinfo=_zone(timezone))
         if not 1970 < aware.year < 2200:
             raise ValueError("no schedule fires then")
         return aware.astimezone(UTC)
     except ValueError:
         example = "an ISO 8601 time between 1971 and 2199, such as 2027-01-31T02:00"
-        raise InvalidInput(Problem("at", f"must be {example}, got {text[:60]!r}")) from None
+        raise InvalidInput(Problem(field, f"must be {example}, got {text[:60]!r}")) from None
 
 
 def end_of_gap(text: str, timezone: str) -> datetime | None:
@@ -318,11 +318,14 @@ def end_of_gap(text: str, timezone: str) -> datetime | None:
 
 def _timezone(held: Held, present: Definition | None) -> str:
     definition = held.definition or present
-    name = "UTC" if definition is None else str(definition.row.timezone)
+    return "UTC" if definition is None else _zone(definition.row.timezone).key
+
+
+def _zone(name: str) -> ZoneInfo:
     try:
-        return ZoneInfo(name).key
+        return ZoneInfo(name)
     except (ValueError, OSError, KeyError):  # a row by SQL may say anything
-        return "UTC"
+        return ZoneInfo("UTC")
 
 
 def _neighbours(definition: Definition | None, at: datetime) -> tuple[datetime | None, datetime | None]:

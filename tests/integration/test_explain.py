@@ -393,6 +393,16 @@ def test_a_schedule_that_is_off_now_was_on_then(
     assert explainer.explain(schedule_id, tomorrow).verdict is Verdict.DISABLED
 
 
+def test_a_time_without_an_offset_is_read_in_utc_where_the_schedule_s_zone_does_not_exist(
+    explainer: Explainer, make: Make, db: DatabaseConnection
+) -> None:
+    schedule_id = make()
+    run_sql(db, "UPDATE schedules SET timezone = 'Nowhere/Land'")
+    backdate(db, schedule_id, 1)
+    answer = explainer.explain_text(schedule_id, f"{ago(30):%Y-%m-%dT%H:%M:%S}")
+    assert (answer.at, answer.verdict) == (ago(30), Verdict.INVALID)
+
+
 def test_a_broken_schedule_says_what_is_wrong(explainer: Explainer, make: Make, db: DatabaseConnection) -> None:
     schedule_id = make()
     run_sql(db, "UPDATE schedules SET frequency = 'dayly'")
