@@ -38,15 +38,16 @@ ORDER BY schedule_id, effective_from
 
 # A row is never made before its fire is due, so the index on created_at finds the window. A summary row counts from its
 # first fire, which may lie before the window. Whoever records work of its own has no owner and is not on a full second.
+# A backfill accounts for a fire that had no row, and may as well be one of a time before the schedule's.
 ROWS = """
 SELECT schedule_id, scheduled_for, domain,
        CASE WHEN reason = 'catchup_cap' THEN (metadata->>'last')::timestamptz END AS covers_until,
-       (status = 'skipped' AND reason IN ('changed', 'disabled', 'deleted'))
+       cause = 'backfill' OR (status = 'skipped' AND reason IN ('changed', 'disabled', 'deleted'))
            OR (incarnation IS NULL AND scheduled_for <> date_trunc('second', scheduled_for)) AS is_no_fire
 FROM job_executions
 WHERE created_at > %(since)s::timestamptz - interval '1 minute' AND scheduled_for <= %(until)s
   AND (scheduled_for > %(since)s OR (reason = 'catchup_cap' AND (metadata->>'last')::timestamptz > %(since)s))
-  AND attempt = 1 AND cause IN ('schedule', 'catchup') AND schedule_id IS NOT NULL
+  AND attempt = 1 AND cause IN ('schedule', 'catchup', 'backfill') AND schedule_id IS NOT NULL
 ORDER BY schedule_id, scheduled_for
 """
 
@@ -61,10 +62,12 @@ SELECT coalesce(sum(n - 1), 0)::bigint FROM (
 """
 
 # Of all times, not only of the window: a chain of attempts without an end is open as long as one row is. Each status
-# may last so long: waiting for room, from claim to start, running. Rows without an owner are another program's.
+# may last so long: waiting for room (a backfill: as long as it takes), from claim to start, running. Rows without an
+# owner are another program's.
 UNFINISHED = """
 SELECT e.schedule_id, e.scheduled_for, e.domain, e.status, CASE e.status
-    WHEN 'pending' THEN e.due_at + make_interval(secs => coalesce(s.misfire_grace_seconds, %(grace)s))
+    WHEN 'pending' THEN CASE WHEN e.cause = 'backfill' THEN 'infinity'
+                             ELSE e.due_at + make_interval(secs => coalesce(s.misfire_grace_seconds, %(grace)s)) END
     WHEN 'claimed' THEN e.claimed_at
     ELSE e.started_at + make_interval(secs => coalesce(s.timeout_seconds, %(timeout)s))
 END < clock_timestamp() - make_interval(secs => %(patience)s) AS overdue

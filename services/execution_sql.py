@@ -93,7 +93,7 @@ WITH locked AS MATERIALIZED (
         OR (SELECT count(*) FROM job_executions AS live
             WHERE live.schedule_id = e.schedule_id AND live.status IN ('claimed', 'running'))
            < coalesce(s.max_instances, %(max_instances)s)
-        OR clock_timestamp() - e.due_at > make_interval(secs =>
+        OR e.cause <> 'backfill' AND clock_timestamp() - e.due_at > make_interval(secs =>
            CASE WHEN e.cause = 'catchup' OR e.attempt > 1 THEN %(horizon)s
                 ELSE coalesce(s.misfire_grace_seconds, %(wait)s) END)
     )
@@ -112,8 +112,9 @@ FROM due LEFT JOIN locked AS s ON s.execution_id = due.execution_id
 ORDER BY due.due_at LIMIT %(limit)s
 """
 
-# Again a younger snapshot than the locks. What finds no room waits: catch-up and retries for a day, the rest for its
-# grace: a fire that was handed back, or had to let another one go first, is as late as any other.
+# Again a younger snapshot than the locks. What finds no room waits: a backfill as long as it takes, since it waits for
+# others of its kind, catch-up and retries for a day, the rest for its grace: a fire that was handed back, or had to let
+# another one go first, is as late as any other.
 CLAIM_PENDING = """
 WITH asked AS (
     SELECT * FROM unnest(
@@ -132,7 +133,8 @@ WITH asked AS (
         WHEN e.cause = 'schedule' AND e.attempt = 1 AND late.by > make_interval(secs => a.wait_seconds) THEN 'misfire'
         WHEN coalesce(live.n, 0) + row_number() OVER (PARTITION BY a.schedule_id ORDER BY a.place) <= a.max_instances
             THEN 'run'
-        WHEN e.cause IN ('manual', 'backfill') AND late.by > make_interval(secs => a.wait_seconds) THEN 'overlap'
+        WHEN e.cause = 'backfill' THEN 'wait'
+        WHEN e.cause = 'manual' AND late.by > make_interval(secs => a.wait_seconds) THEN 'overlap'
         WHEN late.by > make_interval(secs => %(horizon)s) THEN 'overlap'
         ELSE 'wait'
     END AS verdict

@@ -163,7 +163,7 @@ class ExecutionStore:
                 (report.started if row.status == ExecutionStatus.RUNNING else report.claims).append(claim)
 
     def claim_pending(self, limit: int) -> tuple[list[Claim], bool]:
-        """Take rows that wait without an owner and are due: retries, manual runs, catch-up, what was handed back.
+        """Take rows that wait without an owner and are due: retries, people's wishes, catch-up, what was handed back.
 
         Also says whether it is worth asking again soon: where there was one, another may have waited behind it.
         """

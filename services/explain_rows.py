@@ -39,9 +39,11 @@ class RowsExplained:
 
     @property
     def late_by(self) -> timedelta | None:
-        """How long after its due time it first started; None if it did not."""
-        started = [record.started_at for record in self._executions if record.started_at is not None]
-        return max(started[0] - self.due_at, timedelta(0)) if started else None
+        """How long after its due time it first started; None if it did not, or as a backfill."""
+        first = next((record for record in self._executions if record.started_at is not None), None)
+        if first is None or first.started_at is None or first.cause == Cause.BACKFILL:
+            return None
+        return max(first.started_at - self.due_at, timedelta(0))
 
     def sentences(self) -> list[str]:
         said = [sentence for record in self._executions for sentence in self._attempt(record)]
@@ -70,12 +72,14 @@ class RowsExplained:
     # --- one attempt ---
 
     def _attempt(self, record: ExecutionRecord) -> Iterator[str]:
-        if len(self._executions) > 1 or record.attempt > 1:
-            asked = (record.details or {}).get("requested_by") if record.attempt > 1 else None
-            yield f"Attempt {record.attempt}{f', asked for by {asked}' if asked else ''}:"
+        asked = (record.details or {}).get("requested_by")
+        if record.cause == Cause.BACKFILL and asked:
+            which = f"Attempt {record.attempt}" if record.attempt > 1 else "It"
+            yield f"{which} is a backfill, asked for by {asked} at {self._at(record.created_at)}."
+        elif len(self._executions) > 1 or record.attempt > 1:
+            yield f"Attempt {record.attempt}{f', asked for by {asked}' if asked and record.attempt > 1 else ''}:"
         elif record.cause == Cause.MANUAL:
-            asked = (record.details or {}).get("requested_by", "somebody")
-            yield f"It is a manual run, asked for by {asked} at {self._at(record.scheduled_for)}."
+            yield f"It is a manual run, asked for by {asked or 'somebody'} at {self._at(record.scheduled_for)}."
         yield from self._by_status[ExecutionStatus(record.status)](self, record)
 
     def _waiting(self, record: ExecutionRecord) -> Iterator[str]:

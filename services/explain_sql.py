@@ -47,11 +47,12 @@ FROM (
 ) AS seen
 """
 
-# Executions of the same schedule that had a place when this one asked for it.
+# Executions of the same schedule that had a place when this one asked for it. A backfill's fire may be of any age.
 BLOCKERS = """
 SELECT execution_id, scheduled_for, started_at, completed_at, instance_id FROM job_executions
 WHERE schedule_id = %(id)s AND execution_id <> %(execution_id)s
-  AND scheduled_for >= %(at)s::timestamptz - make_interval(secs => %(reach)s) AND scheduled_for <= %(at)s
+  AND (scheduled_for >= %(at)s::timestamptz - make_interval(secs => %(reach)s) AND scheduled_for <= %(at)s
+       OR cause = 'backfill' AND created_at <= %(at)s)
   AND claimed_at <= %(at)s AND (completed_at IS NULL OR completed_at > %(at)s)
 ORDER BY scheduled_for DESC LIMIT 5
 """

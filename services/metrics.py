@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY, Counter, Enum, Gauge, Histogram, disable
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from database.models import ExecutionStatus
+from database.models import Cause, ExecutionStatus
 from database.workflow_statuses import CircuitStatus
 from services.fires import Claim, Ending, Outcome
 
@@ -143,7 +143,8 @@ def _of_executions(job_type: str, status: str) -> tuple[Counter, Histogram]:
 
 
 def execution_started(claim: Claim, now: datetime) -> None:
-    LATENESS.observe(max(0.0, (now - claim.due_at).total_seconds()))
+    if claim.cause != Cause.BACKFILL:  # which waits for the others of its kind
+        LATENESS.observe(max(0.0, (now - claim.due_at).total_seconds()))
 
 
 def execution_finished(ending: Ending) -> None:

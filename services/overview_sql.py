@@ -85,10 +85,11 @@ SELECT NULL::uuid AS schedule_id, 'queue ' || queue AS label, coalesce(paused_by
 FROM workflow_queues WHERE paused_at IS NOT NULL ORDER BY paused_at LIMIT %(limit)s
 """
 
+# Backfills wait for each other.
 WAITING = f"""
 SELECT e.execution_id, e.schedule_id, {LABEL} AS label, e.due_at AS since
 FROM job_executions AS e
-WHERE e.status = 'pending' AND e.due_at < now() - make_interval(secs => %(seconds)s)
+WHERE e.status = 'pending' AND e.cause <> 'backfill' AND e.due_at < now() - make_interval(secs => %(seconds)s)
 ORDER BY e.due_at LIMIT %(limit)s
 """
 

@@ -1,4 +1,4 @@
-"""`manage.py schedule …`: add, list, show, edit, enable, disable, delete, preview, run, import, export."""
+"""`manage.py schedule …`: add, list, show, edit, enable, disable, delete, preview, run, backfill, import, export."""
 
 import json
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from rich.table import Table
 
 from services.cli.assignments import with_assignments
 from services.cli.output import AsJson, ClearErrors, actor, console, error_console, id_column, moment, print_json, until
+from services.cli.schedule_backfill import backfill
 from services.cli.schedule_explain import explain_fire
 from services.cli.schedule_files import export_file, import_file
 from services.cli.schedule_page import show_page
@@ -301,6 +302,7 @@ def preview(
 
 
 app.command("run")(run_now)
+app.command("backfill")(backfill)
 app.command("explain")(explain_fire)
 app.command("import")(import_file)
 app.command("export")(export_file)

@@ -76,8 +76,8 @@ class ExecutionContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of a fire; a manual run or a backfill is one of its own."""
-        if self.schedule_id is None or self.cause in (Cause.MANUAL, Cause.BACKFILL):
+        """The same for every attempt of a fire, a backfill included; a manual run is one of its own."""
+        if self.schedule_id is None or self.cause == Cause.MANUAL:
             return str(self.execution_id)
         return f"{self.schedule_id}/{self.scheduled_for_text}"
 

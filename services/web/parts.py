@@ -6,6 +6,7 @@ from fastapi import Request
 
 from config import Settings
 from database.connection import DatabaseConnection
+from services.backfill import Backfills
 from services.enhanced_scheduler import EnhancedScheduler, default_policy
 from services.explain import Explainer
 from services.job_history import JobHistory
@@ -26,6 +27,7 @@ class Parts:
     db: DatabaseConnection
     repository: ScheduleRepository
     history: JobHistory
+    backfills: Backfills
     explainer: Explainer
     scans: ScanStore
     authenticator: Authenticator
@@ -43,6 +45,7 @@ def build_parts(settings: Settings, one_time: OneTimeToken | None, scheduler: En
         db=db,
         repository=ScheduleRepository(db),
         history=JobHistory(db, fence_horizon_seconds=settings.fence_horizon_seconds),
+        backfills=Backfills.from_settings(db, settings),
         explainer=Explainer.from_settings(db, default_policy(settings), settings),
         scans=ScanStore(db),
         authenticator=Authenticator(

@@ -6,7 +6,20 @@ from typing import Any
 import pytest
 
 from services.audit import audit
-from tests.acceptance.rows import count, every_second, has_run, once, repository, soon
+from services.backfill import Backfills
+from tests.acceptance.rows import (
+    calls,
+    count,
+    every_run_was_seen,
+    every_second,
+    has_run,
+    never_two_at_once,
+    once,
+    repository,
+    soon,
+    switch_off,
+)
+from tests.ledger import Ledger
 from tests.replicas import Cluster
 from tests.waiting import eventually
 
@@ -33,6 +46,27 @@ def test_fires_missed_while_nobody_ran_follow_the_catch_up_rule(cluster: Cluster
            FROM job_executions WHERE reason = 'catchup_cap'"""
     )
     assert last - first == timedelta(seconds=10 * (fires - 1))
+
+
+def test_fires_missed_while_nobody_ran_are_backfilled_once_each_and_in_order(cluster: Cluster, ledger: Ledger) -> None:
+    downtime(cluster, 300, catchup="none", **calls(ledger))
+    ((schedule_id, since),) = cluster.rows("SELECT schedule_id, effective_from FROM schedules")
+    cluster.start(2)
+    eventually(lambda: count(cluster, "cause = 'catchup' AND reason = 'catchup_cap'") == 1, 25)
+    switch_off(cluster)
+    succeeded = {at for (at,) in cluster.rows("SELECT scheduled_for FROM job_executions WHERE status = 'success'")}
+    made = Backfills(cluster.db, timedelta(days=1)).request(schedule_id, since, soon(-1), "test")
+    wanted = [fire.scheduled_for for fire in made.fires]
+    assert len(wanted) >= 28
+    assert not succeeded & set(wanted)
+    eventually(lambda: count(cluster, "cause = 'backfill' AND status = 'success'") == len(wanted), 60)
+    ran = cluster.rows("SELECT scheduled_for FROM job_executions WHERE cause = 'backfill' ORDER BY started_at")
+    assert [at for (at,) in ran] == wanted
+    keys = [request.headers["Idempotency-Key"] for request in ledger.requests()]
+    assert sorted(keys) == sorted(f"{schedule_id}/{at:%Y-%m-%dT%H:%M:%SZ}" for at in {*wanted, *succeeded})
+    every_run_was_seen(cluster, ledger)
+    never_two_at_once(cluster)
+    assert audit(cluster.db, since).is_clean
 
 
 def test_fires_missed_under_a_timing_that_was_changed_meanwhile_have_a_row(cluster: Cluster) -> None:

@@ -287,7 +287,8 @@ def test_a_waiting_row_does_not_fill_the_place_of_another(
     store.claim([fire(busy)])
     pending = """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, cause, due_at)
                  VALUES ('{}', 'job', 'x', gen_random_uuid(), 'pending', '{}', now() - interval '{} seconds')"""
-    for cause, seconds in (("catchup", 5000), ("schedule", 4000), ("manual", 8), ("manual", 7)):
+    long_ago = [("backfill", 200_000), ("backfill", 199_999)]
+    for cause, seconds in (*long_ago, ("catchup", 5000), ("schedule", 4000), ("manual", 8), ("manual", 7)):
         change(db, pending.format(busy, cause, seconds))
     change(db, pending.format(idle, "manual", 1))
     (claim,), _ = store.claim_pending(2)

@@ -129,6 +129,11 @@ def test_a_manual_run_that_finds_no_worker_needs_attention(db: DatabaseConnectio
     assert [trouble for trouble, _ in _troubles(db)] == [Trouble.WAITING]
 
 
+def test_backfills_that_wait_for_each_other_need_none(db: DatabaseConnection) -> None:
+    _execution(db, status="pending", cause="backfill", due_at=datetime.now(UTC) - timedelta(minutes=10))
+    assert _troubles(db) == []
+
+
 def test_the_timeline_has_what_started_lately(db: DatabaseConnection) -> None:
     now = datetime.now(UTC)
     _execution(db, instance_id="replica-1", started_at=now, completed_at=now)

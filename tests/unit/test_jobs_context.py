@@ -17,7 +17,7 @@ def test_every_attempt_of_a_fire_has_the_same_idempotency_key() -> None:
     assert keys == {f"{SCHEDULE_ID}/2026-03-01T02:00:00Z"}
 
 
-FIRED = (Cause.SCHEDULE, Cause.CATCHUP)
+FIRED = (Cause.SCHEDULE, Cause.CATCHUP, Cause.BACKFILL)
 
 
 def test_the_key_is_the_same_in_whatever_offset_the_instant_is_written() -> None:
@@ -25,9 +25,8 @@ def test_the_key_is_the_same_in_whatever_offset_the_instant_is_written() -> None
     assert a_context(scheduled_for=there).idempotency_key == a_context().idempotency_key
 
 
-@pytest.mark.parametrize("cause", [Cause.MANUAL, Cause.BACKFILL])
-def test_a_manual_run_or_a_backfill_is_an_effect_of_its_own(cause: Cause) -> None:
-    context = a_context(cause=cause)
+def test_a_manual_run_is_an_effect_of_its_own() -> None:
+    context = a_context(cause=Cause.MANUAL)
     assert context.idempotency_key == str(context.execution_id)
 
 

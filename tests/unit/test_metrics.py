@@ -1,5 +1,6 @@
 """What is counted, under which names, with how many label values."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -67,6 +68,7 @@ def test_lateness_is_counted_from_the_due_time_and_never_negative() -> None:
     before = value("scheduler_fire_lateness_seconds_sum")
     metrics.execution_started(claim(), DUE_AT + timedelta(seconds=2))
     metrics.execution_started(claim(), DUE_AT - timedelta(seconds=1))
+    metrics.execution_started(replace(claim(), cause=Cause.BACKFILL), DUE_AT + timedelta(hours=2))
     assert value("scheduler_fire_lateness_seconds_sum") == pytest.approx(before + 2)
 
 

@@ -119,7 +119,7 @@ def _choice(name: str, options: dict[str, str], value: str | None, on_change: An
 
 def _row(record: ExecutionRecord, visitor: Visitor) -> dict[str, Any]:
     late = None
-    if record.started_at is not None and record.cause != Cause.MANUAL:
+    if record.started_at is not None and record.cause not in (Cause.MANUAL, Cause.BACKFILL):
         late = (record.started_at - (record.due_at or record.scheduled_for)).total_seconds()
     return {
         "id": str(record.execution_id),

@@ -1,4 +1,4 @@
-"""/api/v3/schedules/…: run now, preview, who changed it, why did it (not) run."""
+"""/api/v3/schedules/…: run now, run past fires, preview, who changed it, why did it (not) run."""
 
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 from fastapi import Query, Response
 
 from services.errors import InvalidInput, Problem
+from services.explain import parse_moment
 from services.explain_words import moment
 from services.schedule_preview import Preview, preview_definition
 from services.schedule_repository import Change
@@ -14,6 +15,8 @@ from services.web.problems import not_found
 from services.web.routing import API, Limit, PartsOf, ScheduleReference, find_schedule, router, schedule_id_of
 from services.web.schemas.executions import ExplanationOut
 from services.web.schemas.schedules import (
+    BackfillOut,
+    BackfillWish,
     ChangeList,
     ChangeOut,
     Difference,
@@ -61,6 +64,17 @@ def run_now(
     execution_id = parts.history.request_run(find_schedule(parts, schedule).schedule_id, who.actor)
     response.headers["Location"] = f"{API}/executions/{execution_id}"
     return RunRequested(execution_id=execution_id)
+
+
+@schedule_actions.post("/{schedule}/backfill", status_code=202)
+def backfill(
+    schedule: ScheduleReference, body: BackfillWish, parts: PartsOf, who: Operator, key: IdempotencyKey = None
+) -> BackfillOut:
+    """Let replicas run its past fires that did not succeed, oldest first, also if it is switched off."""
+    found = find_schedule(parts, schedule)
+    since, until = (parse_moment(text, found.timezone, name) for name, text in (("from", body.from_), ("to", body.to)))
+    made = parts.backfills.request(found.schedule_id, since, until, who.actor, limit=body.limit, dry_run=body.dry_run)
+    return BackfillOut.model_validate(made)
 
 
 @schedule_actions.get("/{schedule}/changes")

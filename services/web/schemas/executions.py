@@ -18,7 +18,7 @@ class ExecutionOut(BaseModel):
     domain: str
     status: str = Field(examples=["success", "failed", "skipped"])
     reason: str | None = Field(description="Why it was skipped, missed or given up", examples=[None, "overlap"])
-    cause: str = Field(examples=["schedule", "manual", "catchup"])
+    cause: str = Field(examples=["schedule", "manual", "catchup", "backfill"])
     attempt: int
     scheduled_for: datetime
     due_at: datetime | None

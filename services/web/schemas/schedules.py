@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from database.models import Catchup, Source
+from services.backfill import HIGHEST_LIMIT, USUAL_LIMIT
 from services.triggers import FREQUENCIES
 from services.web.examples import STORY
 
@@ -214,3 +215,38 @@ class ChangeList(BaseModel):
 
 class RunRequested(BaseModel):
     execution_id: UUID
+
+
+class BackfillWish(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"from": "2027-01-28T00:00", "to": "2027-01-31T00:00", "dry_run": True}]},
+    )
+
+    from_: str = Field(
+        alias="from", max_length=64, description="ISO 8601; without an offset it is meant in the schedule's zone."
+    )
+    to: str = Field(
+        max_length=64, description="The first instant that does not belong to it any more; not in the future."
+    )
+    dry_run: bool = Field(False, description="Only say what would be done.")
+    limit: int = Field(USUAL_LIMIT, ge=1, le=HIGHEST_LIMIT, description="More fires than this are refused.")
+
+
+class BackfilledFireOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    scheduled_for: datetime
+    attempt: int
+    execution_id: UUID | None = Field(description="None in a dry run")
+
+
+class BackfillOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    schedule_id: UUID
+    dry_run: bool
+    fires: list[BackfilledFireOut] = Field(description="Those that run once more, oldest first")
+    succeeded: int = Field(description="Left out: they went well", examples=[2])
+    open: int = Field(description="Left out: an attempt waits or runs", examples=[0])
+    not_due: int = Field(description="Left out: spread, and not due yet", examples=[0])

@@ -61,6 +61,7 @@ POST /api/v3/schedules
 PUT /api/v3/schedules/{schedule}
 PATCH /api/v3/schedules/{schedule}
 POST /api/v3/schedules/{schedule}/run
+POST /api/v3/schedules/{schedule}/backfill
 POST /api/v3/executions/{execution_id}/cancel
 POST /api/v3/executions/{execution_id}/retry
 PUT /api/v3/places/staging/status

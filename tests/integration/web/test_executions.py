@@ -150,6 +150,46 @@ def test_a_run_under_a_key_is_asked_for_once(web: Web, db: DatabaseConnection, s
     assert rows(db, "SELECT count(*) FROM job_executions") == [(1,)]
 
 
+def a_backfill(**more: Any) -> dict[str, Any]:
+    """The last three nights of the schedule, as its people write them."""
+    day = NOW.replace(hour=0, minute=0, second=0)
+    return {"from": f"{day - timedelta(days=3):%Y-%m-%dT%H:%M}", "to": f"{day:%Y-%m-%dT%H:%M}", **more}
+
+
+def test_past_fires_are_asked_for_under_a_key_once(web: Web, db: DatabaseConnection, schedule_id: UUID) -> None:
+    night = NOW.replace(hour=2, minute=0, second=0) - timedelta(days=2)
+    add(db, schedule_id, at=night)
+    planned = web.post("/schedules/nightly/backfill", a_backfill(dry_run=True)).json()
+    assert [fire["execution_id"] for fire in planned["fires"]] == [None, None]
+    made = [web.post("/schedules/nightly/backfill", a_backfill(), headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    assert made[0].status_code == 202
+    assert made[0].text == made[1].text
+    answer = made[0].json()
+    assert (len(answer["fires"]), answer["succeeded"], answer["open"], answer["not_due"]) == (2, 1, 0, 0)
+    shown = web.get(f"/executions/{answer['fires'][0]['execution_id']}").json()
+    assert (shown["status"], shown["cause"]) == ("pending", "backfill")
+    assert shown["metadata"] == {"requested_by": "token:test-operator"}
+    assert rows(db, "SELECT count(*) FROM job_executions") == [(3,)]
+
+
+def test_a_backfill_that_cannot_be_names_its_field(web: Web, db: DatabaseConnection, schedule_id: UUID) -> None:
+    for more, field in (
+        ({"from": "yesterday"}, "from"),
+        ({"to": "2199-01-01T00:00"}, "to"),
+        ({"limit": 2}, "limit"),
+        ({"limit": 1001}, "limit"),
+        ({"untill": "now"}, "untill"),
+    ):
+        answer = problem(web.post("/schedules/nightly/backfill", a_backfill(**more)))
+        assert (answer["status"], [item["field"] for item in answer["errors"]]) == (422, [field]), more
+    assert problem(web.post("/schedules/nobody/backfill", a_backfill()))["status"] == 404
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE schedules SET timezone = 'Nowhere/Land'")
+    broken = problem(web.post("/schedules/nightly/backfill", a_backfill()))
+    assert (broken["status"], [item["field"] for item in broken["errors"]]) == (422, ["timezone"])
+    assert rows(db, "SELECT count(*) FROM job_executions") == [(0,)]
+
+
 def test_what_waits_is_cancelled_at_once_and_what_ended_is_not(web: Web, schedule_id: UUID) -> None:
     execution_id = web.post("/schedules/nightly/run").json()["execution_id"]
     answer = web.post(f"/executions/{execution_id}/cancel")
