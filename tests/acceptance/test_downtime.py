@@ -1,6 +1,6 @@
 """Fires that came due while nobody ran, and those that never were any."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -111,12 +111,3 @@ def test_a_spread_fire_waits_for_its_due_time_also_when_a_replica_starts_in_betw
     marker = repository(cluster).create_schedule(**once(soon(8)))
     eventually(lambda: has_run(cluster, marker), 25)
     assert count(cluster, f"schedule_id = '{schedule_id}'") == 0
-
-
-def test_what_came_due_right_before_the_start_does_not_wait_for_the_next_gap_scan(cluster: Cluster) -> None:
-    """The first scan leaves the last seconds alone, as somebody else's; nobody else may have been there."""
-    due_at = soon(2)
-    schedule_id = repository(cluster).create_schedule(**once(due_at))
-    eventually(lambda: datetime.now(UTC) > due_at)
-    cluster.start(1, GAP_SCAN_SECONDS="600")
-    eventually(lambda: has_run(cluster, schedule_id), 30)

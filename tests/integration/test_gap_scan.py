@@ -435,3 +435,16 @@ def test_an_ended_definition_that_was_parked_owes_nothing(table: Table, replica:
     table.run("DELETE FROM schedules")
     replica.scan(HOUR)
     assert table.count() == 0
+
+
+def test_what_came_due_right_before_the_start_does_not_wait_for_an_ordinary_scan(table: Table) -> None:
+    """The first scan leaves the last seconds to whoever else is there; nobody may have been."""
+    schedule_id = table.schedule(40 * SECOND)
+    replica = Replica(table.db, table.now.replace(second=4))
+    replica.watcher.reconcile()
+    soon = next(seconds for seconds in iter(replica.scanner.tick, None) if seconds != AT_ONCE_SECONDS)
+    assert (soon, replica.handed_over) == (LIMITS.settle.total_seconds(), [])
+    replica.scan(after=timedelta(seconds=soon))
+    assert [(fire.schedule_id, fire.scheduled_for) for fire in replica.handed_over] == [
+        (schedule_id, table.now.replace(second=0))
+    ]
