@@ -179,6 +179,7 @@ class Schedule(Base):
 
     revision: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
     effective_from: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    disabled_note: Mapped[str | None]
 
     __table_args__ = (
         CheckConstraint("jsonb_typeof(time_config) = 'object'", "time_config_object"),
@@ -192,6 +193,8 @@ class Schedule(Base):
         CheckConstraint("array_ndims(tags) = 1 AND array_position(tags, NULL) IS NULL", "tags"),
         *(_in_our_era(column) for column in ("start_at", "end_at", "next_run", "last_run", "created_at", "updated_at")),
         CheckConstraint("end_at > start_at", "ends_after_start"),
+        CheckConstraint("length(disabled_note) <= 500", "disabled_note"),
+        CheckConstraint("disabled_note IS NULL OR NOT enabled", "disabled_note_while_on"),
         CheckConstraint("spread_seconds BETWEEN 0 AND 86400", "spread_seconds"),
         CheckConstraint("max_instances >= 1", "max_instances"),
         CheckConstraint("misfire_grace_seconds >= 1", "misfire_grace_seconds"),

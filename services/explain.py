@@ -172,7 +172,9 @@ class Explainer:
         """What the definition of that moment says about it; None when it should have fired."""
         if not definition.row.enabled:
             change = self._history.change_of(case.schedule_id, "enabled", case.at)
-            return case.answer(Verdict.DISABLED, f"The schedule was switched off{case.by(change, 'switched off')}.")
+            off = f"The schedule was switched off{case.by(change, 'switched off')}"
+            note = definition.row.disabled_note
+            return case.answer(Verdict.DISABLED, f"{off}." if note is None else f"{off}: {note}")
         try:
             trigger = definition.trigger
         except InvalidSchedule as error:

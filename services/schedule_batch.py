@@ -61,6 +61,11 @@ class ScheduleRecord(ScheduleSpec):
     def definition(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in DEFINITION_FIELDS}
 
+    def changed_by(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The whole definition after a change; the note of what is switched on again is gone, as in the table."""
+        cleared = {"disabled_note": None} if given.get("enabled") is True else {}
+        return {**self.definition(), **cleared, **given}
+
 
 # What an item means for the row that it found: (its index, its fields, the row under its lock) -> fields to write.
 Adjust = Callable[[int, Mapping[str, Any], ScheduleRecord], Mapping[str, Any]]
@@ -221,8 +226,9 @@ class ScheduleBatch:
 
     def _plan_one(self, item: _Item, existing: ScheduleRecord | None) -> _Plan:
         schedule_id = existing.schedule_id if existing else item.schedule_id or uuid4()
-        before = existing.definition() if existing else {}
-        merged = {**before, **(self._adjust(item.index, item.given, existing) if existing else item.given)}
+        merged = dict(item.given)
+        if existing:
+            merged = existing.changed_by(self._adjust(item.index, item.given, existing))
         if merged.get("domain_config_id") is None:
             merged["domain_config_id"] = schedule_id  # it is about no domain, so it is about itself
         spec = parse_spec(merged, self._jobs)

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, delete, func, or_, select, union_all, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, or_, select, union_all, update
 
 from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
@@ -39,7 +39,7 @@ from services.schedule_batch import (
     to_record,
 )
 from services.schedule_listing import MAX_PAGE, Order, ScheduleFilter
-from services.schedule_spec import RULES, ScheduleFields, ScheduleSpec, config_id, parse_uuid, plain_text
+from services.schedule_spec import RULES, ScheduleFields, ScheduleSpec, checked_note, config_id, parse_uuid, plain_text
 from services.short_ids import ids_that_begin
 
 PREVIEW_LIMIT = 1000
@@ -120,14 +120,13 @@ class ScheduleRepository:
     ) -> ScheduleRecord:
         """Change the given fields; the result as a whole must be valid. Without a difference nothing is written.
 
-        Switching off is always possible, also for a schedule that is broken otherwise.
+        Switching off, with or without a note, is always possible, also for a schedule that is broken otherwise.
         """
 
         def save(connection: Connection) -> ScheduleRecord | None:
             found = self._lock(connection, schedule_id, expected_revision)
-            if changes == {"enabled": False}:
-                off = update(TABLE).where(TABLE.c.schedule_id == found, TABLE.c.enabled)
-                connection.execute(off.values(enabled=False, next_run=None))
+            if changes.get("enabled") is False and changes.keys() <= {"enabled", "disabled_note"}:
+                _switch_off(connection, found, changes)
             else:
                 self._save_one(connection, {**changes, "schedule_id": found}, "identity")
             return self._read(connection, found)
@@ -335,6 +334,15 @@ class ScheduleRepository:
     def _read(connection: Connection, schedule_id: UUID) -> ScheduleRecord | None:
         row = connection.execute(_select().where(TABLE.c.schedule_id == schedule_id)).first()
         return to_record(row) if row else None
+
+
+def _switch_off(connection: Connection, schedule_id: UUID, changes: ScheduleFields) -> None:
+    values: dict[str, Any] = {"enabled": False, "next_run": None}
+    differs: list[ColumnElement[bool]] = [TABLE.c.enabled]
+    if "disabled_note" in changes:
+        note = values["disabled_note"] = checked_note(changes["disabled_note"])
+        differs.append(TABLE.c.disabled_note.is_distinct_from(note))
+    connection.execute(update(TABLE).where(TABLE.c.schedule_id == schedule_id, or_(*differs)).values(values))
 
 
 def _select() -> Select[Any]:

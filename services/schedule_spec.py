@@ -39,6 +39,7 @@ class ScheduleSpec:
     external_id: str | None = None
     profile_id: UUID | None = None
     enabled: bool = True
+    disabled_note: str | None = None  # why it is off
     name: str | None = None
     timezone: str = DEFAULT_TIMEZONE
     job_type: str = DEFAULT_JOB_TYPE
@@ -77,6 +78,7 @@ class ScheduleFields(TypedDict, total=False):
     external_id: str | None
     profile_id: UUID | str | None
     enabled: bool
+    disabled_note: str | None
     name: str | None
     timezone: str
     job_type: str
@@ -107,6 +109,7 @@ def parse_spec(given: Mapping[str, Any], jobs: JobRegistry) -> ScheduleSpec:
             except ValueError as error:
                 problems.append(Problem(name, str(error)))
     problems += _check_job(values, jobs) + _check_timing(values, {problem.field for problem in problems})
+    problems += _check_note(values)
     if problems:
         raise InvalidSchedule(*problems)
     _identify_domain_config(values)
@@ -136,6 +139,14 @@ def normal_key(field_name: str, value: Any) -> Any:
         return RULES[field_name](value)
     except ValueError:
         return None
+
+
+def checked_note(value: Any, field_name: str = "disabled_note") -> str | None:
+    """Why a schedule is switched off, by itself; raises InvalidSchedule."""
+    try:
+        return _note(value)
+    except ValueError as error:
+        raise InvalidSchedule(Problem(field_name, str(error))) from None
 
 
 def aware(field: str, value: datetime) -> datetime:
@@ -237,6 +248,13 @@ def _check_timing(values: dict[str, Any], broken: set[str]) -> list[Problem]:
     return problems
 
 
+def _check_note(values: dict[str, Any]) -> list[Problem]:
+    if values.get("disabled_note") is None or not values.get("enabled", True):
+        return []
+    reason = "says why a schedule is off, but this one is on: give enabled=false with it, or no note"
+    return [Problem("disabled_note", reason)]
+
+
 def _did_you_mean(word: str, known: Collection[str]) -> str:
     close = difflib.get_close_matches(word.lower(), known, 1, 0.7)
     return f", did you mean {close[0]!r}?" if close else ""
@@ -258,6 +276,12 @@ def _text(limit: int) -> Callable[[Any], str]:
         return value.strip()
 
     return rule
+
+
+def _note(value: Any) -> str | None:
+    """On one line, whatever somebody pasted; nothing said is no note."""
+    line = " ".join(value.split()) if isinstance(value, str) else value
+    return None if line is None or line == "" else _text(500)(line)
 
 
 def _whole(least: int, most: int) -> Callable[[Any], int]:
@@ -383,6 +407,7 @@ RULES: dict[str, Callable[[Any], Any]] = {
     "external_id": _optional(_text(255)),
     "profile_id": _optional(_uuid),
     "enabled": _flag,
+    "disabled_note": _note,
     "name": _optional(_text(255)),
     "timezone": _text(64),
     "job_type": _text(64),

@@ -106,6 +106,17 @@ BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
     ({"source": "mars"}, ["source: must be one of manual, api, system, got 'mars'"]),
     ({"tags": "nightly"}, ["tags: must be a list of at most 50 words, got 'nightly'"]),
     ({"tags": ["ok", ""]}, ["tags: must not be empty"]),
+    # why it is off
+    ({"enabled": False, "disabled_note": 7}, ["disabled_note: must be text, got 7"]),
+    (
+        {"enabled": False, "disabled_note": "x" * 501},
+        ["disabled_note: has 501 characters, at most 500 are allowed"],
+    ),
+    ({"enabled": False, "disabled_note": "\x1b[2J"}, ["disabled_note: must not contain control characters"]),
+    (
+        {"disabled_note": "moving house"},
+        ["disabled_note: says why a schedule is off, but this one is on: give enabled=false with it, or no note"],
+    ),
     # identity
     ({"profile_id": "none"}, [f"profile_id: {UUID_TEXT} 'none'"]),
     (

@@ -27,7 +27,8 @@ LOCK = text("SELECT FROM schedules WHERE schedule_id = ANY(CAST(:ids AS uuid[]))
 SWITCH_OFF = text(
     """
     WITH off AS (
-        UPDATE schedules SET enabled = false, next_run = NULL
+        UPDATE schedules SET enabled = false, next_run = NULL, disabled_note = 'vanished from the API at '
+            || to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
         WHERE schedule_id = ANY(CAST(:ids AS uuid[])) AND source = 'api' AND enabled
         RETURNING schedule_id, revision
     )

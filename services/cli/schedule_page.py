@@ -68,7 +68,7 @@ def _print_definition(record: ScheduleRecord, problem: str | None) -> None:
         "domain": record.domain,
         "name": record.name or "-",
         "timing": f"invalid: {problem}" if problem else record.trigger.describe(),
-        "state": "on" if record.enabled else "off",
+        "state": "on" if record.enabled else f"off: {record.disabled_note}" if record.disabled_note else "off",
         "job": f"{record.job_type} {dict(record.job_config) or ''}",
         "tags": ", ".join(record.tags) or "-",
         "source": f"{record.source} (domain config {record.external_id or record.domain_config_id})",

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
@@ -22,7 +23,7 @@ from services.scanning.profiles import get_scan_profiles
 from services.schedule_batch import ScheduleRecord
 from services.schedule_listing import SORT_KEYS, ScheduleFilter
 from services.schedule_repository import get_schedule_repository
-from services.schedule_spec import RULES, ScheduleSpec, parse_spec, unknown_fields
+from services.schedule_spec import RULES, ScheduleFields, ScheduleSpec, parse_spec, unknown_fields
 from services.short_ids import ID_PREFIX
 from services.triggers.when import EXAMPLES, parse_when
 
@@ -61,6 +62,7 @@ Set = Annotated[
     ),
 ]
 
+ROOMY = 120  # columns of a terminal
 
 OPTION_FIELDS = {
     "timezone": "timezone",
@@ -217,18 +219,24 @@ def enable(schedules: References, as_json: AsJson = False) -> None:
 
       manage.py schedule enable example.com nightly
     """
-    _switch(schedules, True, as_json)
+    _switch(schedules, {"enabled": True}, as_json)
 
 
 @app.command("disable")
-def disable(schedules: References, as_json: AsJson = False) -> None:
+def disable(
+    schedules: References,
+    note: Annotated[str | None, typer.Option(help="Why, for whoever meets them; gone when they are on again.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """Switch schedules off; what is running finishes.
 
-    Example:
+    Examples:
 
       manage.py schedule disable example.com nightly
+
+      manage.py schedule disable example.com --note "supplier migrates until Friday"
     """
-    _switch(schedules, False, as_json)
+    _switch(schedules, {"enabled": False} if note is None else {"enabled": False, "disabled_note": note}, as_json)
 
 
 @app.command("delete")
@@ -318,11 +326,17 @@ def schedule_table(records: list[ScheduleRecord]) -> Table:
             record.domain,
             record.name or "",
             describe(record),
-            "off" if not record.enabled else moment(record.next_run),
+            moment(record.next_run) if record.enabled else _off(record),
             record.last_status or "",
             style=None if record.enabled else "dim",
         )
     return table
+
+
+def _off(record: ScheduleRecord) -> str:
+    """With the beginning of its note where a terminal has room for it."""
+    note = record.disabled_note
+    return f"off: {shorten(note, 40, placeholder='…')}" if note and console().width >= ROOMY else "off"
 
 
 def describe(record: ScheduleRecord) -> str:
@@ -339,22 +353,22 @@ def _print_warnings(spec: ScheduleSpec) -> None:
 
 def _next_run(record: ScheduleRecord) -> str:
     if not record.enabled:
-        return "it is switched off"
+        return f"it is switched off: {record.disabled_note}" if record.disabled_note else "it is switched off"
     return f"next run: {moment(record.next_run, record.timezone)}" if record.next_run else "it has no further fire"
 
 
-def _switch(references: list[str], enabled: bool, as_json: bool) -> None:
+def _switch(references: list[str], change: ScheduleFields, as_json: bool) -> None:
     repository = get_schedule_repository()
     found = [repository.find_schedule(reference) for reference in references]
-    after = [repository.update_schedule(record.schedule_id, enabled=enabled, actor=actor()) for record in found]
+    after = [repository.update_schedule(record.schedule_id, actor=actor(), **change) for record in found]
     if as_json:
         print_json(after)
         return
     for before, record in zip(found, after, strict=True):
-        state = "on" if enabled else "off"
-        already = " already" if before.enabled == enabled else ""
-        following = ""
-        if enabled:
+        state = "on" if record.enabled else "off"
+        already = " already" if before.enabled == record.enabled else ""
+        following = f": {record.disabled_note}" if record.disabled_note else ""
+        if record.enabled:
             then = moment(record.next_run, record.timezone)
             following = f", next run {then}" if record.next_run else ", but it has no further fire"
         console().print(f"{record.name or record.domain} is {state}{already}{following}")

@@ -17,7 +17,7 @@ _PAGE = "https://example.com/"
 STORY: dict[str, Any] = {
     # schedules
     "schedule_id": _SCHEDULE, "name": "nightly-example", "domain": "example.com", "enabled": True,
-    "frequency": "daily", "time_config": {"hour": 2, "minute": 30}, "timezone": "Europe/Berlin",
+    "disabled_note": None, "frequency": "daily", "time_config": {"hour": 2, "minute": 30}, "timezone": "Europe/Berlin",
     "next_run": "2027-02-01T01:30:00Z", "last_run": "2027-01-31T01:30:00.021Z", "last_status": "success",
     "invalid_reason": None, "job_type": "cookie_scan", "job_config": {"max_pages": 50}, "external_id": None,
     "domain_config_id": "0c9b8a7d-6e5f-4a3b-8c2d-1e0f9a8b7c6d", "profile_id": None, "priority": 0, "tags": ["nightly"],

@@ -205,6 +205,41 @@ def test_a_broken_schedule_can_be_switched_off(cli: Cli, db: Any) -> None:
     assert cli("schedule", "edit", "one", "--set", "enabled=false").stdout.startswith("nothing changed")
 
 
+def test_a_schedule_that_is_off_says_why_wherever_it_is_met(cli: Cli) -> None:
+    note = "supplier migrates until Friday"
+    add(cli, "--name", "one")
+    add(cli, "--name", "two")
+    off = cli("schedule", "disable", "one", "two", "--note", note)
+    assert off.stdout == f"one is off: {note}\ntwo is off: {note}\n"
+    assert cli("schedule", "disable", "one").stdout == f"one is off already: {note}\n"
+    assert f"off: {note}" in cli("schedule", "list").stdout
+    assert f"off: {note}" in cli("schedule", "show", "one").stdout
+    assert json.loads(cli("schedule", "show", "one", "--json").stdout)["schedule"]["disabled_note"] == note
+    assert f"): {note}" in cli("schedule", "explain", "one", "--at", "2150-01-01T02:00").stdout
+    assert "disabled_note" not in cli("schedule", "enable", "one").stdout
+    assert "off: " not in cli("schedule", "show", "one").stdout
+
+
+def test_a_note_is_edited_and_taken_away(cli: Cli) -> None:
+    add(cli, "--name", "one", "--disabled", "--set", "disabled_note=moving house")
+    edited = cli("schedule", "edit", "one", "--set", "disabled_note=still moving").stdout.splitlines()
+    assert edited == ["disabled_note: moving house -> still moving", "it is switched off: still moving"]
+    assert cli("schedule", "disable", "one", "--note", "").stdout == "one is off already\n"
+    cli("schedule", "enable", "one")
+    refused = cli("schedule", "edit", "one", "--set", "disabled_note=too late")
+    assert (refused.exit_code, refused.stderr.partition(":")[0]) == (2, "disabled_note")
+    assert "give enabled=false with it" in refused.stderr
+
+
+def test_a_note_is_left_out_where_a_terminal_has_no_room(
+    cli: Cli, repository: ScheduleRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = add(cli, "--disabled", "--set", "disabled_note=moving house")
+    monkeypatch.setattr("services.cli.output.PIPE_WIDTH", 100)
+    cells = schedule_table([repository.find_schedule(record["schedule_id"])]).columns[4].cells
+    assert list(cells) == ["off"]
+
+
 def test_set_counts_when_no_option_says_otherwise(cli: Cli) -> None:
     assert add(cli, "--set", "enabled=false")["enabled"] is False
 
@@ -274,7 +309,7 @@ def test_markup_in_names_is_printed_as_it_is(cli: Cli) -> None:
 def test_an_export_imports_into_the_same_schedules(cli: Cli, repository: ScheduleRepository, tmp_path: Path) -> None:
     options = """--name full --config-id abc-123 --tag x --timezone Asia/Tokyo --set max_retries=3
                  --job-config {"maxPages":50} --set start_at=2027-01-01T00:00:00+00:00"""
-    add(cli, *options.split())
+    add(cli, *options.split(), "--disabled", "--set", "disabled_note=moving house")
     repository.save_schedules(many(3))
     file = tmp_path / "schedules.yaml"
     assert cli("schedule", "export", str(file)).stdout == f"4 schedules written to {file}\n"

@@ -1,6 +1,7 @@
 """Why did this fire run, not run, or run late? One test for each answer, from rows that the engine itself wrote."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -379,6 +380,19 @@ def test_a_schedule_that_was_off_names_who_switched_it_off(
     answer = explainer.explain(schedule_id, ago(30))
     assert answer.verdict is Verdict.DISABLED
     assert "switched off (switched off by token:anna at" in said(answer)
+
+
+def test_a_schedule_that_was_off_says_the_note_of_that_time(
+    explainer: Explainer, make: Make, edit: ScheduleRepository, db: DatabaseConnection
+) -> None:
+    schedule_id = make()
+    edit.update_schedule(schedule_id, enabled=False, disabled_note="supplier migrates", actor="token:anna")
+    backdate(db, schedule_id, 1)
+    edit.update_schedule(schedule_id, disabled_note="supplier still migrates", actor="token:bert")
+    then = explainer.explain(schedule_id, ago(30))
+    assert re.search(r"switched off by token:anna at [^)]+\): supplier migrates$", said(then))
+    coming = explainer.explain(schedule_id, datetime.now(UTC) + timedelta(days=1))
+    assert re.search(r"switched off by token:anna at [^)]+\): supplier still migrates$", said(coming))
 
 
 def test_a_schedule_that_is_off_now_was_on_then(

@@ -238,6 +238,21 @@ def test_history_of_deleted_schedules_survives_down_and_up(first_db: DatabaseCon
     assert run_sql(first_db, "SELECT count(*) FROM job_executions WHERE schedule_id IS NOT NULL")[0][0] == 2
 
 
+def test_a_schedule_is_watched_as_before_once_notes_are_gone_again(empty_db: DatabaseConnection) -> None:
+    definitions = "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = 'schedules'::regclass ORDER BY tgname"
+    upgrade(empty_db, "0012")
+    before = run_sql(empty_db, definitions)
+    upgrade(empty_db, "0013")
+    columns = "domain_config_id, domain, frequency, time_config"
+    run_sql(empty_db, f"INSERT INTO schedules ({columns}) VALUES (gen_random_uuid(), 'one.example', 'daily', '{{}}')")
+    run_sql(empty_db, "UPDATE schedules SET enabled = false, disabled_note = 'moving house'")
+    downgrade(empty_db, "0012")
+    assert run_sql(empty_db, definitions) == before
+    run_sql(empty_db, "UPDATE schedules SET enabled = true")
+    assert run_sql(empty_db, "SELECT count(*) FROM schedule_changes WHERE operation = 'update'") == [(2,)]
+    upgrade(empty_db)
+
+
 def test_the_tables_themselves_are_never_dropped(first_db: DatabaseConnection) -> None:
     upgrade(first_db)
     with pytest.raises(Exception, match="never dropped by a migration"):

@@ -353,6 +353,31 @@ def test_a_broken_schedule_can_be_switched_off_and_only_that(
     assert repository.update_schedule(schedule_id, enabled=False) == after
 
 
+def test_a_broken_schedule_can_be_switched_off_with_a_note(
+    repository: ScheduleRepository, db: DatabaseConnection
+) -> None:
+    schedule_id = repository.create_schedule(**VALID)
+    with db.transaction() as connection:
+        connection.execute(text("UPDATE schedules SET frequency = 'dayly'"))
+    off = repository.update_schedule(schedule_id, enabled=False, disabled_note="a typo")
+    assert (off.enabled, off.disabled_note) == (False, "a typo")
+    assert repository.update_schedule(schedule_id, enabled=False, disabled_note="a typo") == off
+    assert repository.update_schedule(schedule_id, enabled=False) == off
+    assert repository.update_schedule(schedule_id, enabled=False, disabled_note=None).disabled_note is None
+
+
+def test_a_note_is_kept_by_other_changes_and_ends_when_the_schedule_is_on(repository: ScheduleRepository) -> None:
+    schedule_id = repository.create_schedule(**VALID, enabled=False, disabled_note="  moving\n house ")
+    changed = repository.update_schedule(schedule_id, priority=3)
+    assert changed.disabled_note == "moving house"
+    note_only = repository.update_schedule(schedule_id, disabled_note="still moving")
+    assert (note_only.disabled_note, note_only.effective_from) == ("still moving", changed.effective_from)
+    assert note_only.revision > changed.revision
+    assert repository.update_schedule(schedule_id, enabled=True).disabled_note is None
+    with pytest.raises(InvalidSchedule, match=r"^disabled_note: says why a schedule is off, but this one is on"):
+        repository.update_schedule(schedule_id, disabled_note="too late")
+
+
 def test_changing_what_does_not_exist_is_a_clear_error(repository: ScheduleRepository) -> None:
     nobody = uuid4()
     with pytest.raises(ScheduleNotFound, match=f"there is no schedule {nobody}"):

@@ -77,6 +77,37 @@ def test_a_change_that_is_not_about_time_keeps_the_timing_valid(sql: Any, change
     assert sql("SELECT effective_from FROM schedules") == before
 
 
+def test_a_note_is_audited_and_is_not_about_time(sql: Any) -> None:
+    sql(INSERT, 1)
+    sql("UPDATE schedules SET enabled = false, disabled_note = 'moving house'")
+    ((revision, since),) = sql("SELECT revision, effective_from FROM schedules")
+    sql("UPDATE schedules SET disabled_note = 'still moving'")
+    assert sql("SELECT revision > %s, effective_from = %s FROM schedules", revision, since) == [(True, True)]
+    words = "changed_by, old->>'disabled_note', new->>'disabled_note'"
+    assert sql(f"SELECT {words} FROM schedule_changes ORDER BY change_id DESC LIMIT 1") == [
+        ("sql:postgres", "moving house", "still moving")
+    ]
+
+
+def test_whoever_switches_a_schedule_on_ends_its_note(sql: Any) -> None:
+    sql(INSERT, 1)
+    sql("UPDATE schedules SET enabled = false, disabled_note = 'moving house'")
+    sql("UPDATE schedules SET enabled = true")
+    assert sql("SELECT disabled_note FROM schedules") == [(None,)]
+    words = "old->>'disabled_note', new->>'disabled_note'"
+    assert sql(f"SELECT {words} FROM schedule_changes ORDER BY change_id DESC LIMIT 1") == [("moving house", None)]
+    sql("UPDATE schedules SET enabled = false")
+    assert sql("SELECT disabled_note FROM schedules") == [(None,)]
+
+
+def test_bookkeeping_of_a_schedule_that_is_off_leaves_its_note(sql: Any) -> None:
+    sql(INSERT, 1)
+    sql("UPDATE schedules SET enabled = false, disabled_note = 'moving house'")
+    before = sql("SELECT revision, disabled_note FROM schedules")
+    sql("UPDATE schedules SET next_run = NULL, last_run = now(), last_status = 'success'")
+    assert sql("SELECT revision, disabled_note FROM schedules") == before
+
+
 def test_nobody_can_write_revision_or_effective_from(sql: Any) -> None:
     sql(INSERT, 1)
     ((revision, since),) = sql("SELECT revision, effective_from FROM schedules")
@@ -194,6 +225,8 @@ def test_a_verdict_ends_with_the_revision_it_was_passed_on(sql: Any) -> None:
         ("spread_seconds = 90000", "schedules_spread_seconds_check"),
         ("start_at = '2027-01-02', end_at = '2027-01-01'", "schedules_ends_after_start_check"),
         ("catchup = 'some'", "schedules_catchup_check"),
+        ("enabled = false, disabled_note = repeat('x', 501)", "schedules_disabled_note_check"),
+        ("disabled_note = 'moving house'", "schedules_disabled_note_while_on_check"),
         ("source = 'mars'", "schedules_source_check"),
         ("start_at = '0044-03-15 BC'", "schedules_start_at_check"),
         ("start_at = 'infinity'", "schedules_start_at_check"),

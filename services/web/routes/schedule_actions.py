@@ -52,8 +52,8 @@ def preview_existing(
     zone: Zone = None,
 ) -> PreviewOut:
     """When a schedule fires, with these changes if there are any."""
-    definition = find_schedule(parts, schedule).definition()
-    return _shown(preview_definition(parts.repository, {**definition, **(body.given() if body else {})}, n), zone)
+    definition = find_schedule(parts, schedule).changed_by(body.given() if body else {})
+    return _shown(preview_definition(parts.repository, definition, n), zone)
 
 
 @schedule_actions.post("/{schedule}/run", status_code=202)

@@ -82,7 +82,7 @@ def create_schedule(
 @schedules.post("/bulk")
 def switch_many(body: BulkSwitch, parts: PartsOf, who: Admin, key: IdempotencyKey = None) -> BulkResult:
     """Switch many schedules on or off. One that is broken can only be switched off."""
-    done = switch_schedules(parts.repository, body.schedule_ids, body.action == "enable", who.actor)
+    done = switch_schedules(parts.repository, body.schedule_ids, body.action == "enable", who.actor, body.note)
     refused = [
         RefusedSwitch(schedule_id=schedule_id, errors=[FieldProblem.model_validate(problem) for problem in problems])
         for schedule_id, problems in done.refused.items()

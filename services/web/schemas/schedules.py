@@ -21,6 +21,7 @@ EXAMPLE: dict[str, Any] = {
     "max_retries": 2,
 }
 MOST_AT_ONCE = 1000
+NOTE = "supplier migrates until Friday"
 
 
 def _said(schema: dict[str, Any], *, nullable: bool = False) -> Any:
@@ -38,6 +39,7 @@ def _whole(least: int, most: int) -> dict[str, Any]:
 
 
 _TEXT = {"type": "string", "minLength": 1, "maxLength": 255}
+_NOTE = {"type": "string", "maxLength": 500}
 _INSTANT = {"type": "string", "format": "date-time"}
 _DAY = 86_400
 
@@ -49,7 +51,7 @@ class ScheduleChanges(BaseModel):
         extra="allow",
         json_schema_extra={
             "additionalProperties": False,
-            "examples": [{"enabled": False}, {"time_config": {"hour": 3}}],
+            "examples": [{"enabled": False, "disabled_note": NOTE}, {"time_config": {"hour": 3}}],
         },
     )
 
@@ -59,6 +61,7 @@ class ScheduleChanges(BaseModel):
     timezone: Any = _said({"type": "string", "examples": ["Europe/Berlin"]})
     name: Any = _said(_TEXT, nullable=True)
     enabled: Any = _said({"type": "boolean"})
+    disabled_note: Any = _said(_NOTE, nullable=True)
     job_type: Any = _said({"type": "string", "examples": ["cookie_scan"]})
     job_config: Any = _said({"type": "object"})
     domain_config_id: Any = _said(_TEXT, nullable=True)
@@ -110,6 +113,7 @@ class ScheduleOut(BaseModel):
     name: str | None
     domain: str
     enabled: bool
+    disabled_note: str | None = Field(description="Why it is off, if somebody said so; gone when it is on again")
     frequency: str
     time_config: dict[str, Any]
     timezone: str
@@ -176,11 +180,12 @@ class PreviewOut(BaseModel):
 class BulkSwitch(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"examples": [{"action": "disable", "schedule_ids": [STORY["schedule_id"]]}]},
+        json_schema_extra={"examples": [{"action": "disable", "schedule_ids": [STORY["schedule_id"]], "note": NOTE}]},
     )
 
     action: Literal["enable", "disable"]
     schedule_ids: list[UUID] = Field(max_length=MOST_AT_ONCE)
+    note: str | None = Field(None, max_length=500, description="Why they are switched off")
 
 
 class RefusedSwitch(BaseModel):

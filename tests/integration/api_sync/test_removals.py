@@ -1,5 +1,7 @@
 """What vanished from the API is switched off, never deleted, and only if the answer is to be trusted."""
 
+import re
+
 import pytest
 
 from database.connection import DatabaseConnection
@@ -21,6 +23,7 @@ def test_a_vanished_schedule_is_switched_off_and_never_deleted(
     assert [entry.label for entry in report.of(Kind.DISABLED)] == ["host000004.example"]
     record = of(repository, 4)
     assert (record.enabled, record.next_run, record.source) == (False, None, "api")
+    assert re.fullmatch(r"vanished from the API at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", record.disabled_note or "")
 
 
 def test_a_second_sync_does_not_count_it_again(
@@ -41,7 +44,7 @@ def test_one_that_comes_back_is_enabled_again(api: ApiStandIn, run: Run, reposit
     report = run()
     assert counts(report) == {"unchanged": 9, "updated": 1, "returned": 1}
     record = of(repository, 4)
-    assert record.enabled
+    assert (record.enabled, record.disabled_note) == (True, None)
     assert record.next_run is not None
 
 

@@ -255,6 +255,34 @@ def test_many_are_switched_off_and_on_again(web: Web, db: DatabaseConnection) ->
     assert run_sql(db, "SELECT count(*) FROM schedules WHERE next_run IS NOT NULL")[0][0] == 3
 
 
+def test_many_are_switched_off_with_a_note(web: Web, db: DatabaseConnection) -> None:
+    broken, fine = create(web)["schedule_id"], create(web, domain="fine.example")["schedule_id"]
+    run_sql(db, "UPDATE schedules SET frequency = 'dayly' WHERE schedule_id = %s", UUID(broken))
+    both = {"schedule_ids": [broken, fine]}
+    off = web.post("/schedules/bulk", {"action": "disable", **both, "note": "moving house"}, "admin").json()
+    assert sorted(off["changed"]) == sorted([broken, fine])
+    assert {web.get(f"/schedules/{one}").json()["disabled_note"] for one in (broken, fine)} == {"moving house"}
+    for body in ({"action": "enable", "note": "why not"}, {"action": "disable", "note": "\x1b[2J"}):
+        answer = web.post("/schedules/bulk", {**body, **both}, "admin")
+        assert answer.status_code == 422
+        assert [item["field"] for item in problem(answer)["errors"]] == ["note"]
+
+
+def test_a_note_is_changed_previewed_and_ended_with_its_time(web: Web) -> None:
+    path = f"/schedules/{create(web)['schedule_id']}"
+    off = web.ask("PATCH", path, json={"enabled": False, "disabled_note": "moving house"}).json()
+    assert (off["enabled"], off["disabled_note"]) == (False, "moving house")
+    changed = web.ask("PATCH", path, json={"disabled_note": "still moving"}).json()
+    assert (changed["disabled_note"], changed["effective_from"]) == ("still moving", off["effective_from"])
+    differences = web.get(f"{path}/changes").json()["items"][0]["differences"]
+    assert differences == [{"field": "disabled_note", "old": "moving house", "new": "still moving"}]
+    assert web.post(f"{path}/preview", {"enabled": True}, "viewer").json()["problems"] == []
+    on = web.ask("PATCH", path, json={"enabled": True})
+    assert (on.json()["enabled"], on.json()["disabled_note"]) == (True, None)
+    replaced = web.ask("PUT", path, json={**VALID, "disabled_note": "x"}, headers={"If-Match": on.headers["ETag"]})
+    assert [item["field"] for item in problem(replaced)["errors"]] == ["disabled_note"]
+
+
 def test_a_broken_schedule_can_be_switched_off_with_others_but_not_on(web: Web, db: DatabaseConnection) -> None:
     broken, fine = create(web)["schedule_id"], create(web, domain="fine.example")["schedule_id"]
     run_sql(db, "UPDATE schedules SET frequency = 'dayly' WHERE schedule_id = %s", UUID(broken))
