@@ -248,6 +248,7 @@ def test_a_refusal_of_the_database_is_a_message_and_not_a_dead_button(page: Page
     )
     try:
         page.get_by_role("button", name="Disable").click()
+        page.get_by_role("button", name="Switch off").click()
         expect(page.get_by_text("The database refuses that right now; try again")).to_be_visible()
     finally:
         cluster.run("DROP TRIGGER refuse ON schedules; DROP FUNCTION refuse")
@@ -300,10 +301,42 @@ def test_a_schedule_is_disabled_and_one_can_see_who_did_it(page: Page, cluster: 
     page.goto("/schedules?search=be disabled")
     page.get_by_role("link", name="to be disabled").click()
     page.get_by_role("button", name="Disable").click()
+    page.get_by_label("why (optional)").fill("moving house")
+    page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Enable")).to_be_visible()
     assert not enabled(cluster, "to be disabled")
+    expect(page.get_by_text("moving house", exact=True)).to_be_visible()
     expect(page.get_by_text("token:olga")).to_be_visible()
     expect(page.get_by_text("enabled: True → False")).to_be_visible()
+    page.get_by_role("button", name="Enable").click()
+    expect(page.get_by_role("button", name="Disable")).to_be_visible()
+    expect(page.get_by_text("moving house", exact=True)).to_have_count(0)
+
+
+def test_a_schedule_stays_on_if_nobody_says_that_it_shall_go_off(page: Page, cluster: Cluster) -> None:
+    schedule_id = insert(cluster, "stays on", "noop")
+    page.goto(f"/schedules/{schedule_id}")
+    asked = page.get_by_label("why (optional)")
+    page.get_by_role("button", name="Disable").click()
+    expect(asked).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(asked).to_have_count(0)
+    page.get_by_role("button", name="Disable").click()
+    page.get_by_role("button", name="Keep on").click()
+    expect(asked).to_have_count(0)
+    assert enabled(cluster, "stays on")
+
+
+def test_who_is_asked_why_is_not_interrupted_by_what_happens_meanwhile(page: Page, cluster: Cluster) -> None:
+    schedule_id = insert(cluster, "busy", "noop")
+    page.goto(f"/schedules/{schedule_id}")
+    page.get_by_role("button", name="Disable").click()
+    page.get_by_label("why (optional)").fill("too busy")
+    cluster.run("UPDATE schedules SET priority = 7 WHERE name = 'busy'")
+    expect(page.get_by_text("priority: 0 → 7")).to_be_visible()
+    page.get_by_label("why (optional)").press("Enter")
+    expect(page.get_by_text("too busy", exact=True)).to_be_visible()
+    assert not enabled(cluster, "busy")
 
 
 def test_who_deleted_a_schedule_is_told_on_its_page(page: Page, cluster: Cluster) -> None:
@@ -390,7 +423,11 @@ def test_a_schedule_is_switched_and_run_from_its_row(page: Page, cluster: Cluste
     insert(cluster, "from the list", "noop")
     page.goto("/schedules?search=from the list")
     page.get_by_label("Switch from the list").click()
-    eventually(lambda: not enabled(cluster, "from the list"), 60)
+    expect(page.get_by_label("why (optional)")).to_be_focused()
+    page.keyboard.type("not needed")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("not needed", exact=True)).to_be_visible()
+    assert not enabled(cluster, "from the list")
     page.get_by_label("Run from the list now").click()
     expect(page).to_have_url(re.compile("/executions/"))
     expect(page.get_by_text("success", exact=True).first).to_be_visible()
@@ -495,6 +532,7 @@ def test_a_token_that_was_revoked_meanwhile_cannot_act(page: Page, token: str, c
     expect(page.get_by_role("button", name="Disable")).to_be_visible()
     ApiTokens(cluster.db).revoke(token.split("_")[1], "test")
     page.get_by_role("button", name="Disable").click()
+    page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("/login"))
     assert enabled(cluster, "left alone")
 

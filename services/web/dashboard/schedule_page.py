@@ -27,7 +27,7 @@ from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Ages, Once, keep_fresh
 from services.web.dashboard.look import ago, card, chart, chip, clock, empty, fact, fire_words, redraw, took
 from services.web.dashboard.schedule_form import CATCHUPS, POLICIES
-from services.web.dashboard.schedules_page import describe, run_now
+from services.web.dashboard.schedules_page import describe, run_now, switch
 from services.web.dashboard.visitor import Visitor, admit
 
 REFRESH_SECONDS = 5.0
@@ -148,6 +148,8 @@ class _Page:
         with ui.row().classes("items-center gap-3 w-full"):
             ui.label(record.label).classes("text-xl es-long")
             chip("success" if record.enabled else "pending", "on" if record.enabled else "off")
+            if record.disabled_note:
+                ui.label(record.disabled_note).classes("es-long")
             if record.invalid_reason:
                 chip("timed_out", "parked")
             elif record.last_status:
@@ -263,11 +265,8 @@ class _Page:
         await self._once.do(lambda: run_now(self._visitor, self._seen.record.schedule_id))
 
     async def _switch(self) -> None:
-        record, repository, actor = self._seen.record, self._visitor.parts.repository, self._visitor.identity.actor
-        await self._visitor.act(
-            Role.OPERATOR,
-            lambda: repository.update_schedule(record.schedule_id, enabled=not record.enabled, actor=actor),
-        )
+        record = self._seen.record
+        await switch(self._visitor, record.schedule_id, record.label, enabled=not record.enabled)
         await self.refresh()
 
     async def _ask_delete(self) -> None:

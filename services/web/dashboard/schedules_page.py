@@ -11,6 +11,7 @@ from services.errors import InvalidInput
 from services.schedule_batch import ScheduleRecord
 from services.schedule_listing import ScheduleFilter
 from services.schedule_repository import Page
+from services.schedule_spec import ScheduleFields
 from services.web.auth.roles import Role
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Once, keep_fresh
@@ -46,7 +47,10 @@ STATUSES = ("success", "failed", "timed_out", "abandoned", "skipped", "missed", 
 
 SWITCH_CELL = """<q-td :props="props" :data-label="props.col.label">
   <q-toggle dense :model-value="props.value" :disable="!props.row.may" :aria-label="'Switch ' + props.row.what"
-            @update:model-value="on => $parent.$emit('switch', props.row.id, on)"/>
+            @update:model-value="on => $parent.$emit('switch', props.row.id, on, props.row.what)"/>
+  <div v-if="props.row.note" class="ellipsis es-faint" style="max-width: 10rem" :title="props.row.note">
+    {{ props.row.note }}
+  </div>
 </q-td>"""
 RUN_CELL = """<q-td :props="props" :data-label="props.col.label">
   <q-btn flat round dense icon="play_arrow" :disable="!props.row.may" :aria-label="'Run ' + props.row.what + ' now'"
@@ -145,6 +149,7 @@ class _Page:
             "address": f"/schedules/{record.schedule_id}",
             "may": self._visitor.may(Role.OPERATOR),
             "enabled": record.enabled,
+            "note": record.disabled_note,
             "what": record.label,
             "job": record.job_type,
             "when": describe(record),
@@ -155,11 +160,8 @@ class _Page:
         }
 
     async def _switch(self, event: events.GenericEventArguments) -> None:
-        schedule_id, enabled = UUID(event.args[0]), bool(event.args[1])
-        actor, repository = self._visitor.identity.actor, self._visitor.parts.repository
-        await self._visitor.act(
-            Role.OPERATOR, lambda: repository.update_schedule(schedule_id, enabled=enabled, actor=actor)
-        )
+        schedule_id, enabled, label = event.args
+        await switch(self._visitor, UUID(schedule_id), str(label), enabled=bool(enabled))
         await self.refresh()
 
     async def _run(self, event: events.GenericEventArguments) -> None:
@@ -179,6 +181,34 @@ async def run_now(visitor: Visitor, schedule_id: UUID) -> bool:
         return False
     ui.navigate.to(f"/executions/{execution_id}")
     return True
+
+
+async def switch(visitor: Visitor, schedule_id: UUID, label: str, *, enabled: bool) -> None:
+    """On at once; off when Enter has answered why, with a note or without one."""
+    change: ScheduleFields = {"enabled": enabled}
+    with ui.context.client.content:  # not in a part of the page that is drawn anew meanwhile
+        if not enabled:
+            note = await _ask_why(label)
+            if note is None:
+                return
+            change["disabled_note"] = note
+        repository, actor = visitor.parts.repository, visitor.identity.actor
+        await visitor.act(Role.OPERATOR, lambda: repository.update_schedule(schedule_id, actor=actor, **change))
+
+
+async def _ask_why(label: str) -> str | None:
+    """None: it stays on."""
+    with ui.dialog() as dialog, ui.card():
+        ui.label(f"Switch {label} off?").classes("text-lg es-long")
+        why = ui.input("why (optional)").props("outlined dense autofocus maxlength=500").classes("w-72")
+        why.on("keydown.enter", lambda: dialog.submit(why.value or ""))
+        with ui.row():
+            off = ui.button("Switch off", on_click=lambda: dialog.submit(why.value or ""))
+            off.props("unelevated no-caps")
+            ui.button("Keep on", on_click=dialog.close).props("flat no-caps")
+    note: str | None = await dialog
+    dialog.delete()
+    return note
 
 
 def describe(record: ScheduleRecord) -> str:
