@@ -13,6 +13,7 @@ from services.cli.dev_replicas import ending_with_us, free_port
 from services.embedded.files import tail
 
 STOP_SECONDS = 15.0
+ANY_PORT = 0
 
 
 @dataclass(slots=True)
@@ -24,8 +25,9 @@ class WebProcess:
     process: "subprocess.Popen[bytes] | None" = None
     announced: bool = False
 
-    def start(self) -> None:
-        own = {"WEB_HOST": "127.0.0.1", "WEB_PORT": str(free_port(get_settings().web_port, []))}
+    def start(self, port: int | None = None) -> None:
+        chosen = free_port(get_settings().web_port, []) if port is None else port
+        own = {"WEB_HOST": "127.0.0.1", "WEB_PORT": str(chosen)}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own program
                 [*ending_with_us(), sys.executable, "manage.py", "web"],
@@ -48,6 +50,9 @@ class WebProcess:
             way_in = f"log in with {token[0]}" if token else "log in with a token (manage.py token create)"
             return [f"dashboard: {address[1]}", way_in]
         if self.process.poll() is not None:
+            if "WEB_PORT=" in text:  # somebody took it meanwhile
+                self.start(ANY_PORT)
+                return []
             self.announced = True
             return [f"there is no dashboard; the last words of `manage.py web`: {tail(self.log, 1)}"]
         return []

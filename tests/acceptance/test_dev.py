@@ -98,8 +98,9 @@ def test_dev_says_where_the_dashboard_is_and_how_to_log_in(directory: Path) -> N
     said = ""
     while "log in with" not in said:
         line = process.stdout.readline()
-        assert line, said
         said += line
+        assert line, said
+        assert "there is no dashboard" not in line
     address, token = re.findall(r"dashboard: (\S+)|log in with (\S+)", said)
     me = requests.get(f"{address[0]}/api/v3/schedules", headers={"Authorization": f"Bearer {token[1]}"}, timeout=30)
     assert me.status_code == 200

@@ -271,17 +271,25 @@ class _Page:
 
     async def _ask_delete(self) -> None:
         record = self._seen.record
-        with ui.dialog() as dialog, ui.card():
-            dialog.props["aria-label"] = "Delete it?"
-            ui.label(f"Delete {record.label}?").classes("text-lg es-long")
-            ui.label("It never fires again. Its history stays.")
-            with ui.row():
-                ui.button("Delete", on_click=lambda: dialog.submit(True)).props("unelevated no-caps color=negative")
-                ui.button("Keep", on_click=lambda: dialog.submit(False)).props("flat no-caps")
-        if await dialog:
+        with ui.context.client.content:  # not in a part of the page that is drawn anew meanwhile
+            if not await _is_sure(record.label):
+                return
             repository, actor = self._visitor.parts.repository, self._visitor.identity.actor
             if await self._visitor.act(Role.ADMIN, lambda: repository.delete_schedule(record.schedule_id, actor=actor)):
                 ui.navigate.to("/schedules")
+
+
+async def _is_sure(label: str) -> bool:
+    with ui.dialog() as dialog, ui.card():
+        dialog.props["aria-label"] = "Delete it?"
+        ui.label(f"Delete {label}?").classes("text-lg es-long")
+        ui.label("It never fires again. Its history stays.")
+        with ui.row():
+            ui.button("Delete", on_click=lambda: dialog.submit(True)).props("unelevated no-caps color=negative")
+            ui.button("Keep", on_click=lambda: dialog.submit(False)).props("flat no-caps")
+    sure = bool(await dialog)
+    dialog.delete()
+    return sure
 
 
 def _in_words(words: str, fire: datetime) -> str:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 import manage
 from config import PROJECT_ROOT, load_settings
 from database.connection import DatabaseConnection
+from services.cli.dev_web import WebProcess
 from services.errors import ConfigurationError
 from services.job_history import JobHistory
 from services.schedule_repository import ScheduleRepository
@@ -149,6 +150,20 @@ def test_a_replica_that_cannot_start_ends_the_program_with_one_line(start: Start
         assert program.process.wait(60) == 1
     assert f"METRICS_PORT={port} cannot be had" in program.said
     assert "Traceback" not in program.said
+
+
+def test_the_demo_s_dashboard_moves_when_somebody_took_its_port(own_process: dict[str, str], tmp_path: Path) -> None:
+    web = WebProcess(tmp_path / "web.log", own_process)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        web.start(port)
+        try:
+            address, way_in = eventually(web.news, 60)
+        finally:
+            web.stop()
+    assert address.startswith("dashboard: http://127.0.0.1:")
+    assert not address.endswith(f":{port}")
+    assert way_in.startswith("log in with once_")
 
 
 # --- what is refused before anything is served ---
