@@ -327,7 +327,7 @@ def test_a_schedule_stays_on_if_nobody_says_that_it_shall_go_off(page: Page, clu
     assert enabled(cluster, "stays on")
 
 
-def test_who_is_asked_why_is_not_interrupted_by_what_happens_meanwhile(page: Page, cluster: Cluster) -> None:
+def test_who_is_asked_is_not_interrupted_by_what_happens_meanwhile(page: Page, cluster: Cluster) -> None:
     schedule_id = insert(cluster, "busy", "noop")
     page.goto(f"/schedules/{schedule_id}")
     page.get_by_role("button", name="Disable").click()
@@ -337,6 +337,12 @@ def test_who_is_asked_why_is_not_interrupted_by_what_happens_meanwhile(page: Pag
     page.get_by_label("why (optional)").press("Enter")
     expect(page.get_by_text("too busy", exact=True)).to_be_visible()
     assert not enabled(cluster, "busy")
+    page.get_by_role("button", name="Delete").click()
+    cluster.run("UPDATE schedules SET priority = 9 WHERE name = 'busy'")
+    expect(page.get_by_text("priority: 7 → 9")).to_be_visible()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page).to_have_url(re.compile("/schedules$"))
+    assert cluster.rows("SELECT FROM schedules WHERE name = 'busy'") == []
 
 
 def test_who_deleted_a_schedule_is_told_on_its_page(page: Page, cluster: Cluster) -> None:
