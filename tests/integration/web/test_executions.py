@@ -123,7 +123,7 @@ def test_an_execution_is_shown_with_its_attempts_and_its_timeline(
     shown = web.get(f"/executions/{first}").json()
     assert [attempt["execution_id"] for attempt in shown["attempts"]] == [first, second]
     assert [moment["what"] for moment in shown["timeline"]] == ["scheduled", "due", "claimed", "started", "failed"]
-    assert shown["timeline"][-1]["text"] == "failed after 2 s: boom"
+    assert shown["timeline"][-1]["text"] == "failed after 2.0 s: boom"
     assert (shown["error_details"], shown["metadata"]) == ({"traceback": "…"}, {"log": "said"})
 
 
