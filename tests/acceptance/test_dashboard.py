@@ -24,7 +24,7 @@ from services.web.auth.tokens import ApiTokens
 from tests.replicas import QUICK, Cluster
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("browser")  # one web process and one browser for all of them
+pytestmark = pytest.mark.xdist_group("dashboard")  # one web process and one browser for all of them
 PATIENCE_MS = 60_000
 # Words with less contrast than WCAG AA asks for.
 FAINT_WORDS = """() => {
