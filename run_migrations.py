@@ -22,6 +22,9 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection, get_db_connection
+from database.schema import schema_problem
+from services.adoption import after_adoption, before_adoption
+from services.cli.output import ClearHelp
 from services.errors import ConfigurationError, SchedulerError
 
 # Any fixed number will do, as long as no other program in the same database takes it: "sched" in ASCII.
@@ -32,8 +35,9 @@ SCRIPTS = Path(__file__).resolve().parent / "migrations"
 @dataclass(frozen=True, slots=True)
 class SchemaState:
     current: str | None
-    newest: str
+    newest: str  # of this program
     pending: list[Script]
+    is_newer: bool = False  # than this program, which works with it all the same
 
     @property
     def is_current(self) -> bool:
@@ -53,12 +57,28 @@ class _Applied:
 
 
 def upgrade(db: DatabaseConnection, to: str = "head") -> list[str]:
-    """Apply what is missing up to `to`; returns one line for each applied revision."""
-    return _run(db, command.upgrade, to)
+    """Apply what is missing up to `to`; returns a line for each applied revision, and what it did to older rows."""
+    if schema_state(db).is_newer:
+        return []
+    applied = _Applied()
+    with _locked(db) as connection:
+        adopted = before_adoption(connection)
+        command.upgrade(_config(connection=connection, on_version_apply=applied.note), to)
+        if adopted is not None and to == "head":
+            applied.lines += after_adoption(connection, adopted)
+    return applied.lines
 
 
 def downgrade(db: DatabaseConnection, to: str) -> list[str]:
-    return _run(db, command.downgrade, to)
+    if (state := schema_state(db)).is_newer:
+        raise ConfigurationError(
+            f"the schema is at revision {state.current}, which this program does not know (its newest is "
+            f"{state.newest}); only the program that made it can take it back"
+        )
+    applied = _Applied()
+    with _locked(db) as connection:
+        command.downgrade(_config(connection=connection, on_version_apply=applied.note), to)
+    return applied.lines
 
 
 def schema_state(db: DatabaseConnection) -> SchemaState:
@@ -71,10 +91,9 @@ def schema_state(db: DatabaseConnection) -> SchemaState:
     current = ", ".join(heads) or None
     known = {script.revision for script in scripts.walk_revisions()}
     if current is not None and current not in known:
-        raise ConfigurationError(
-            f"the database {db.where} is at revision {current}, which this program does not know (its newest is "
-            f"{newest}); use the program that belongs to this database, or another database"
-        )
+        if (problem := schema_problem(db)) is not None:
+            raise ConfigurationError(problem)
+        return SchemaState(current, newest, [], is_newer=True)
     pending = [] if current == newest else list(scripts.iterate_revisions(newest, current or "base"))
     return SchemaState(current, newest, pending[::-1])
 
@@ -91,14 +110,6 @@ def downgrade_sql(db: DatabaseConnection, to: str) -> str:
     output = io.StringIO()
     command.downgrade(_config(output=output), f"{schema_state(db).current}:{to}", sql=True)
     return output.getvalue()
-
-
-def _run(db: DatabaseConnection, action: Any, to: str) -> list[str]:
-    schema_state(db)  # a schema from the future ends us here, with the way out
-    applied = _Applied()
-    with _locked(db) as connection:
-        action(_config(connection=connection, on_version_apply=applied.note), to)
-    return applied.lines
 
 
 @contextmanager
@@ -174,6 +185,8 @@ def _print_applied(console: Console, lines: list[str], state: SchemaState) -> No
 
 def _print_status(console: Console, state: SchemaState) -> None:
     console.print(f"applied: {state.current or 'nothing'}   newest: {state.newest}")
+    if state.is_newer:
+        console.print("the schema is newer than this program, which works with it; finish the upgrade")
     for script in state.pending:
         console.print(f"missing  {script.revision}: {script.doc}")
     if not state.is_current:
@@ -181,5 +194,8 @@ def _print_status(console: Console, state: SchemaState) -> None:
         raise typer.Exit(1)
 
 
+app = typer.Typer(add_completion=False)
+app.command(cls=ClearHelp)(main)
+
 if __name__ == "__main__":
-    typer.run(main)
+    app()

@@ -4,6 +4,7 @@ Start reading at `DatabaseConnection.transaction`.
 """
 
 import logging
+import re
 import select
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,19 +13,52 @@ from typing import Any, cast
 
 import psycopg2
 from sqlalchemy import URL, Connection, Engine, Row, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from config import Settings, get_settings, masked
-from services.errors import ConfigurationError, Unavailable
+from database.models import Base
+from services.errors import ConfigurationError, SchedulerError, Unavailable
+from services.forks import keep_from_copies
 from services.servers import database_url
 
 logger = logging.getLogger(__name__)
 
 POOL_WAIT_SECONDS = 10
-# A peer that vanished without a word is noticed after 10 + 3 * 5 seconds instead of the kernel's two hours.
-KEEPALIVES = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+# A server that vanished without a word is noticed after 10 + 3 * 5 seconds instead of the kernel's two hours, and after
+# ten when something was sent to it.
+KEEPALIVES = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+# The server notices a client that vanished as early, and ends the session with its locks.
+SERVER_KEEPALIVES = {
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+# A process that is frozen inside a transaction keeps its row locks, and everybody else passes those rows over: the
+# server ends such a session. The engine's own transactions never wait for anything but Postgres.
+IDLE_IN_TRANSACTION_SECONDS = 60
+ENGINE_IDLE_IN_TRANSACTION_SECONDS = 5
+# A dedicated connection does not wait longer for a row or table that another session holds.
+LOCK_TIMEOUT_SECONDS = 2
+MISSING = ("42P01", "42703")  # SQLSTATEs: no such table, no such column
+
+
+class SchemaMissing(SchedulerError, ProgrammingError):
+    """One of our own tables is not there. Still what SQLAlchemy raised, for whoever asks for its SQLSTATE."""
+
+    def __init__(self, error: ProgrammingError) -> None:
+        ProgrammingError.__init__(self, error.statement, error.params, cast(Exception, error.orig))
+
+    def __str__(self) -> str:
+        return "the database has no (or an old) schema; run: python run_migrations.py"
 
 
 class DatabaseConnection:
@@ -39,11 +73,15 @@ class DatabaseConnection:
         statement_timeout_seconds: int = 30,
         application_name: str = "enhanced-scheduler",
         transaction_pooler: bool = False,
+        idle_in_transaction_seconds: int = IDLE_IN_TRANSACTION_SECONDS,
     ) -> None:
-        self._statement_timeout_ms = statement_timeout_seconds * 1000
-        session_options = (
-            [] if transaction_pooler else [f"statement_timeout={self._statement_timeout_ms}", "timezone=UTC"]
-        )
+        self.transaction_pooler = transaction_pooler
+        self._limits = {
+            "statement_timeout": str(statement_timeout_seconds * 1000),
+            "idle_in_transaction_session_timeout": str(idle_in_transaction_seconds * 1000),
+            "timezone": "UTC",
+        }
+        session_options = [] if transaction_pooler else [*self._limits.items(), *SERVER_KEEPALIVES.items()]
         connect_args: dict[str, Any] = {
             "connect_timeout": connect_timeout_seconds,
             "application_name": application_name,
@@ -53,7 +91,7 @@ class DatabaseConnection:
         if session_options:
             own = address.query.get("options", ())
             given = [own] if isinstance(own, str) else list(own)
-            connect_args["options"] = " ".join([*given, *(f"-c {option}" for option in session_options)])
+            connect_args["options"] = " ".join([*given, *(f"-c {name}={value}" for name, value in session_options)])
         self.engine: Engine = create_engine(
             address,
             pool_size=pool_size,
@@ -63,25 +101,35 @@ class DatabaseConnection:
             pool_use_lifo=True,  # idle connections stay at the bottom, so a quiet process keeps one
             connect_args=connect_args,
         )
+        event.listen(self.engine, "connect", lambda opened, _record: keep_from_copies(opened))
         if transaction_pooler:
             event.listen(self.engine, "begin", self._set_for_this_transaction)
 
     @classmethod
-    def from_settings(cls, settings: Settings, pool_size: int | None = None) -> "DatabaseConnection":
-        return cls(
-            database_url(settings),
-            pool_size=pool_size or settings.database_pool_size,
-            connect_timeout_seconds=settings.database_connect_timeout_seconds,
-            statement_timeout_seconds=settings.database_statement_timeout_seconds,
-            application_name=settings.instance_id,
-            transaction_pooler=settings.database_transaction_pooler,
-        )
+    def from_settings(cls, settings: Settings, **special: Any) -> "DatabaseConnection":
+        """`special` is what another argument than the settings say, such as `pool_size`."""
+        ordinary = {
+            "pool_size": settings.database_pool_size,
+            "connect_timeout_seconds": settings.database_connect_timeout_seconds,
+            "statement_timeout_seconds": settings.database_statement_timeout_seconds,
+            "application_name": settings.instance_id,
+            "transaction_pooler": settings.database_transaction_pooler,
+        }
+        return cls(database_url(settings), **{**ordinary, **special})
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """One transaction: committed at the end of the block, rolled back by an exception."""
         with self.clear_errors(), self.engine.begin() as connection:
             yield connection
+
+    def run_alone(self, sql: str, values: Mapping[str, Any]) -> list[Row[Any]]:
+        """One statement that commits itself: its locks end with it, also if this process freezes right after it."""
+        with self.clear_errors(), self.engine.connect() as connection:
+            alone = connection.execution_options(isolation_level="AUTOCOMMIT")
+            limits = f"{self.limits_of_a_transaction}; " if self.transaction_pooler else ""
+            result = alone.exec_driver_sql(limits + sql, dict(values))
+            return list(result) if result.returns_rows else []
 
     @contextmanager
     def get_background_session(self) -> Iterator[Session]:
@@ -116,10 +164,11 @@ class DatabaseConnection:
 
     def _set_for_this_transaction(self, connection: Connection) -> None:
         """Behind a transaction pooler the next transaction may be on another session: set it in each one."""
-        connection.exec_driver_sql(
-            "SELECT set_config('statement_timeout', %s, true), set_config('timezone', 'UTC', true)",
-            (str(self._statement_timeout_ms),),
-        )
+        connection.exec_driver_sql(self.limits_of_a_transaction)
+
+    @property
+    def limits_of_a_transaction(self) -> str:
+        return "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in self._limits.items())
 
     @contextmanager
     def clear_errors(self) -> Iterator[None]:
@@ -130,6 +179,8 @@ class DatabaseConnection:
                 "Postgres", self.where, f"all connections of this process were busy for {POOL_WAIT_SECONDS} s"
             ) from error
         except DBAPIError as error:
+            if isinstance(error, ProgrammingError) and _is_about_our_tables(error):
+                raise SchemaMissing(error) from None
             if not _is_lost_connection(error):
                 raise
             raise self.lost(error.orig) from error
@@ -142,24 +193,29 @@ class DedicatedConnection:
     """One connection in autocommit mode, opened when needed and again after it broke. For one thread.
 
     `run` is one round trip. In `transaction` the first statement carries BEGIN with it, so that a transaction of two
-    statements is three round trips.
+    statements is three round trips. No statement waits long for a lock.
     """
 
     def __init__(self, db: DatabaseConnection) -> None:
         self._db = db
         self._connection: Connection | None = None
-        self._opening = ""  # what the next statement has to carry
+        self._alone = ""  # what a statement outside of a transaction has to carry
+        if db.transaction_pooler:
+            self._alone = f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'; {db.limits_of_a_transaction}; "
+        self._begin = f"BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL enable_seqscan = off; {self._alone}"
+        self._opening = self._alone  # what the next statement has to carry
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row[Any]]:
         with self._db.clear_errors():
             result = self._connect().exec_driver_sql(self._opening + sql, dict(values or {}))
-            self._opening = ""
+            if self._opening is self._begin:
+                self._opening = ""
             return list(result) if result.returns_rows else []
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """What is acknowledged is on disk, whatever the server's own setting says. Rows are found by their keys."""
-        self._opening = "BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL enable_seqscan = off; "
+        self._opening = self._begin
         try:
             yield
             if not self._opening:
@@ -168,7 +224,7 @@ class DedicatedConnection:
             self.close()  # the server rolls back; cheaper to reason about than a connection in doubt
             raise
         finally:
-            self._opening = ""
+            self._opening = self._alone
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -180,6 +236,8 @@ class DedicatedConnection:
         if self._connection is None or self._connection.invalidated:
             self.close()
             self._connection = self._db.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            if not self._db.transaction_pooler:
+                self._connection.exec_driver_sql(f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
         return self._connection
 
 
@@ -225,6 +283,14 @@ def _is_lost_connection(error: DBAPIError) -> bool:
     """True for a failed connect and for a connection that broke; false for errors about the statement itself."""
     never_connected = isinstance(error, OperationalError) and getattr(error.orig, "pgcode", None) is None
     return error.connection_invalidated or never_connected
+
+
+def _is_about_our_tables(error: ProgrammingError) -> bool:
+    """A job may have tables of its own: those are not in our schema, whatever its version."""
+    if getattr(error.orig, "pgcode", None) not in MISSING:
+        return False
+    named = re.search(r'relation "(?:\w+\.)?(\w+)" does not exist', str(error.orig))
+    return named is not None and named[1] in Base.metadata.tables
 
 
 @cache

@@ -338,6 +338,9 @@ class SchedulerInstance(Base):
     clock_skew_seconds: Mapped[float] = mapped_column(server_default=text("0"))
     claiming: Mapped[bool] = mapped_column(server_default=text("true"))
     facts: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    alive_since: Mapped[datetime] = mapped_column(server_default=CLOCK)  # without a gap between its heartbeats
+    heartbeat_interval_seconds: Mapped[float | None]
+    session_name: Mapped[str | None] = mapped_column(Text)  # NULL: its sessions say nothing about the process
 
 
 class FiresWatched(Base):
@@ -348,6 +351,17 @@ class FiresWatched(Base):
     only_row: Mapped[bool] = mapped_column(primary_key=True, server_default=text("true"))
     since: Mapped[datetime]
     until: Mapped[datetime]
+
+    __table_args__ = (CheckConstraint("only_row", "only_row"),)
+
+
+class SchemaCompatibility(Base):
+    """One row: the oldest programs, by their newest migration, that understand this schema."""
+
+    __tablename__ = "schema_compatibility"
+
+    only_row: Mapped[bool] = mapped_column(primary_key=True, server_default=text("true"))
+    oldest_program: Mapped[str]
 
     __table_args__ = (CheckConstraint("only_row", "only_row"),)
 

@@ -4,7 +4,7 @@ A queue is a status column with five columns beside it (`QueueColumns`) and thre
 Triggers live in the migration: `updated_at`, and what entering a queue resets.
 """
 
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -118,6 +118,7 @@ class Place(QueueColumns, Base):
     __table_args__ = (
         _status("status", PlaceStatus),
         _status("deep_scan_status", DeepScanStatus),
+        Index("places_staging_created_at_idx", "created_at", "id"),
         *_queue("places_staging", "deep_scan_status", "Queued", "Processing", "Error"),
     )
 
@@ -161,6 +162,7 @@ class LocalBusiness(QueueColumns, Base):
     __table_args__ = (
         _status("status", PlaceStatus),
         _status("domain_extraction_status", DomainExtractionStatus),
+        Index("local_businesses_created_at_idx", "created_at", "id"),
         *_queue("local_businesses", "domain_extraction_status", "Queued", "Processing", "Error"),
     )
 
@@ -210,6 +212,7 @@ class Domain(QueueColumns, Base):
         _status("status", DomainStatus),
         _status("sitemap_curation_status", PlaceStatus),
         _status("sitemap_analysis_status", SitemapAnalysisStatus),
+        Index("domains_created_at_idx", "created_at", "id"),
         Index("domains_local_business_id_idx", "local_business_id"),
         *_queue("domains", "status", "pending", "processing", "error"),
         *_queue("domains", "sitemap_analysis_status", "queued", "processing", "failed", "sitemap_"),
@@ -270,6 +273,7 @@ class SitemapFile(QueueColumns, Base):
         _status("discovery_method", DiscoveryMethod),
         _status("status", SitemapFileStatus),
         _status("sitemap_import_status", SitemapImportStatus),
+        Index("sitemap_files_created_at_idx", "created_at", "id"),
         *_queue("sitemap_files", "sitemap_import_status", "Queued", "Processing", "Error"),
     )
 
@@ -297,6 +301,7 @@ class Page(QueueColumns, Base):
         CheckConstraint(f"octet_length(url) <= {MAX_URL_BYTES}", "url"),
         _status("page_processing_status", PageProcessingStatus),
         _status("contact_scrape_status", ContactScrapeStatus),
+        Index("pages_created_at_idx", "created_at", "id"),
         Index("pages_sitemap_file_id_idx", "sitemap_file_id"),
         *_queue("pages", "page_processing_status", "Queued", "Processing", "Error"),
     )
@@ -391,3 +396,14 @@ class DeadLetter(Kept, Base):
         Index("dead_letters_queue_idx", "queue", "id"),
         Index("dead_letters_died_at_idx", "died_at"),
     )
+
+
+class PlaceRequests(Base):
+    """What of the places API's quota was used on a day (UTC), by all processes."""
+
+    __tablename__ = "place_requests"
+
+    day: Mapped[date] = mapped_column(primary_key=True)
+    api: Mapped[str] = mapped_column(primary_key=True)
+    operation: Mapped[str] = mapped_column(primary_key=True)
+    requests: Mapped[int] = mapped_column(BigInteger, server_default=ZERO)
