@@ -1,7 +1,8 @@
 """A small town for the demo of the workflows: a directory of its businesses, and their web sites.
 
-The directory answers like Google's Place Details. The sites are told apart by their Host header, and each one hides its
-people in another way. One business has no site, one site has vanished: not everything in a town works.
+The directory answers like Google's Place Details and Text Search. The sites are told apart by their Host header, and
+each one hides its people in another way. One business has no site, one site has vanished: not everything in a town
+works.
 """
 
 import gzip
@@ -12,7 +13,7 @@ from urllib.parse import parse_qs
 
 from services.demo_shop import ShopAnswer
 
-DETAILS_PATH = "/maps/api/place/details/json"
+DETAILS_PATH, SEARCH_PATH = "/maps/api/place/details/json", "/maps/api/place/textsearch/json"
 NOT_FOUND = ShopAnswer(404, b"there is nothing here", "text/plain")
 
 
@@ -58,6 +59,8 @@ def directory_answer(host: str, path: str, query: str) -> ShopAnswer | None:
     """None: neither the directory nor one of its sites was meant."""
     if path == DETAILS_PATH:
         return _details(parse_qs(query).get("place_id", [""])[0])
+    if path == SEARCH_PATH:
+        return _search(parse_qs(query).get("query", [""])[0])
     business = _BY_HOST.get(host.lower().removeprefix("www."))
     if business is None:
         return NOT_FOUND if host.endswith(".example") else None
@@ -69,6 +72,18 @@ def directory_answer(host: str, path: str, query: str) -> ShopAnswer | None:
 def _details(place_id: str) -> ShopAnswer:
     found = next((each.details for each in BUSINESSES if each.place_id == place_id), None)
     answer = {"status": "OK", "result": found} if found else {"status": "NOT_FOUND"}
+    return ShopAnswer(200, json.dumps(answer).encode(), "application/json")
+
+
+def _search(query: str) -> ShopAnswer:
+    """`bakeries in Buffalo` finds the bakery: four letters that some word of its name or kind begins with."""
+    beginnings = {word[:4] for word in query.lower().split() if len(word) > 3}
+    found = [
+        {"place_id": each.place_id, **each.details}
+        for each in BUSINESSES
+        if beginnings & {word[:4] for word in f"{each.name} {each.category.replace('_', ' ')}".lower().split()}
+    ]
+    answer = {"status": "OK" if found else "ZERO_RESULTS", "results": found}
     return ShopAnswer(200, json.dumps(answer).encode(), "application/json")
 
 

@@ -8,7 +8,9 @@ import idna
 
 MAX_LENGTH = 253
 # Most names are plain: lower-case ASCII labels, not yet encoded, ending in letters. They need no closer look.
-PLAIN = re.compile(r"(?=.{4,253}\Z)(?:(?!..--)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
+PLAIN = re.compile(r"(?=.{4,253}\Z)(?:(?!xn--)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
+# By the book (IDNA) only xn-- has hyphens there; hosts have them (qa--site.netlify.app), and browsers open them.
+HYPHENS_IN_THIRD_PLACE = re.compile(r"(?!xn--)[a-z0-9]{2}--(?:[a-z0-9-]{0,58}[a-z0-9])?")
 # A name that ends in one is an address to whoever opens it: 127.1, 0x7f.1, and digits of other scripts.
 NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
 
@@ -22,7 +24,7 @@ def bare_host(name: str) -> str:
     if _is_ip_address(host):
         raise ValueError(f"{host} is an IP address; a domain name is needed")
     try:
-        ascii_host = idna.encode(host.lower(), uts46=True).decode()
+        ascii_host = ascii_spelling(host)
     except idna.IDNAError as error:
         raise ValueError(f"{host!r} is not a valid domain name: {str(error).rstrip('.').lower()}") from None
     if ascii_host.endswith("."):  # a second one, or one of another script; idna takes it for the root
@@ -34,6 +36,16 @@ def bare_host(name: str) -> str:
     if NUMBER.fullmatch(ascii_host.rpartition(".")[2]):
         raise ValueError(f"{host} would be read as an IP address; a domain name is needed")
     return ascii_host
+
+
+def ascii_spelling(host: str) -> str:
+    """The labels as DNS knows them; raises IDNAError."""
+    labels = idna.uts46_remap(host.lower(), std3_rules=False, transitional=False).split(".")
+    if not any(map(HYPHENS_IN_THIRD_PLACE.fullmatch, labels)):
+        return idna.encode(host.lower(), uts46=True).decode()
+    return ".".join(
+        label if HYPHENS_IN_THIRD_PLACE.fullmatch(label) else idna.encode(label).decode() for label in labels
+    )
 
 
 def spellings(name: str) -> list[str]:

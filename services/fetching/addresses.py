@@ -2,13 +2,15 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Self
+from urllib.parse import urlsplit
 
 from services.errors import ConfigurationError
 
 Address = IPv4Address | IPv6Address
+PORTS = {"http": 80, "https": 443}
 
 # Written out: what ipaddress calls global differs between Python versions.
 _NOT_PUBLIC_V4 = tuple(
@@ -30,6 +32,7 @@ class Guard:
     allow_private: bool
     networks: tuple[IPv4Network | IPv6Network, ...]
     hosts: frozenset[str]
+    configured: frozenset[tuple[str, int]] = frozenset()  # hosts and ports of URLs that an operator has set
 
     @classmethod
     def parse(cls, allow_private: bool, allowed_networks: str) -> Self:
@@ -42,8 +45,23 @@ class Guard:
             frozenset(_bare(entry) for entry, network in networks.items() if network is None),
         )
 
-    def allows(self, host: str, address: Address) -> bool:
-        if self.allow_private or _bare(host) in self.hosts or is_public(address):
+    def allowing(self, url: str) -> Self:
+        """Also where this URL is, wherever that is: it is configuration, not input. What it redirects to is input.
+
+        A server at the usual port may redirect to its own https.
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port or PORTS.get(parts.scheme, 0)
+        except ValueError:
+            return self  # no URL: the request itself will say so
+        ports = {port, PORTS["https"]} if port == PORTS["http"] else {port}
+        return replace(self, configured=self.configured | {(_bare(parts.hostname or ""), port) for port in ports})
+
+    def allows(self, host: str, address: Address, port: int | None = None) -> bool:
+        if self.allow_private or _bare(host) in self.hosts or (_bare(host), port) in self.configured:
+            return True
+        if is_public(address):
             return True
         spellings = {address, _embedded(address) or address}
         return any(spelling in network for spelling in spellings for network in self.networks)

@@ -100,7 +100,7 @@ def _connect(guard: Guard, detours: Detours, connection: HTTPConnection) -> sock
     host = connection._dns_host.strip("[]")
     target, port = detours.of(host, connection.port or 0)
     addresses = resolving(target, port).result(deadline.left())
-    allowed = [address for address in addresses if guard.allows(host, parse_address(address))]
+    allowed = [address for address in addresses if guard.allows(host, parse_address(address), connection.port)]
     if not allowed:
         raise BlockedAddress(host, addresses[0])
     for others, address in zip(range(len(allowed) - 1, -1, -1), allowed, strict=True):

@@ -10,14 +10,16 @@ from urllib.parse import urlsplit
 import requests
 
 from config import Settings
+from services.fetching.addresses import Guard
 from services.fetching.bodies import announced_bytes, read_beginning, strange_encoding
 from services.fetching.charsets import decode_text
 from services.fetching.deadline import Deadline
+from services.fetching.detours import Detours
 from services.fetching.failures import FETCH_ERRORS, FetchFailed, failure_of
 from services.fetching.hops import Hop
 from services.fetching.pace import Pace
 from services.fetching.retry_after import parse_retry_after
-from services.fetching.session import USER_AGENT, GuardedSession, guarded_session
+from services.fetching.session import USER_AGENT, GuardedSession
 from services.fetching.urls import shown_url, without_userinfo
 
 
@@ -83,19 +85,41 @@ class Fetcher:
 
         `remaining_seconds` is asked before every hop and between pieces of the body; it may raise.
         """
-        limits = limits or self._limits
+        request = requests.Request("GET", url, {"User-Agent": self._user_agent, **(headers or {})})
+        return self._fetch(request, limits or self._limits, remaining_seconds, read_body)
+
+    def post_json(
+        self,
+        url: str,
+        body: object,
+        *,
+        remaining_seconds: Callable[[], float] | None = None,
+        headers: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+    ) -> Fetched:
+        """As `get`."""
+        request = requests.Request("POST", url, {"User-Agent": self._user_agent, **(headers or {})}, json=body)
+        return self._fetch(request, limits or self._limits, remaining_seconds, read_body=True)
+
+    def _fetch(
+        self,
+        request: requests.Request,
+        limits: Limits,
+        remaining_seconds: Callable[[], float] | None,
+        read_body: bool,
+    ) -> Fetched:
         deadline = Deadline(limits.max_seconds, remaining_seconds)
         begun_at = time.monotonic()
         hops: list[Hop] = []
         try:
-            response = self._open(url, headers or {}, limits.max_redirects, deadline, hops)
+            response = self._open(request, limits.max_redirects, deadline, hops)
             with closing(response):
                 body, truncated = _body(response, limits, deadline) if read_body else (b"", False)
         except FetchFailed as refused:  # the body
             raise refused.after(hops) from None
         except FETCH_ERRORS as error:
             deadline.check()  # the end of the caller's own time is no failure of the other side
-            raise failure_of(error, f"GET {shown_url(url)}").after(hops) from None
+            raise failure_of(error, f"{request.method} {shown_url(str(request.url))}").after(hops) from None
         elapsed_ms = round((time.monotonic() - begun_at) * 1000)
         return Fetched(hops[-1].url, response.status_code, response.headers, body, truncated, tuple(hops), elapsed_ms)
 
@@ -109,7 +133,7 @@ class Fetcher:
         self.close()
 
     def _open(
-        self, url: str, headers: Mapping[str, str], max_redirects: int, deadline: Deadline, hops: list[Hop]
+        self, wanted: requests.Request, max_redirects: int, deadline: Deadline, hops: list[Hop]
     ) -> requests.Response:
         """`hops` hears of every answer, also when the way leads nowhere."""
 
@@ -118,20 +142,23 @@ class Fetcher:
             deadline.extend(self._pace.wait(host, self.delay_seconds, deadline.check))
             return deadline.left()
 
-        wanted = requests.Request("GET", url, {"User-Agent": self._user_agent, **headers})
         prepared = self._session.prepare_request(wanted)
         for response in self._session.hops(prepared, our_turn, max_redirects=max_redirects):
             hops.append(_hop(response))
         return response
 
 
-def fetcher_from(settings: Settings, limits: Limits = Limits(), *, delay_seconds: float = 0.0) -> Fetcher:
-    return Fetcher(session_from(settings), limits, delay_seconds=delay_seconds)
+def fetcher_from(
+    settings: Settings, limits: Limits = Limits(), *, delay_seconds: float = 0.0, configured_url: str | None = None
+) -> Fetcher:
+    """`configured_url`: a setting's own, which may be on a private address."""
+    return Fetcher(session_from(settings, configured_url), limits, delay_seconds=delay_seconds)
 
 
-def session_from(settings: Settings) -> GuardedSession:
-    return guarded_session(
-        settings.fetch_allow_private_addresses, settings.fetch_allowed_networks, settings.fetch_connect_to
+def session_from(settings: Settings, configured_url: str | None = None) -> GuardedSession:
+    guard = Guard.parse(settings.fetch_allow_private_addresses, settings.fetch_allowed_networks)
+    return GuardedSession(
+        guard.allowing(configured_url) if configured_url else guard, Detours.parse(settings.fetch_connect_to)
     )
 
 
@@ -145,7 +172,7 @@ def _hop(response: requests.Response) -> Hop:
 
 
 def _body(response: requests.Response, limits: Limits, deadline: Deadline) -> tuple[bytes, bool]:
-    request = f"GET {shown_url(response.url)}"
+    request = f"{response.request.method} {shown_url(response.url)}"
     encoding = strange_encoding(response)
     if encoding is not None:
         raise FetchFailed(f"{request}: the body is compressed as {encoding}, which was not asked for", retryable=False)

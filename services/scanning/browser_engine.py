@@ -57,7 +57,8 @@ class BrowserEngine:
     ) -> None:
         if importlib.util.find_spec("playwright") is None:
             raise ConfigurationError(
-                "the package that drives the browser is missing: run `pip install -r requirements-browser.txt`"
+                "the package that drives the browser is missing: run `make browser`, "
+                "or `pip install -r requirements-browser.txt`"
             )
         self._options = (program, guard, limits, accept_selector, user_agent, detours)
         self._limits = limits

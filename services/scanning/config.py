@@ -34,19 +34,29 @@ class CookieScanConfig(BaseModel):
         str_strip_whitespace=True,
     )
 
-    max_pages: int = Field(50, ge=1, le=10_000)
-    scan_depth: int = Field(3, ge=0, le=100)  # clicks away from the start page; 0: only it and the custom pages
-    max_retries: int = Field(2, ge=0, le=10)  # of one page
-    custom_pages: list[PageAddress] = Field(default_factory=list, max_length=1000)  # paths or addresses, seen first
-    allow_deep_scan: bool = False
-    accept_selector: str | None = Field(None, min_length=1, max_length=1000)  # CSS, of the button that agrees
-    description: str | None = Field(None, max_length=2000)
-    engine: Literal["http", "browser"] | None = None  # None: browser for a deep scan, else http
-    respect_robots: bool = True
-    delay_seconds: float = Field(0.5, ge=0, le=60)  # between two pages
-    page_timeout_seconds: float = Field(30.0, ge=1, le=300)  # with everything that the page embeds
-    user_agent: str | None = Field(None, min_length=1, max_length=500)
-    base_url: str | None = Field(None, max_length=MAX_URL_CHARACTERS)  # None: https://<domain>/, then http://
+    max_pages: int = Field(50, ge=1, le=10_000, description="pages visited at most")
+    scan_depth: int = Field(
+        3, ge=0, le=100, description="clicks away from the start page; 0: only it and the custom pages"
+    )
+    max_retries: int = Field(2, ge=0, le=10, description="further attempts at one page")
+    custom_pages: list[PageAddress] = Field(
+        default_factory=list, max_length=1000, description="paths or addresses of the site, visited first"
+    )
+    allow_deep_scan: bool = Field(False, description="true: with a browser, unless engine says otherwise")
+    accept_selector: str | None = Field(
+        None, min_length=1, max_length=1000, description="CSS of the button that agrees; needs the browser engine"
+    )
+    description: str | None = Field(None, max_length=2000, description="for people; changes nothing")
+    engine: Literal["http", "browser"] | None = Field(
+        None, description="how pages are visited; unset: browser with allow_deep_scan, else http"
+    )
+    respect_robots: bool = Field(True, description="leave out what robots.txt forbids")
+    delay_seconds: float = Field(0.5, ge=0, le=60, description="between two pages")
+    page_timeout_seconds: float = Field(30.0, ge=1, le=300, description="of a page with everything that it embeds")
+    user_agent: str | None = Field(None, min_length=1, max_length=500, description="unset: the engine's own")
+    base_url: str | None = Field(
+        None, max_length=MAX_URL_CHARACTERS, description="where to start; unset: https://<domain>/, then http://"
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -10,7 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from services.scanning.findings import Scan
-from services.scanning.report_words import changes_of, lifetime, visible
+from services.scanning.report_words import changes_of, lifetime
+from services.visible import visible
 
 BYTE_ORDER_MARK = "\ufeff"  # without it some spreadsheets take UTF-8 for something else
 

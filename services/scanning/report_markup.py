@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from services.scanning.report_words import visible
+from services.visible import visible
 
 VOID = frozenset({"meta", "br"})
 

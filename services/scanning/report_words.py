@@ -76,15 +76,6 @@ def short(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
 
 
-def visible(text: str) -> str:
-    """What cannot be seen, or turns the text around it, as an escape: names come from strangers."""
-    return text if text.isprintable() else "".join(map(_visible_character, text))
-
-
-def _visible_character(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
-
-
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 

@@ -18,6 +18,7 @@ from services.scanning.urls import host_of, is_address, is_public_suffix
 MAX_PAIR_BYTES, MAX_ATTRIBUTE_BYTES = 4096, 1024
 MAX_AGE_SECONDS = 100 * 365 * 86_400
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_PROMISE = re.compile(r"__(?:secure-|http-|host-(?:http-)?)", re.IGNORECASE)
 _SAME_SITE = {"strict": "Strict", "lax": "Lax", "none": "None"}
 
 
@@ -55,7 +56,9 @@ class _Attributes:
         return parse_cookie_date(self.values.get("expires", ""))
 
     def domain(self) -> str:
-        return self.values.get("domain", "").removeprefix(".").lower()
+        """A bare dot stays what it is: the domain of nobody, and so no browser keeps the cookie."""
+        said = self.values.get("domain", "").lower()
+        return said if said == "." else said.removeprefix(".")
 
     def path(self, request_url: str) -> str:
         path = self.values.get("path", "")
@@ -107,13 +110,21 @@ def _refused(attributes: _Attributes, name: str, value: str, request_url: str) -
         return NoCookie.FOREIGN_DOMAIN
     if attributes.has("secure") and not _is_trustworthy(request_url):
         return NoCookie.INSECURE
-    promised = (name or value).lower()
-    if promised.startswith("__host-"):
-        bare = not domain and attributes.values.get("path") == "/"
-        return None if name and bare and attributes.has("secure") else NoCookie.BAD_PREFIX
-    if promised.startswith("__secure-"):
-        return None if name and attributes.has("secure") else NoCookie.BAD_PREFIX
-    return None
+    return None if _keeps_promise(attributes, name, value) else NoCookie.BAD_PREFIX
+
+
+def _keeps_promise(attributes: _Attributes, name: str, value: str) -> bool:
+    """__Secure-, __Host-, __Http- and __Host-Http- say what the attributes of such a cookie are."""
+    promise = _PROMISE.match(name or value)
+    if promise is None:
+        return True
+    of_host = not attributes.domain() and attributes.values.get("path") == "/"
+    return (
+        bool(name)
+        and attributes.has("secure")
+        and (of_host or "host-" not in promise[0].lower())
+        and (attributes.has("httponly") or "http-" not in promise[0].lower())
+    )
 
 
 def _covers(domain: str, host: str) -> bool:

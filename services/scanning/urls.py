@@ -12,9 +12,9 @@ from functools import cache, lru_cache
 from typing import Self
 from urllib.parse import SplitResult, quote, urljoin, urlsplit, urlunsplit
 
-import idna
 from publicsuffixlist import PublicSuffixList
 
+from services.hostnames import ascii_spelling
 from services.scanning.config import MAX_URL_CHARACTERS
 from services.scanning.findings import Party
 
@@ -107,6 +107,11 @@ def is_public_suffix(host: str) -> bool:
     return not is_address(host) and _suffixes().privatesuffix(host) is None
 
 
+def is_top_level_domain(label: str) -> bool:
+    """True for `com` and `xn--p1ai`, False for `local`, `example` and `png`: the list has the whole root zone."""
+    return _top_level_domains().publicsuffix(f"any.{label}") is not None
+
+
 def is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host.strip("[]"))
@@ -119,6 +124,12 @@ def is_address(host: str) -> bool:
 def _suffixes() -> PublicSuffixList:
     """The list that comes with the package: nothing is fetched."""
     return PublicSuffixList()
+
+
+@cache
+def _top_level_domains() -> PublicSuffixList:
+    """Only what registries say, not the hosts of companies; a name under none of them has no suffix."""
+    return PublicSuffixList(only_icann=True, accept_unknown=False)
 
 
 def _without_id(word: str) -> str:
@@ -136,7 +147,7 @@ def _netloc(parts: SplitResult) -> str | None:
     if parts.scheme not in DEFAULT_PORTS or not host or "@" in parts.netloc:
         return None
     if not host.isascii():
-        host = idna.encode(host, uts46=True).decode()
+        host = ascii_spelling(host)
     if not re.fullmatch(r"[a-z0-9._:%-]+", host):
         return None
     shown = f"[{host}]" if ":" in host else host

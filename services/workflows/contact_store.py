@@ -1,15 +1,13 @@
 """WF8: rows of `contacts`, found by the pipeline or written by hand: one for each address of a domain."""
 
-import base64
-import binascii
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, literal, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -22,6 +20,7 @@ from services.errors import InvalidInput, Problem, SchedulerError
 from services.hostnames import spellings
 from services.jobs.texts import storable_json
 from services.schedule_spec import plain_text
+from services.workflows.cursors import cursor_of, page_after
 from services.workflows.parsing.contacts import FoundContact
 from services.workflows.parsing.email_addresses import spelled_address, type_of
 
@@ -95,15 +94,11 @@ class ContactStore:
         self, where: ContactFilter = ContactFilter(), *, limit: int = 50, cursor: str | None = None
     ) -> ContactPage:
         """Newest first. A page costs the same wherever it is."""
-        query = _SELECT.where(*where.conditions())
-        if cursor is not None:
-            at, contact_id = _read(cursor)
-            last = tuple_(literal(at, Contact.created_at.type), literal(contact_id, Contact.id.type))
-            query = query.where(last > tuple_(Contact.created_at, Contact.id))
-        query = query.order_by(Contact.created_at.desc(), Contact.id.desc()).limit(limit + 1)
+        query = page_after(_SELECT.where(*where.conditions()), Contact.created_at, Contact.id, limit, cursor)
         with self._db.transaction() as connection:
             found = [_record(row) for row in connection.execute(query)]
-        return ContactPage(found[:limit], _cursor_after(found[limit - 1]) if len(found) > limit else None)
+        last = found[limit - 1] if len(found) > limit else None
+        return ContactPage(found[:limit], cursor_of(last.created_at, last.id) if last else None)
 
     def create(self, domain_id: UUID, given: Mapping[str, Any], actor: str) -> ContactRecord:
         """Raises InvalidInput or ContactExists."""
@@ -179,19 +174,3 @@ def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _record(row: Row[Any]) -> ContactRecord:
     return ContactRecord(**row._mapping)
-
-
-def _cursor_after(record: ContactRecord) -> str:
-    place = [record.created_at.isoformat(), str(record.id)]
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
-
-
-def _read(cursor: str) -> tuple[datetime, UUID]:
-    try:
-        at, contact_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        place = datetime.fromisoformat(at)
-        if place.tzinfo is None:
-            raise ValueError("no instant")
-        return place.astimezone(UTC), UUID(contact_id)
-    except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
-        raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None

@@ -73,16 +73,16 @@ class ItemWriter(Generic[K]):
     def _save(self, items: Sequence[Ended[K]]) -> Written[K]:
         match contained(lambda: self._save_together(items)):
             case Returned(saved):
-                held = saved
+                verdicts = saved
             case Raised(Unavailable() | KeyboardInterrupt() as error):
                 raise error
             case Raised():
-                held = set()
+                verdicts = {}
         for item in items:
-            if verdict := Verdict.SUCCEEDED if item.claim in held else self._save_alone(item):
+            if verdict := verdicts.get(item.claim) or self._save_alone(item):
                 yield item, verdict
 
-    def _save_together(self, items: Sequence[Ended[K]]) -> set[Claimed[K]]:
+    def _save_together(self, items: Sequence[Ended[K]]) -> dict[Claimed[K], Verdict]:
         """First the fence: nothing is saved for a row that is not ours any more."""
         with self._db.get_background_session() as session:
             held = self._table.lock_held(session.connection(), [item.claim for item in items], self._actor)
@@ -90,15 +90,19 @@ class ItemWriter(Generic[K]):
                 if item.claim in held and isinstance(item.outcome, Returned):
                     self._steps.save(session, item.claim.key, item.outcome.value)
             session.flush()
-            self._table.complete(session.connection(), held)
-        return held
+            errors = self._table.complete(session.connection(), held)
+            failures = {claim: _chosen(errors[claim.key]) for claim in held if claim.key in errors}
+            for claim, failure in failures.items():
+                self._tell(session, claim, failure)
+        told = {claim: self._told(claim, failure, Verdict.FAILED) for claim, failure in failures.items()}
+        return dict.fromkeys(held, Verdict.SUCCEEDED) | told
 
     def _save_alone(self, item: Ended[K]) -> Verdict | None:
         tries_left = DEADLOCK_RETRIES
         while True:
             match contained(lambda: self._save_together([item])):
-                case Returned(held):
-                    return Verdict.SUCCEEDED if held else Verdict.LOST
+                case Returned(verdicts):
+                    return verdicts.get(item.claim, Verdict.LOST)
                 case Raised(Unavailable() | KeyboardInterrupt() | ConfigurationError() as error):
                     raise error
                 case Raised(error) if _code(error) == LOCKED:
@@ -181,3 +185,8 @@ class ItemWriter(Generic[K]):
 
 def _code(error: BaseException) -> str | None:
     return getattr(error.orig, "pgcode", None) if isinstance(error, DBAPIError) else None
+
+
+def _chosen(error: str) -> Failure:
+    """Of an item whose `save` set the failed status itself."""
+    return Failure(error, traceback=None, retryable=False, retry_after_seconds=0.0)

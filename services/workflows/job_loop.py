@@ -122,8 +122,12 @@ class JobLoop(Generic[K]):
         count = self._room()
         if count == 0 or time.monotonic() < self._look_at:
             return []
+        asked_at = time.monotonic()
         with self._db.transaction() as connection:
             claims = self._table.claim(connection, count)
+        if time.monotonic() - asked_at > self._limits.late_claim_seconds:
+            self._hand_back(claims)  # by the end of the work another worker would have them
+            claims = []
         self._asked, self._got = count, len(claims)
         self._look_at = time.monotonic() + (0 if claims else LOOK_AGAIN_SECONDS)
         self._ledger.claimed(len(claims))
@@ -249,6 +253,7 @@ class JobLoop(Generic[K]):
         full = self._work is not None and self._threads.places == 0  # threads that ignore their timeout have them all
         summary.ended = self._stop or ("hung_threads" if full else "empty")
         summary.seconds = self._ledger.seconds
+        metrics.queue_run_took(self._queue, summary.seconds)
         self._context.progress(summary.claimed)
         try:
             self._ledger.report(self._batch_to_share)
@@ -260,6 +265,9 @@ class JobLoop(Generic[K]):
     def _hand_back_all(self) -> None:
         claims = [*self._threads.stop(), *(item.claim for item in self._unwritten)]
         self._unwritten = []
+        self._hand_back(claims)
+
+    def _hand_back(self, claims: Sequence[Claimed[K]]) -> None:
         for claim in claims:
             try:
                 with self._db.transaction() as connection:
@@ -308,7 +316,9 @@ def run_job_loop(
     """Work on the rows of `model` whose status is `queued_status`; returns what became of them.
 
     The model has the columns of `QueueColumns`, each with `column_prefix`. `processing_function(key, session)` is for
-    work without slow I/O; `Steps(load=…, work=…, save=…)` for everything else. Without `order_by_column` urgent rows
+    work without slow I/O; `Steps(load=…, work=…, save=…)` for everything else. The function may handle transactions
+    on its session; if it sets `failed_status` and the error itself, the item ends so. A coroutine function is refused
+    with a TypeError before anything is claimed. Without `order_by_column` urgent rows
     go first, and a point of priority is worth ten minutes of waiting. `queue` is the name under which the circuit,
     the pause, the totals and the dead letters are kept; all runs on the same rows give the same one.
     """
@@ -324,7 +334,7 @@ def run_job_loop(
         prefix=column_prefix,
         order_by=order_by_column,
     )
-    steps = processing_function if isinstance(processing_function, Steps) else Steps.plain(processing_function)
+    steps = processing_function if isinstance(processing_function, Steps) else Steps.own_session(processing_function)
     name = queue or f"{model.__tablename__}.{status_field_name}"
     chosen = replace(limits, batch_size=batch_size)
     return JobLoop(db or get_db_connection(), name, table, steps, chosen, context, downstream).run()

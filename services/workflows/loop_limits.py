@@ -25,6 +25,11 @@ class LoopLimits:
     def stale_after_seconds(self) -> float:
         return self.item_timeout_seconds + SAVE_SECONDS if self.stale_seconds is None else self.stale_seconds
 
+    @property
+    def late_claim_seconds(self) -> float:
+        """A claim whose answer took longer may be stale before its item's timeout is over: it is handed back."""
+        return max(1.0, self.stale_after_seconds - self.item_timeout_seconds)
+
     def pace(self, remembered: int | None, *, threads: bool) -> BatchPace:
         """In threads the time of an item counts, else that of the transaction that a batch is."""
         fast, slow = FAST_TRANSACTION_SECONDS, SLOW_TRANSACTION_SECONDS

@@ -7,6 +7,7 @@ carries the token of its claim.
 from dataclasses import dataclass
 
 from database.workflow_models import its_turn_has_come
+from services.workflows.outcomes import MAX_ERROR_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,17 @@ def wait_for_held(n: Names) -> str:
 
 
 def complete(n: Names) -> str:
-    """`save` may have chosen another end by itself. The rows are locked by us: their keys are enough."""
+    """`save` may have chosen another end by itself: a failure keeps its text. The rows are locked by us: their keys
+    are enough."""
     return f"""
     UPDATE {n.table} AS t SET
         {n.status} = CASE WHEN t.{n.status} = %(processing)s THEN %(completed)s ELSE t.{n.status} END,
-        {n.error} = NULL, {n.prefix}claim_token = NULL, {n.prefix}claimed_at = NULL
+        {n.error} = CASE WHEN t.{n.status} = %(failed)s THEN coalesce(
+            nullif(left(t.{n.error}, {MAX_ERROR_CHARACTERS}), ''),
+            'the processing function set this status and gave no error') END,
+        {n.prefix}claim_token = NULL, {n.prefix}claimed_at = NULL
     WHERE t.{n.key} = ANY(%(keys)s::{n.key_type}[])
+    RETURNING t.{n.key} AS key, t.{n.error} AS error
     """
 
 

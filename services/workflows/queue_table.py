@@ -95,9 +95,10 @@ class QueueTable(Generic[K]):
         statement = self._lock_held if len(claims) > 1 else self._wait_for_held
         return {claims[row.place - 1] for row in self._run(connection, statement, actor=actor, **_of(claims))}
 
-    def complete(self, connection: Connection, held: Iterable[Claimed[K]]) -> None:
-        """After `lock_held`, in its transaction."""
-        self._run(connection, self._complete, keys=[claim.key for claim in held])
+    def complete(self, connection: Connection, held: Iterable[Claimed[K]]) -> dict[K, str]:
+        """After `lock_held`, in its transaction. Returns the errors of the rows that their `save` failed by itself."""
+        rows = self._run(connection, self._complete, keys=[claim.key for claim in held])
+        return {row.key: row.error for row in rows if row.error is not None}
 
     def retry(self, connection: Connection, claim: Claimed[K], error: str, delay_seconds: float) -> bool:
         """False: the row is not ours any more."""

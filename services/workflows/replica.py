@@ -2,7 +2,9 @@
 
 from config import Settings
 from database.connection import DatabaseConnection
+from services import metrics
 from services.workflows.overview import QueueOverview
+from services.workflows.places.usage import forget_usage, used_today, write_usage
 from services.workflows.system_schedules import install_system_schedules
 
 WATCH_SECONDS = 15.0
@@ -21,7 +23,10 @@ class ReplicaWorkflows:
     def watch(self) -> float | None:
         if self._settings.workflows_enabled:
             QueueOverview(self._db, self._settings).watch()
+            write_usage(self._db)
+            metrics.places_used(used_today(self._db))
         return None
 
     def tidy(self) -> None:
         QueueOverview(self._db, self._settings).cleanup(self._settings.history_retention_days)
+        forget_usage(self._db, self._settings.history_retention_days)

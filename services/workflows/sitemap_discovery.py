@@ -13,9 +13,10 @@ from services.fetching import Fetched, Fetcher, FetchFailed, Limits, may_work_la
 from services.jobs import JobFailed
 from services.scanning.robots import read_robots
 from services.scanning.urls import host_of, normal_url, origin_of
+from services.sites.listing import BadSitemap
+from services.sites.sitemaps import Sitemap, read_sitemap
 from services.workflows.deadline import remaining_seconds
 from services.workflows.parsing.page_content import read_page
-from services.workflows.parsing.sitemap_documents import BadSitemap, Sitemap, read_sitemap
 from services.workflows.web_pages import HTML, get, home_page, is_of_site
 
 COMMON_PATHS = (
@@ -39,6 +40,8 @@ class FoundSitemap:
     looked_into: bool  # False: the site names it, and there was no time to see
     url_count: int | None = None
     size_bytes: int | None = None
+    problem: str | None = None  # what is wrong with it
+    readable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +120,16 @@ class _Search:
 
     def _look_into(self, candidate: _Candidate) -> None:
         answer = self.fetch(candidate.url, FILE_LIMITS)
-        sitemap = None if answer is None else _sitemap_in(answer)
-        if answer is None or sitemap is None:
+        url = None if answer is None else normal_url(answer.url)
+        if answer is None or url is None or url in self.found or not self._may_be_of(candidate.url, url):
             return
-        url = normal_url(answer.url)
-        if url is None or url in self.found or not self._may_be_of(candidate.url, url):
+        try:
+            sitemap = read_sitemap(answer.body, whole=not answer.truncated, check=remaining_seconds)
+        except BadSitemap as error:
+            if error.looks_like_one or candidate.method in SAID:
+                self.found[url] = FoundSitemap(
+                    url, candidate.method, SitemapType.STANDARD, looked_into=True, problem=str(error), readable=False
+                )
             return
         self.found[url] = FoundSitemap(
             url,
@@ -130,6 +138,7 @@ class _Search:
             looked_into=True,
             url_count=None if answer.truncated else len(sitemap.entries),
             size_bytes=None if answer.truncated else sitemap.size_bytes,
+            problem=None if answer.truncated else sitemap.problem,
         )
         if sitemap.kind is SitemapType.INDEX and candidate.depth < MAX_DEPTH:
             self.offer(self._children(candidate, sitemap))
@@ -143,13 +152,6 @@ class _Search:
     def _may_be_of(self, origin: str, url: str) -> bool:
         """Where an index or a redirect leads: to the same host or into the domain, never to somebody else."""
         return host_of(url) == host_of(origin) or is_of_site(url, self._domain)
-
-
-def _sitemap_in(answer: Fetched) -> Sitemap | None:
-    try:
-        return read_sitemap(answer.body, whole=not answer.truncated, check=remaining_seconds)
-    except BadSitemap:
-        return None
 
 
 def _of_robots(search: _Search, origin: str) -> Iterator[_Candidate]:

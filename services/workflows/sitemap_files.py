@@ -25,17 +25,18 @@ def save_found(session: Session, domain_id: UUID, found: Iterable[FoundSitemap],
             "url": each.url,
             "sitemap_type": each.kind,
             "discovery_method": each.method,
-            "status": SitemapFileStatus.COMPLETED if each.looked_into else SitemapFileStatus.PENDING,
+            "status": _status(each),
             "url_count": each.url_count,
             "size_bytes": each.size_bytes,
-            "sitemap_import_status": SitemapImportStatus.QUEUED if goes_on else None,
+            "sitemap_import_status": _import_status(each) if goes_on else None,
+            "sitemap_import_error": each.problem,
             "priority": priority_in_line(0, before, FILES_PER_POINT),
         }
         for before, each in enumerate(sorted(found, key=lambda each: each.url), waiting)
     ]
     for start in range(0, len(rows), CHUNK_ROWS):
         statement = insert(SitemapFile).values(rows[start : start + CHUNK_ROWS])
-        looked_into = statement.excluded.status == SitemapFileStatus.COMPLETED
+        looked_into = statement.excluded.status != SitemapFileStatus.PENDING
         session.execute(
             statement.on_conflict_do_update(
                 index_elements=["domain_id", "url"],
@@ -43,6 +44,16 @@ def save_found(session: Session, domain_id: UUID, found: Iterable[FoundSitemap],
                 where=looked_into,
             )
         )
+
+
+def _status(found: FoundSitemap) -> SitemapFileStatus:
+    if found.problem:
+        return SitemapFileStatus.ERROR
+    return SitemapFileStatus.COMPLETED if found.looked_into else SitemapFileStatus.PENDING
+
+
+def _import_status(found: FoundSitemap) -> SitemapImportStatus:
+    return SitemapImportStatus.QUEUED if found.readable else SitemapImportStatus.ERROR
 
 
 def queue_children(session: Session, domain_id: UUID, urls: Sequence[str]) -> None:

@@ -13,8 +13,10 @@ from database.workflow_models import Domain, SitemapFile
 from database.workflow_statuses import SitemapFileStatus
 from database.workflow_statuses import SitemapImportStatus as Status
 from services.fetching import Fetcher, Limits
+from services.jobs import PermanentFailure
+from services.sites.listing import BadSitemap
+from services.sites.sitemaps import MAX_BYTES, Sitemap, read_sitemap
 from services.workflows.deadline import remaining_seconds
-from services.workflows.parsing.sitemap_documents import MAX_BYTES, Sitemap, read_sitemap
 from services.workflows.queue import Queue, queues
 from services.workflows.queue_table import Words
 from services.workflows.sitemap_files import queue_children
@@ -44,7 +46,10 @@ def load(session: Session, key: UUID) -> Snapshot:
 
 def work(fetcher: Fetcher, snapshot: Snapshot, policy: str) -> Imported:
     answer = usable(get(fetcher, snapshot.url))
-    sitemap = read_sitemap(answer.body, check=remaining_seconds)
+    try:
+        sitemap = read_sitemap(answer.body, check=remaining_seconds)
+    except BadSitemap as error:
+        raise PermanentFailure(str(error)) from None
     return Imported(sitemap, content_of(sitemap, answer.url, snapshot.domain, policy))
 
 
@@ -54,6 +59,9 @@ def save(session: Session, key: UUID, found: Imported) -> None:
     queue_children(session, file.domain_id, found.content.children)
     file.status, file.sitemap_type = SitemapFileStatus.COMPLETED, found.sitemap.kind
     file.url_count, file.size_bytes = len(found.sitemap.entries), found.sitemap.size_bytes
+    if found.sitemap.problem:  # what could be read is kept, and so is the reason why that may not be all
+        file.status, file.sitemap_import_status = SitemapFileStatus.ERROR, Status.ERROR
+        file.sitemap_import_error = found.sitemap.problem
 
 
 def on_failed(session: Session, key: UUID, _error: str) -> None:

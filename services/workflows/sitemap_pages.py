@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 from database.workflow_models import MAX_URL_BYTES, Page
 from database.workflow_statuses import PageProcessingStatus, SitemapType
 from services.scanning.urls import Site, host_of, normal_url
+from services.sites.sitemaps import Sitemap
 from services.workflows.fair_turns import priority_in_line
 from services.workflows.parsing.page_priorities import PriorityLevel, priority_of
-from services.workflows.parsing.sitemap_documents import Sitemap
 
 CHUNK_ROWS = 500
 PAGES_PER_POINT = 20  # one every 30 seconds: no site is so slow that it is worked on more slowly than that

@@ -3,24 +3,34 @@
 What somebody linked to counts first (mailto, tel), then structured data, then the visible text.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import unescape
+from itertools import islice
 from typing import Any
 
 from database.workflow_statuses import EmailType
 from services.workflows.parsing.email_addresses import (
-    addresses_in,
-    addresses_of_link,
+    candidates_in,
+    candidates_of_link,
     is_name,
+    real_address,
     type_of,
     uncovered,
 )
 from services.workflows.parsing.page_content import PageContent, read_page
-from services.workflows.parsing.phone_numbers import Phone, number_of_link, numbers_in, region_of
+from services.workflows.parsing.phone_numbers import (
+    MAX_LINKS,
+    Phone,
+    PhonesByLine,
+    number_of_link,
+    numbers_in,
+    region_of,
+)
 from services.workflows.parsing.structured_data import objects_in, text_of, texts_of
 
 MAX_CONTACTS = 200  # of one page
+MAX_SIGHTINGS = 1_000  # that are looked at closely: half a millisecond each when somebody means ill
 MAX_CONTEXT, MAX_NAME = 300, 200
 
 
@@ -35,7 +45,7 @@ class FoundContact:
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    email: str
+    written: str  # has the shape of an address
     line: int | None  # None: not in the visible text
     name: str | None = None
     phone_number: str | None = None
@@ -44,22 +54,28 @@ class _Sighting:
 def find_contacts(
     html: str, url: str, domain: str, country: str | None = None, check: Callable[[], object] = lambda: None
 ) -> tuple[FoundContact, ...]:
-    """`country`: where the business is, if that is known. `check` is asked now and then and may raise."""
-    return contacts_of(read_page(html, url, check), domain, country, check)
+    """`country`: where the business is, if that is known. `check` is asked at every line and sighting; it may raise."""
+    page = read_page(html, url, check)
+    return contacts_of(page, domain, phones_of(page, domain, country, check), country, check)
 
 
 def contacts_of(
-    page: PageContent, domain: str, country: str | None = None, check: Callable[[], object] = lambda: None
+    page: PageContent,
+    domain: str,
+    phones: Sequence[Phone],
+    country: str | None = None,
+    check: Callable[[], object] = lambda: None,
 ) -> tuple[FoundContact, ...]:
-    phones = phones_of(page, domain, country, check)
+    near = PhonesByLine(phones)
     region = region_of(country, domain, page.language)
     found: dict[str, FoundContact] = {}
-    for sighting in _sightings(page, region):
-        known = found.get(sighting.email)
-        if known is None and len(found) < MAX_CONTACTS:
-            known = FoundContact(sighting.email, type_of(sighting.email, domain))
-        if known is not None:
-            found[sighting.email] = _filled(known, sighting, page, phones)
+    for sighting in islice(_sightings(page, region, check), MAX_SIGHTINGS):
+        check()
+        email = real_address(sighting.written, domain)
+        if email is None or (email not in found and len(found) == MAX_CONTACTS):
+            continue
+        known = found.get(email) or FoundContact(email, type_of(email, domain))
+        found[email] = _filled(known, sighting, page, near)
     return tuple(found.values())
 
 
@@ -68,43 +84,47 @@ def phones_of(
 ) -> list[Phone]:
     """Linked ones first."""
     region = region_of(country, domain, page.language)
-    linked = [
-        Phone(number, anchor.line)
-        for anchor in page.anchors
-        if anchor.href.lower().startswith("tel:") and (number := number_of_link(anchor.href, region))
-    ]
-    return [*linked, *numbers_in(page.lines, region, check)]
+    links = [anchor for anchor in page.anchors if anchor.href[:4].lower() == "tel:"][:MAX_LINKS]
+    phones: list[Phone] = []
+    for anchor in links:
+        check()
+        if number := number_of_link(anchor.href, region):
+            phones.append(Phone(number, anchor.line))
+    return [*phones, *numbers_in(page.lines, region, check)]
 
 
-def _sightings(page: PageContent, region: str | None) -> Iterator[_Sighting]:
+def _sightings(page: PageContent, region: str | None, check: Callable[[], object]) -> Iterator[_Sighting]:
     for anchor in page.anchors:
-        if anchor.href.lower().startswith("mailto:"):
+        if anchor.href[:7].lower() == "mailto:":
             name = anchor.text if is_name(anchor.text) else None
-            yield from (_Sighting(email, anchor.line, name) for email in addresses_of_link(anchor.href))
+            yield from (_Sighting(written, anchor.line, name) for written in candidates_of_link(anchor.href))
     for hidden in page.protected:
-        if email := uncovered(hidden.code):
-            yield _Sighting(email, hidden.line)
-    for thing in objects_in(page.structured):
+        if written := uncovered(hidden.code):
+            yield _Sighting(written, hidden.line)
+    for thing in (*objects_in(page.structured), *page.properties):
+        check()
         yield from _structured(thing, region)
     for number, line in enumerate(page.lines):
-        yield from (_Sighting(email, number) for email in addresses_in(line))
+        check()
+        yield from (_Sighting(written, number) for written in candidates_in(line))
 
 
-def _structured(thing: dict[str, Any], region: str | None) -> Iterator[_Sighting]:
-    for text in texts_of(thing, "email"):
-        for email in addresses_in(text):
-            phone = number_of_link(f"tel:{text_of(thing, 'telephone')}", region)
-            yield _Sighting(email, None, unescape(text_of(thing, "name")) or None, phone)
+def _structured(thing: Mapping[str, Any], region: str | None) -> Iterator[_Sighting]:
+    emails = texts_of(thing, "email")
+    if not emails:
+        return
+    name = unescape(text_of(thing, "name")[: 10 * MAX_NAME]) or None
+    phone = number_of_link(f"tel:{text_of(thing, 'telephone')}", region)
+    for text in emails:
+        yield from (_Sighting(written, None, name, phone) for written in candidates_in(text))
 
 
-def _filled(known: FoundContact, sighting: _Sighting, page: PageContent, phones: list[Phone]) -> FoundContact:
+def _filled(known: FoundContact, sighting: _Sighting, page: PageContent, phones: PhonesByLine) -> FoundContact:
     """Only what was unknown."""
     near, context = None, None
-    if sighting.line is not None and phones:
-        line = sighting.line
-        near = min(phones, key=lambda phone: abs(phone.line - line)).number
-    if sighting.line is not None and sighting.line < len(page.lines):
-        context = page.lines[sighting.line][:MAX_CONTEXT]
+    if sighting.line is not None:
+        near = phones.nearest(sighting.line)
+        context = page.lines[sighting.line][:MAX_CONTEXT] if sighting.line < len(page.lines) else None
     return replace(
         known,
         name=known.name or (sighting.name and sighting.name[:MAX_NAME]),

@@ -15,7 +15,7 @@ import yaml
 
 from database.workflow_statuses import EmailType
 from services.hostnames import bare_host
-from services.scanning.urls import registrable_domain
+from services.scanning.urls import is_top_level_domain, registrable_domain
 
 MAX_LENGTH = 254
 RULES = Path(__file__).with_name("contact_rules.yaml")
@@ -29,7 +29,8 @@ _USER_OF_URL = re.compile(r"(?<=://)[^\s/@]{1,300}@")
 _PHONE_BEFORE = re.compile(r"^(?=\d*[.-])[\d.-]{7,}(?=[a-z])", re.IGNORECASE)
 _WORD_BEHIND = re.compile(r"(?<=[a-z])[A-Z]\w*$")
 _LOCAL_PART = re.compile(r"[a-z0-9][a-z0-9._+'%-]{0,63}")
-_HINT = re.compile(r"[@\uff20&]|\b(?:at|ät|arroba)\b", re.IGNORECASE)
+_HINT = re.compile(r"[@\uff20&]|%40|\b(?:at|ät|arroba)\b", re.IGNORECASE)
+_ENCODED_AT = re.compile(r"(?<=\w)%40(?=\w)")
 # A few blanks, not any number: looking for what follows would begin anew at each of 20,000 of them.
 _AT = re.compile(r"\s{0,4}[\[({<]\s{0,4}(?:at|@|ät|arroba)\s{0,4}[\])}>]\s{0,4}|\s{0,4}\uff20\s{0,4}", re.IGNORECASE)
 _DOT = re.compile(r"\s{0,4}[\[({<]\s{0,4}(?:dot|\.|punkt|punto|point)\s{0,4}[\])}>]\s{0,4}", re.IGNORECASE)
@@ -37,6 +38,9 @@ _SPELLED = re.compile(
     r"([\w.+-]{1,64})\s{1,4}at\s{1,4}([\w-]{1,63}(?:\s{1,4}dot\s{1,4}[\w-]{2,63}){1,4})(?!\w)", re.IGNORECASE
 )
 _SPELLED_DOT = re.compile(r"\s{1,4}dot\s{1,4}", re.IGNORECASE)
+_SPACED = re.compile(r"([\w.+-]{1,64})\s{1,3}@\s{1,3}([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})(?![\w@])")
+_LAST_WORD = re.compile(r"([^\W_][\w-]*)\s*\Z")
+_BEFORE_CHARACTERS = 40  # that may hold the word before an address
 
 _NAME = re.compile(r"[^\W\d_][\w.'\u2019-]*(?: [^\W\d_][\w.'\u2019-]*)*")
 _NO_REPLY = re.compile(
@@ -53,6 +57,8 @@ class _Rules:
     service_names: frozenset[str]
     not_names: frozenset[str]
     free_domains: frozenset[str]
+    prose_words: frozenset[str]
+    introductions: frozenset[str]
 
 
 @cache
@@ -61,13 +67,17 @@ def _rules() -> _Rules:
     return _Rules(**{each.name: frozenset(lists[each.name]) for each in fields(_Rules)})
 
 
-def addresses_in(text: str) -> Iterator[str]:
+def addresses_in(text: str, site_domain: str = "") -> Iterator[str]:
     """Each in its one spelling; the same one may come twice."""
+    return (address for each in candidates_in(text) if (address := real_address(each, site_domain)))
+
+
+def candidates_in(text: str) -> Iterator[str]:
+    """What has the shape of an address, as it is written; `real_address` decides."""
     if _HINT.search(text) is None:  # most lines have none
         return
     for found in _ADDRESS.finditer(plain(text)):
-        if address := real_address(_unglued(found[0])):
-            yield address
+        yield _unglued(found[0])
 
 
 def _unglued(found: str) -> str:
@@ -77,29 +87,52 @@ def _unglued(found: str) -> str:
 
 def plain(text: str) -> str:
     """`name [at] example [dot] com`, `name&#64;example.com` and the like as they are meant."""
-    text = _DOT.sub(".", _AT.sub("@", _USER_OF_URL.sub("", html.unescape(text))))
-    return _SPELLED.sub(lambda found: f"{found[1]}@{_SPELLED_DOT.sub('.', found[2])}", text)
+    text = _ENCODED_AT.sub("@", _USER_OF_URL.sub("", html.unescape(text)))
+    text = _DOT.sub(".", _AT.sub("@", text))
+    return _SPACED.sub(_joined, _SPELLED.sub(_joined, text))
 
 
-def addresses_of_link(href: str) -> list[str]:
+def _joined(found: re.Match[str]) -> str:
+    """`anna at bakery dot example`, `anna @ bakery.example`; a sentence that only sounds like it stays as it is."""
+    host = _SPELLED_DOT.sub(".", found[2])
+    before = found.string[max(0, found.start() - _BEFORE_CHARACTERS) : found.start()]
+    return found[0] if _is_prose(before, found[1].lower(), host.lower()) else f"{found[1]}@{host}"
+
+
+def _is_prose(before: str, name: str, host: str) -> bool:
+    """`I worked at a dot com`: words of a sentence instead of a name and a host, or a sentence that leads to them."""
+    rules = _rules()
+    if name in rules.prose_words or host.partition(".")[0] in rules.prose_words or not re.search(r"[^\W\d_]", name):
+        return True
+    if re.search(r"[\d._+-]", name):
+        return False
+    word_before = _LAST_WORD.search(before)
+    return word_before is not None and word_before[1].lower() not in rules.introductions
+
+
+def candidates_of_link(href: str) -> Iterator[str]:
     """`mailto:a@x.example,b@x.example?subject=Hi`."""
     recipients = unquote(href.partition(":")[2].partition("?")[0])
-    return [address for each in re.split(r"[,;]", recipients) for address in addresses_in(each)]
+    return (candidate for each in re.split(r"[,;]", recipients) for candidate in candidates_in(each))
 
 
 def uncovered(code: str) -> str | None:
     """An address that Cloudflare has hidden: two digits of a key, then each letter XOR the key."""
     try:
         octets = bytes.fromhex(code)
-        return real_address(bytes(octet ^ octets[0] for octet in octets[1:]).decode())
+        return bytes(octet ^ octets[0] for octet in octets[1:]).decode()
     except (ValueError, IndexError):
         return None
 
 
-def real_address(text: str) -> str | None:
-    """Its one spelling, or None when it only looks like the address of somebody."""
+def real_address(text: str, site_domain: str = "") -> str | None:
+    """Its one spelling, or None when it only looks like the address of somebody. `site_domain` is known to exist, and
+    so is its top-level domain, whatever the list says."""
     address = spelled_address(text)
-    return None if address is None or _is_nobody(*address.split("@")) else address
+    if address is None or _is_nobody(*address.split("@")):
+        return None
+    top_level = address.rpartition(".")[2]
+    return address if top_level == site_domain.rpartition(".")[2] or is_top_level_domain(top_level) else None
 
 
 def spelled_address(text: str) -> str | None:

@@ -4,6 +4,7 @@ lxml's event interface, as in scanning/markup.py: no tree is built, and every li
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from lxml import etree
 
 PIECE_BYTES = 64 * 1024
 MAX_ITEMS = 5_000  # of each list
+MAX_BASE = 2_048  # characters of <base href>: every link is joined to it
 MAX_LINES, MAX_LINE = 20_000, 10_000
 MAX_DEPTH = 2_000  # the parser compares an end tag without a beginning with every open element
 
@@ -68,6 +70,9 @@ class PageContent:
     protected: list[Protected] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     structured: list[str] = field(default_factory=list)  # JSON-LD, unread
+    properties: list[Mapping[str, str]] = field(
+        default_factory=list
+    )  # microdata in attributes: <meta itemprop content>
 
     def absolute(self, address: str) -> str | None:
         try:
@@ -100,6 +105,7 @@ class _Reader:
         self._line: list[str] = []
         self._line_length = 0
         self._hidden: list[str] = []  # open elements, from the outermost that is not shown
+        self._hidden_tags: Counter[str] = Counter()  # the same; an end tag need not be looked for among thousands
         self._kept: list[str] | None = None  # text of a title or of structured data
         self._anchor: tuple[str, list[str]] | None = None
         self._depth = 0
@@ -115,6 +121,7 @@ class _Reader:
             self.end_line()
         if tag not in _VOID and (self._hidden or tag in _NOT_SHOWN or _is_hidden(attributes)):
             self._hidden.append(tag)
+            self._hidden_tags[tag] += 1
         if tag == "title" or (tag == "script" and "ld+json" in attributes.get("type", "").lower()):
             self._kept = []
 
@@ -134,9 +141,8 @@ class _Reader:
             self._keep(tag, self._kept)
         if tag == "a":
             self._end_anchor()
-        if tag in self._hidden:
-            while self._hidden.pop() != tag:
-                pass
+        if self._hidden_tags[tag]:
+            self._show_again(tag)
         if tag in _BLOCKS:
             self.end_line()
 
@@ -161,7 +167,8 @@ class _Reader:
             case "body":
                 page.body_class = page.body_class or attributes.get("class", "")
             case "base":
-                page.base_url = page.absolute(attributes.get("href", "")) or page.base_url
+                base = page.absolute(attributes.get("href", "")[: MAX_BASE + 1])
+                page.base_url = base if base and len(base) <= MAX_BASE else page.base_url
             case "meta":
                 name = attributes.get("name") or attributes.get("property") or ""
                 if name and len(page.metas) < MAX_ITEMS:
@@ -175,6 +182,14 @@ class _Reader:
                 pass
         if "data-cfemail" in attributes and len(page.protected) < MAX_ITEMS:
             page.protected.append(Protected(attributes["data-cfemail"], len(page.lines)))
+        if "itemprop" in attributes and attributes.get("content") and len(page.properties) < MAX_ITEMS:
+            page.properties.append({attributes["itemprop"].strip(): attributes["content"]})
+
+    def _show_again(self, tag: str) -> None:
+        ended = ""
+        while ended != tag:
+            ended = self._hidden.pop()
+            self._hidden_tags[ended] -= 1
 
     def _end_anchor(self) -> None:
         if self._anchor is not None and self._anchor[0] and len(self.page.anchors) < MAX_ITEMS:

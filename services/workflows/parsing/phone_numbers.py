@@ -1,6 +1,7 @@
 """Phone numbers in links and text, in their international spelling (E.164). Pure."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -8,6 +9,7 @@ from urllib.parse import unquote
 import phonenumbers
 from phonenumbers import NumberParseException, PhoneNumberFormat, PhoneNumberMatcher
 
+MAX_LINKS, MAX_LINK = 1_000, 300  # of links that count; of the characters of one
 MAX_LINES, MAX_LINE, MAX_TRIES = 200, 1_000, 20  # looking closely takes a quarter of a millisecond per try
 
 _LOOKS_LIKE_ONE = re.compile(r"(?<!\d)\+?\(?\d(?:[\s().\-/\u2010-\u2015]{0,3}\d){6,14}(?!\d)")
@@ -18,6 +20,21 @@ _COUNTRY_OF_TLD = {"uk": "GB", "eu": None, "su": None}
 class Phone:
     number: str
     line: int
+
+
+class PhonesByLine:
+    """Which one stands nearest to a line; the first one if several do."""
+
+    def __init__(self, phones: Sequence[Phone]) -> None:
+        self._first: dict[int, tuple[int, str]] = {}
+        for rank, phone in enumerate(phones):
+            self._first.setdefault(phone.line, (rank, phone.number))
+        self._lines = sorted(self._first)
+
+    def nearest(self, line: int) -> str | None:
+        at = bisect_left(self._lines, line)
+        beside = self._lines[max(0, at - 1) : at + 1]
+        return min(((abs(each - line), *self._first[each]) for each in beside), default=(0, 0, None))[2]
 
 
 def region_of(country: str | None, domain: str, language: str) -> str | None:
@@ -36,7 +53,7 @@ def region_of(country: str | None, domain: str, language: str) -> str | None:
 def number_of_link(href: str, region: str | None) -> str | None:
     """`tel:+1-716-555-0100`; who wrote a link meant a number, so it need not be one that is assigned."""
     try:
-        number = phonenumbers.parse(unquote(href.partition(":")[2]).partition(";")[0], region)
+        number = phonenumbers.parse(unquote(href[:MAX_LINK].partition(":")[2]).partition(";")[0], region)
     except NumberParseException:
         return None
     return _spelled(number) if phonenumbers.is_possible_number(number) else None

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
 from services.fetching import Fetcher
 from services.workflows.deadline import remaining_seconds
 from services.workflows.parsing.contacts import contacts_of, phones_of
-from services.workflows.parsing.page_content import PageContent, read_page
+from services.workflows.parsing.page_content import MAX_ITEMS, PageContent, read_page
 from services.workflows.parsing.structured_data import objects_in, texts_of
 from services.workflows.parsing.technologies import technologies_of, wordpress_version_of
 from services.workflows.web_pages import home_page, html_of
@@ -68,8 +69,8 @@ def metadata_of(
 ) -> SiteMetadata:
     page = read_page(html, url, check)
     technologies = technologies_of(page, headers or {})
-    emails = (contact.email for contact in contacts_of(page, domain, country, check))
-    phones = (phone.number for phone in phones_of(page, domain, country, check))
+    phones = phones_of(page, domain, country, check)
+    emails = (contact.email for contact in contacts_of(page, domain, phones, country, check))
     return SiteMetadata(
         title=_short(page.title or page.metas.get("og:title", "")),
         description=_short(page.metas.get("description") or page.metas.get("og:description", "")),
@@ -81,9 +82,9 @@ def metadata_of(
         has_elementor="Elementor" in technologies if technologies else None,
         tech_stack=technologies,
         email_addresses=_some(emails),
-        phone_numbers=_some(phones),
+        phone_numbers=_some(phone.number for phone in phones),
         final_url=url,
-        **_social_urls(page),
+        **_social_urls(page, check),
     )
 
 
@@ -96,7 +97,9 @@ def _favicon(page: PageContent) -> str | None:
 
 def _logo(page: PageContent) -> str | None:
     """What structured data call the logo, else an image that is called so, else the picture for social networks."""
-    return next((url for address in _logos(page) if (url := _short_url(page.absolute(address)))), None)
+    return next(
+        (url for address in islice(_logos(page), MAX_ITEMS) if (url := _short_url(page.absolute(address)))), None
+    )
 
 
 def _logos(page: PageContent) -> Iterator[str]:
@@ -111,10 +114,11 @@ def _logos(page: PageContent) -> Iterator[str]:
         yield image
 
 
-def _social_urls(page: PageContent) -> dict[str, Any]:
+def _social_urls(page: PageContent, check: Callable[[], object]) -> dict[str, Any]:
     found: dict[str, str] = {}
     same_as = (url for thing in objects_in(page.structured) for url in texts_of(thing, "sameAs"))
-    for address in (*(anchor.href for anchor in page.anchors), *same_as):
+    for address in (*(anchor.href for anchor in page.anchors), *islice(same_as, MAX_ITEMS)):
+        check()
         url = _short_url(page.absolute(address))
         network = _network_of(url) if url else None
         if network and url:

@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 MAX_OBJECTS = 2_000
@@ -24,7 +24,7 @@ def objects_in(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
                 pass
 
 
-def text_of(thing: dict[str, Any], name: str) -> str:
+def text_of(thing: Mapping[str, Any], name: str) -> str:
     """A value that is a text, or a list that begins with one; else nothing."""
     value = thing.get(name)
     if isinstance(value, list) and value:
@@ -32,7 +32,7 @@ def text_of(thing: dict[str, Any], name: str) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def texts_of(thing: dict[str, Any], name: str) -> list[str]:
+def texts_of(thing: Mapping[str, Any], name: str) -> list[str]:
     value = thing.get(name)
     values = value if isinstance(value, list) else [value]
     return [item.strip() for item in values if isinstance(item, str) and item.strip()]

@@ -1,4 +1,4 @@
-"""Google's classic Place Details. HTTP 200 also carries its errors; `status` tells."""
+"""Google's classic Place Details and Text Search. HTTP 200 also carries their errors; `status` tells."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from services.errors import ConfigurationError
 from services.fetching import Fetcher
 from services.jobs import JobFailed, PermanentFailure
-from services.workflows.places.provider import Business, KeyedApi
+from services.workflows.places.provider import Business, FoundPlace, KeyedApi, PageNotReady, SearchPage
 from services.workflows.places.values import (
     address_parts,
     categories,
@@ -23,6 +23,8 @@ from services.workflows.places.values import (
 )
 
 PATH = "/maps/api/place/details/json"
+SEARCH_PATH = "/maps/api/place/textsearch/json"
+TOKEN_SECONDS = 2.0  # so long after its page a token becomes valid
 FIELDS = (
     "name,formatted_address,address_components,international_phone_number,formatted_phone_number,website,types,rating,"
     "user_ratings_total,price_level,utc_offset,geometry/location,opening_hours/weekday_text,business_status,url"
@@ -32,13 +34,25 @@ PERMANENT = frozenset({"ZERO_RESULTS", "NOT_FOUND", "INVALID_REQUEST"})
 
 class GoogleDetails:
     def __init__(self, fetcher: Fetcher, base_url: str, key: str | None) -> None:
-        self._api, self._base_url = KeyedApi(fetcher, key), base_url
+        self._api, self._base_url = KeyedApi(fetcher, "details", key), base_url
 
     def details(self, place_id: str) -> Business:
         query = urlencode({"place_id": place_id, "fields": FIELDS, "language": "en", "key": self._api.key})
-        answer = self._api.answer(self._api.ask(f"{self._base_url}{PATH}?{query}", {}))
+        answer = self._api.answer(self._api.ask("details", f"{self._base_url}{PATH}?{query}", {}))
         self._check(str(answer.get("status")), answer.get("error_message"))
         return business_of(mapping(answer.get("result")))
+
+    def search(self, query: str, token: str | None = None) -> SearchPage:
+        asked = {"query": query} if token is None else {"pagetoken": token}
+        url = f"{self._base_url}{SEARCH_PATH}?{urlencode({**asked, 'language': 'en', 'key': self._api.key})}"
+        answer = self._api.answer(self._api.ask("search", url, {}))
+        status = str(answer.get("status"))
+        if status == "INVALID_REQUEST" and token is not None:
+            raise PageNotReady("Google does not know the token of the next page yet")
+        if status != "ZERO_RESULTS":
+            self._check(status, answer.get("error_message"))
+        found = [place_of(mapping(item)) for item in items(answer.get("results"))]
+        return SearchPage([place for place in found if place], text(answer.get("next_page_token")), TOKEN_SECONDS)
 
     def _check(self, status: str, said: object) -> None:
         reason = f"Google says {self._api.said(status)}" + (f": {self._api.said(said)}" if said else "")
@@ -77,4 +91,20 @@ def business_of(result: Mapping[str, Any]) -> Business:
         ),
         **address_parts(items(result.get("address_components")), "long_name", "short_name"),
         **hours(mapping(result.get("opening_hours")).get("weekday_text")),
+    )
+
+
+def place_of(result: Mapping[str, Any]) -> FoundPlace | None:
+    """Pure. None: without an id there is nothing to look up later."""
+    place_id, location = text(result.get("place_id")), mapping(mapping(result.get("geometry")).get("location"))
+    if place_id is None:
+        return None
+    return FoundPlace(
+        place_id=place_id,
+        name=text(result.get("name")),
+        formatted_address=text(result.get("formatted_address")),
+        latitude=number(location.get("lat")),
+        longitude=number(location.get("lng")),
+        rating=number(result.get("rating")),
+        user_ratings_total=whole(result.get("user_ratings_total")),
     )

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from services.errors import ConfigurationError
 from services.fetching import Fetched, Fetcher
 from services.jobs import PermanentFailure
-from services.workflows.places.provider import Business, KeyedApi
+from services.workflows.places.provider import Business, FoundPlace, KeyedApi, SearchPage
 from services.workflows.places.values import (
     address_parts,
     categories,
@@ -28,18 +28,37 @@ FIELDS = (
     "primaryType,rating,userRatingCount,priceLevel,utcOffsetMinutes,timeZone,location,regularOpeningHours,"
     "businessStatus,googleMapsUri"
 )
+SEARCH_FIELDS = (
+    "places.id,places.displayName,places.formattedAddress,places.location,places.rating,places.userRatingCount,"
+    "nextPageToken"
+)
+PAGE_SIZE = 20  # the most
 PRICE_LEVELS = ("FREE", "INEXPENSIVE", "MODERATE", "EXPENSIVE", "VERY_EXPENSIVE")
 
 
 class GooglePlaces:
     def __init__(self, fetcher: Fetcher, base_url: str, key: str | None) -> None:
-        self._api, self._base_url = KeyedApi(fetcher, key), base_url
+        self._api, self._base_url = KeyedApi(fetcher, "places", key), base_url
 
     def details(self, place_id: str) -> Business:
         url = f"{self._base_url}/v1/places/{quote(place_id, safe='')}?languageCode=en"
-        fetched = self._api.ask(url, {"X-Goog-Api-Key": self._api.key, "X-Goog-FieldMask": FIELDS})
+        return business_of(self._answer(self._api.ask("details", url, self._headers(FIELDS))))
+
+    def search(self, query: str, token: str | None = None) -> SearchPage:
+        """All of a search's pages repeat its question."""
+        asked = {"textQuery": query, "languageCode": "en", "pageSize": PAGE_SIZE}
+        body = asked if token is None else {**asked, "pageToken": token}
+        url = f"{self._base_url}/v1/places:searchText"
+        answer = self._answer(self._api.ask("search", url, self._headers(SEARCH_FIELDS), body))
+        found = [place_of(mapping(item)) for item in items(answer.get("places"))]
+        return SearchPage([place for place in found if place], text(answer.get("nextPageToken")))
+
+    def _headers(self, fields: str) -> dict[str, str]:
+        return {"X-Goog-Api-Key": self._api.key, "X-Goog-FieldMask": fields}
+
+    def _answer(self, fetched: Fetched) -> Mapping[str, Any]:
         self._check(fetched)
-        return business_of(self._api.answer(fetched))
+        return self._api.answer(fetched)
 
     def _check(self, fetched: Fetched) -> None:
         """A key that does not exist is answered with 400, as is a place that cannot be one."""
@@ -76,6 +95,22 @@ def business_of(place: Mapping[str, Any]) -> Business:
         ),
         **address_parts(items(place.get("addressComponents")), "longText", "shortText"),
         **hours(mapping(place.get("regularOpeningHours")).get("weekdayDescriptions")),
+    )
+
+
+def place_of(place: Mapping[str, Any]) -> FoundPlace | None:
+    """Pure. None: without an id there is nothing to look up later."""
+    place_id, location = text(place.get("id")), mapping(place.get("location"))
+    if place_id is None:
+        return None
+    return FoundPlace(
+        place_id=place_id,
+        name=text(mapping(place.get("displayName")).get("text")),
+        formatted_address=text(place.get("formattedAddress")),
+        latitude=number(location.get("latitude")),
+        longitude=number(location.get("longitude")),
+        rating=number(place.get("rating")),
+        user_ratings_total=whole(place.get("userRatingCount")),
     )
 
 

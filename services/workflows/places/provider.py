@@ -10,6 +10,7 @@ from services.fetching import Fetched, Fetcher, Limits
 from services.jobs import JobFailed
 from services.jobs.texts import Mask
 from services.workflows.deadline import remaining_seconds
+from services.workflows.places.usage import Operation, request_sent
 
 # A redirect would carry the key along, so it is an answer like any other that was not expected.
 LIMITS = Limits(max_bytes=2 * 1024 * 1024, max_seconds=10.0, max_redirects=0)
@@ -50,16 +51,44 @@ class Business:
         return {name: value for name, value in asdict(self).items() if value not in (None, [], {})}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundPlace:
+    """The columns of `places_staging` that a search can fill; None: it does not know."""
+
+    place_id: str
+    name: str | None = None
+    formatted_address: str | None = None
+    latitude: float | None = None
+    longitude: float | None = None
+    rating: float | None = None
+    user_ratings_total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPage:
+    places: list[FoundPlace]
+    next_token: str | None  # None: this was the last page
+    ready_in_seconds: float = 0.0  # before that, the token is not valid
+
+
+class PageNotReady(JobFailed):
+    """The token of the next page is not valid yet."""
+
+
 class PlacesProvider(Protocol):
-    def details(self, place_id: str) -> Business:
-        """Raises PermanentFailure, JobFailed (another attempt may help) or ConfigurationError (none will)."""
+    """Both raise PermanentFailure, JobFailed (another attempt may help) or ConfigurationError (none will)."""
+
+    def details(self, place_id: str) -> Business: ...
+
+    def search(self, query: str, token: str | None = None) -> SearchPage:
+        """A page of what the directory finds for `dentists in Berlin`; `token`: the next one."""
 
 
 class KeyedApi:
     """Asks with a key, which is in no message, whatever the other side sends back."""
 
-    def __init__(self, fetcher: Fetcher, key: str | None) -> None:
-        self._fetcher, self._key = fetcher, key
+    def __init__(self, fetcher: Fetcher, api: str, key: str | None) -> None:
+        self._fetcher, self._name, self._key = fetcher, api, key
         self.mask = Mask()
         if key:
             self.mask.add(key)
@@ -70,8 +99,12 @@ class KeyedApi:
             raise ConfigurationError("GOOGLE_MAPS_API_KEY is not set: places cannot be looked up")
         return self._key
 
-    def ask(self, url: str, headers: Mapping[str, str]) -> Fetched:
-        return self._fetcher.get(url, headers=headers, limits=LIMITS, remaining_seconds=remaining_seconds)
+    def ask(self, operation: Operation, url: str, headers: Mapping[str, str], body: object = None) -> Fetched:
+        """One request of the quota. With a body it is a POST."""
+        request_sent(self._name, operation)
+        if body is None:
+            return self._fetcher.get(url, headers=headers, limits=LIMITS, remaining_seconds=remaining_seconds)
+        return self._fetcher.post_json(url, body, headers=headers, limits=LIMITS, remaining_seconds=remaining_seconds)
 
     def answer(self, fetched: Fetched) -> Mapping[str, Any]:
         """The JSON object of an answer with status 200; anything else is the service's trouble, not the place's."""
