@@ -19,6 +19,8 @@ from services.web.routes.dead_letters import dead_letters
 from services.web.routes.dev_tools import dev_tools
 from services.web.routes.docs import docs
 from services.web.routes.executions import executions
+from services.web.routes.pipeline_lists import pipeline_lists
+from services.web.routes.places import places
 from services.web.routes.probes import probes
 from services.web.routes.scans import scans
 from services.web.routes.schedule_actions import schedule_actions
@@ -39,6 +41,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     scans,
     sync,
     workflows,
+    places,
+    pipeline_lists,
     contacts,
     dead_letters,
     sessions,

@@ -13,24 +13,27 @@ from contextlib import closing, suppress
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.middleware.proxy_headers import _TrustedHosts
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services.errors import ConfigurationError
+from database.schema import require_schema
+from services.errors import ConfigurationError, Unavailable
 from services.web.app import create_app
 from services.web.auth.authenticator import OneTimeToken
 from services.web.auth.tokens import ApiTokens
+from services.web.connections import Connections
 from services.web.dashboard.mounting import mount_dashboard
 
 KEEP_ALIVE_SECONDS = 15
 DRAIN_SECONDS = 10  # for requests that are being answered
-MOST_CONNECTIONS = 1000
 BACKLOG = 512
 FAILED = 1
 
 
 def serve(settings: Settings, *, with_replica: bool, say: Callable[[str], None]) -> None:
     """Blocks until SIGTERM or SIGINT."""
+    _require_schema(settings)
     one_time = one_time_token(settings)
     with closing(_bind(settings.web_host, settings.web_port)) as listener:
         app = create_app(settings, with_replica=with_replica, one_time=one_time)
@@ -42,6 +45,12 @@ def serve(settings: Settings, *, with_replica: bool, say: Callable[[str], None])
             say(one_time.text)
             say("make a lasting one: python manage.py token create --name me --role admin")
         _run(app, settings, listener)
+
+
+def _require_schema(settings: Settings) -> None:
+    """Without Postgres nobody knows; then requests are answered with 503 until it is there."""
+    with closing(DatabaseConnection.from_settings(settings)) as db, suppress(Unavailable):
+        require_schema(db)
 
 
 def one_time_token(settings: Settings) -> OneTimeToken | None:
@@ -78,8 +87,10 @@ def _bind(host: str, port: int) -> socket.socket:
 
 def _run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
     proxies = settings.web_trusted_proxies.strip()
+    proxy_hosts = _TrustedHosts(proxies) if proxies else ()
     config = uvicorn.Config(
         app,
+        http=Connections(is_proxy=lambda host: host in proxy_hosts).protocol(),
         log_config=None,
         access_log=False,  # ours says more
         server_header=False,
@@ -87,7 +98,6 @@ def _run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
         forwarded_allow_ips=proxies or None,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=DRAIN_SECONDS,
-        limit_concurrency=MOST_CONNECTIONS,
         lifespan="on",
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -17,6 +17,7 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from services import strict_json
 from services.errors import InvalidInput, Problem
 from services.web.auth.authenticator import SAFE_METHODS, comes_from_our_pages
 from services.web.auth.roles import Identity, Refusal, Role
@@ -182,7 +183,18 @@ async def _read_body(request: Request) -> bytes:
         raise HttpProblem(TIMEOUT, f"the body took longer than {BODY_SECONDS:g} s") from None
     if body and not _is_json(request.headers.get("content-type", "")):
         raise HttpProblem(NOT_JSON, "send Content-Type: application/json")
+    await run_in_threadpool(_check_keys, body)
     return body
+
+
+def _check_keys(body: bytes) -> None:
+    """The framework reads the body once more, and finds words for everything else that is wrong with it."""
+    try:
+        strict_json.loads(body or b"null")
+    except strict_json.DuplicateKey as error:
+        raise HttpProblem(BAD_REQUEST, f"the body has the key {error.key!r} twice in one object") from None
+    except (ValueError, RecursionError):
+        return
 
 
 def _is_json(content_type: str) -> bool:

@@ -23,7 +23,7 @@ class JwtVerifier:
         audience: str = "authenticated",
         issuer: str | None = None,
         role_claim: str = "role",
-        default_role: Role | None = Role.VIEWER,
+        default_role: Role | None = None,
     ) -> None:
         self._secret, self._audience, self._issuer = secret, audience, issuer
         self._role_claim, self._default_role = role_claim.split("."), default_role

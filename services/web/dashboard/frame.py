@@ -2,16 +2,16 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
+from typing import Any, TypeVar
 
 from nicegui import ui
 
 from services.web.auth.roles import Role
+from services.web.dashboard.outage_page import instead_of
+from services.web.dashboard.places import PLACES, STYLE
 from services.web.dashboard.visitor import ZONE_COOKIE, Visitor
 
-STYLE = (Path(__file__).parent / "style.css").read_text()
 # The zone is read by the next page; the first one reloads itself once, if the browser is not in UTC.
 FIND_ZONE = f"""<script>
 (() => {{
@@ -22,6 +22,7 @@ FIND_ZONE = f"""<script>
 }})();
 </script>"""
 BUILD_SECONDS = 30.0
+Build = TypeVar("Build", bound=Callable[..., Any])
 REMEMBER_THEME = "localStorage.setItem('es-theme', '{}')"
 APPLY_THEME = """
 const theme = localStorage.getItem('es-theme');
@@ -29,29 +30,14 @@ theme ? theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    path: str
-    title: str
-    icon: str
-    of_workflows: bool = False
-
-
-PLACES = [
-    Place("/", "Overview", "monitor_heart"),
-    Place("/schedules", "Schedules", "event_repeat"),
-    Place("/executions", "Executions", "list_alt"),
-    Place("/timeline", "Timeline", "view_timeline"),
-    Place("/scans", "Scans", "cookie"),
-    Place("/queues", "Queues", "low_priority", of_workflows=True),
-    Place("/contacts", "Contacts", "contact_mail", of_workflows=True),
-    Place("/replicas", "Replicas", "dns"),
-]
-
-
-def shown_at(path: str) -> ui.page:
+def shown_at(path: str) -> Callable[[Build], Build]:
     """Decorator of a page. NiceGUI's own patience of 3 s is too short for a busy machine."""
-    return ui.page(path, response_timeout=BUILD_SECONDS)
+
+    def register(build: Build) -> Build:
+        ui.page(path, response_timeout=BUILD_SECONDS)(instead_of(build))
+        return build
+
+    return register
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """A part of a page that stays while what it shows stays: nothing is replaced under a click or a selection."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
 from nicegui import ui
@@ -8,32 +10,71 @@ from sqlalchemy.exc import DBAPIError
 
 from services.errors import Unavailable
 from services.refusals import refusal
-from services.web.dashboard.visitor import REFUSED, LoggedOut
+from services.web.dashboard import outage
+from services.web.dashboard.visitor import LoggedOut, zone_of
+
+PATIENCE_SECONDS = 8.0
 
 T = TypeVar("T")
 
 
-def keep_fresh(seconds: float, refresh: Callable[[], Awaitable[None]]) -> None:
-    """Ask again and again. While the answer cannot be had the page says so, and keeps what it has."""
-    banner = ui.label().classes("es-banner").props('role="alert"')
-    banner.set_visibility(False)
+def keep_fresh(seconds: float, refresh: Callable[[], Awaitable[None]], away: Callable[[], None] = lambda: None) -> None:
+    """Ask again and again. While there is no answer the page says so, turns grey, and keeps what it has.
+
+    `away` is told when that begins: what a page says without an answer must not sound as if there were one.
+    """
+    notice = _Notice(away)
 
     async def tick() -> None:
+        late = asyncio.create_task(notice.appear_later())  # a server that stands still answers nothing, not even no
         try:
             await refresh()
-            banner.set_visibility(False)
+            notice.disappear()
         except Unavailable as error:
-            banner.text = f"{error.server} does not answer; this page shows what was known before."
-            banner.set_visibility(True)
+            notice.appear(error)
         except DBAPIError as error:
             if refusal(error) is None:
                 raise
-            banner.text = f"{REFUSED}; this page shows what was known before."
-            banner.set_visibility(True)
+            notice.appear(error)
         except LoggedOut:
             timer.deactivate()
+        finally:
+            late.cancel()
 
     timer = ui.timer(seconds, tick)
+
+
+class _Notice:
+    """Above everything else of the page, which is of the past as long as this is there."""
+
+    def __init__(self, away: Callable[[], None]) -> None:
+        self._away, self._zone = away, zone_of(ui.context.client.request)
+        self._page = ui.context.slot.parent
+        self._fresh_at = datetime.now(UTC)
+        with ui.column().classes("es-card es-alert").props('role="alert"') as self._box:
+            self._headline = ui.label().classes("es-card-title es-bad")
+            ui.label(outage.MEANING)
+            self._as_of = ui.label().classes("es-faint")
+        self._box.move(target_index=1)  # below the title
+        self._box.set_visibility(False)
+
+    async def appear_later(self) -> None:
+        await asyncio.sleep(PATIENCE_SECONDS)
+        self.appear()
+
+    def appear(self, error: Exception | None = None) -> None:
+        self._headline.text = outage.headline(error, self._zone)
+        self._as_of.text = f"Everything below is as of {self._fresh_at.astimezone(self._zone):%H:%M:%S}."
+        if not self._box.visible:
+            self._box.set_visibility(True)
+            self._page.classes(add="es-old")
+            self._away()
+
+    def disappear(self) -> None:
+        self._fresh_at = datetime.now(UTC)
+        if self._box.visible:
+            self._box.set_visibility(False)
+            self._page.classes(remove="es-old")
 
 
 class Once:

@@ -7,13 +7,13 @@ from nicegui import app as pages
 from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from services.errors import Unavailable
 from services.web.dashboard import (
     contacts_page,
     execution_page,
     executions_page,
     login,
     overview_page,
+    places_page,
     queues_page,
     replicas_page,
     scans_page,
@@ -23,6 +23,7 @@ from services.web.dashboard import (
     timeline_page,
     visitor,
 )
+from services.web.dashboard.door import PageDoor, guard_sockets
 from services.web.dashboard.frame import styled
 from services.web.dashboard.look import card, empty
 from services.web.parts import Parts
@@ -39,10 +40,14 @@ PAGES = (
     execution_page,
     timeline_page,
     scans_page,
+    places_page,
     queues_page,
     contacts_page,
     replicas_page,
 )
+pages.add_middleware(PageDoor)
+guard_sockets()
+
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 OF_PROGRAMS = ("/api/{rest:path}", "/healthz", "/readyz", "/metrics")
 
@@ -57,16 +62,11 @@ def mount_dashboard(app: FastAPI, parts: Parts) -> None:
     ui.run_with(app, mount_path="/", title="Enhanced Scheduler", dark=None, show_welcome_message=False)
 
 
-def _show_failure(error: Exception) -> None:
+def _show_failure() -> None:
     """Instead of NiceGUI's own page, which shows the exception: addresses and SQL are for the log."""
     styled("Not now")
     with ui.column().classes("es-page"), card():
-        if isinstance(error, Unavailable):
-            empty(
-                f"{error.server} does not answer", "Nothing can be shown until it does. Replicas go on by themselves."
-            )
-        else:
-            empty("This page cannot be shown", "The log of the web process says why.")
+        empty("This page cannot be shown", "The log of the web process says why.", ("To the overview", "/"))
 
 
 async def _show_no_such_page(request: Request, error: Exception) -> Response:

@@ -9,7 +9,6 @@ from fastapi import Request
 from fastapi.responses import Response
 from nicegui import ui
 
-from services.errors import Unavailable
 from services.execution_listing import ExecutionRecord
 from services.overview import Attention, Minute, Overview, Trouble
 from services.replica_listing import Replicas, list_replicas
@@ -23,11 +22,14 @@ from services.web.dashboard.visitor import Visitor, admit
 REFRESH_SECONDS = 3.0
 MOST_RUNNING = 20
 LAST_HOUR = "/executions?within=1"
+UNKNOWN = ("Unknown until Postgres answers", "What needs attention is shown again when it is back.")
 MOST_OF_A_KIND = 6  # so that a hundred of one kind do not hide the one of another
 TROUBLES = {
     Trouble.STUCK: ("stuck", "failed"),
     Trouble.LATE: ("late", "missed"),
+    Trouble.IDLE: ("idle", "failed"),
     Trouble.SILENT: ("silent", "abandoned"),
+    Trouble.UNHANDLED: ("unknown jobs", "missed"),
     Trouble.CIRCUIT: ("circuit", "failed"),
     Trouble.PARKED: ("parked", "timed_out"),
     Trouble.FAILING: ("failing", "failed"),
@@ -38,7 +40,9 @@ TROUBLES = {
 ALL_OF_THEM = {
     Trouble.STUCK: "/executions?status=running",
     Trouble.LATE: "/schedules?order=next_run",
+    Trouble.IDLE: "/replicas",
     Trouble.SILENT: "/replicas",
+    Trouble.UNHANDLED: "/replicas",
     Trouble.CIRCUIT: "/queues",
     Trouble.PARKED: "/schedules?last=invalid",
     Trouble.FAILING: "/schedules?last=failed",
@@ -66,7 +70,7 @@ async def overview(request: Request) -> Response | None:
         return visitor
     with frame(visitor, "Overview", "/"):
         page = _Page(visitor, await visitor.read(lambda: _look(visitor)))
-        keep_fresh(REFRESH_SECONDS, page.refresh)
+        keep_fresh(REFRESH_SECONDS, page.refresh, page.away)
     return None
 
 
@@ -96,12 +100,13 @@ class _Page:
         with card("Running now"):
             self._running = Live(_build_running, _running(seen))
 
+    def away(self) -> None:
+        """Postgres does not answer: what was all right may be anything by now."""
+        self._tiles.show(_tiles(self._seen, postgres_answers=False))
+        self._attention.show((self._seen.attention, UNKNOWN))
+
     async def refresh(self) -> None:
-        try:
-            seen = await self._visitor.read(lambda: _look(self._visitor))
-        except Unavailable:
-            self._tiles.show(_tiles(self._seen, postgres_answers=False))
-            raise
+        seen = await self._visitor.read(lambda: _look(self._visitor))
         self._tiles.show(_tiles(seen))
         self._attention.show((seen.attention, calm(seen)))
         self._running.show(_running(seen))

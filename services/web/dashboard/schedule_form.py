@@ -12,8 +12,10 @@ from fastapi.responses import Response
 from nicegui import ui
 from nicegui.elements.mixins.validation_element import ValidationElement
 
-from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict
+from services import strict_json
+from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict, UnknownJobType
 from services.jobs import default_registry
+from services.jobs.schema import fields_of
 from services.schedule_batch import ScheduleRecord
 from services.schedule_preview import Preview, preview_definition
 from services.triggers.when import EXAMPLES, parse_when, when_words
@@ -98,10 +100,12 @@ class ScheduleForm:
         self._text("domain", "domain, or what it is about", record.domain if record else "")
         self._text("name", "name (optional, unique)", (record.name or "") if record else "")
         job_type = record.job_type if record else "cookie_scan"
-        self._put("job_type", ui.select(job_types, label="job", value=job_type, on_change=self.preview))
+        chosen = ui.select(job_types, label="job", value=job_type, on_change=self.preview)
+        self._put("job_type", chosen)
         config = json.dumps(dict(record.job_config), indent=2, ensure_ascii=False) if record else "{}"
         area = ui.textarea("configuration (JSON)", value=config, on_change=self.preview)
         self._put("job_config", area.props('input-class="es-mono" autogrow'))
+        ui.label().classes("es-faint").bind_text_from(chosen, "value", field_words)
         self._text("tags", "tags, comma-separated", ", ".join(record.tags) if record else "")
         self._enabled = ui.switch("switched on", value=record.enabled if record else True)
 
@@ -157,7 +161,9 @@ class ScheduleForm:
             **{name: _whole(values[name], 0 if name in ("spread_seconds", "priority") else None) for name in POLICIES},
         }
         try:
-            given["job_config"] = json.loads(values["job_config"] or "{}")
+            given["job_config"] = strict_json.loads(values["job_config"] or "{}")
+        except strict_json.DuplicateKey as error:
+            problems.append(Problem("job_config", str(error)))
         except ValueError as error:
             problems.append(Problem("job_config", f"is not JSON: {error}"))
         try:
@@ -247,6 +253,15 @@ class ScheduleForm:
 
     def _back(self) -> str:
         return f"/schedules/{self._record.schedule_id}" if self._record else "/schedules"
+
+
+def field_words(job_type: str) -> str:
+    """`Fields: url (required), method, …`; nothing for a type that only the replicas know."""
+    try:
+        fields = fields_of(default_registry.get(job_type))
+    except UnknownJobType:
+        return ""
+    return "Fields: " + ", ".join(f"{field.name} (required)" if field.required else field.name for field in fields)
 
 
 def _whole(value: float | None, otherwise: int | None) -> float | int | None:

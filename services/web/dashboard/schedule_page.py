@@ -1,7 +1,6 @@
 """One schedule: how it did, how long it takes, its last executions, who changed it, and why a fire did (not) run."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -16,8 +15,7 @@ from nicegui import ui
 
 from services.errors import InvalidInput
 from services.execution_listing import ExecutionRecord
-from services.jobs.http_config import REFERENCE
-from services.logs import masked
+from services.jobs.credentials import without_credentials
 from services.overview import Overview
 from services.schedule_batch import ScheduleRecord
 from services.schedule_repository import Change
@@ -32,7 +30,6 @@ from services.web.dashboard.visitor import Visitor, admit
 
 REFRESH_SECONDS = 5.0
 EXECUTIONS, CHANGES = 100, 20
-SECRET_NAMES = re.compile(r"(?i)pass(word|wd|phrase)|secret|token|api.?key|authorization|cookie$|credential")
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,18 +300,8 @@ def _why_never(record: ScheduleRecord) -> str:
 
 
 def _shown(config: Mapping[str, Any]) -> str:
-    """Without what is secret: it is a reference to a secret, as it should be, or masked."""
-    hidden = {name: _hidden(name, value) for name, value in config.items()}
-    return masked(json.dumps(hidden, indent=2, ensure_ascii=False, default=str))
-
-
-def _hidden(name: str, value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {inner: _hidden(inner, found) for inner, found in value.items()}
-    if isinstance(value, list):
-        return [_hidden(name, item) for item in value]
-    secret = isinstance(value, str) and SECRET_NAMES.search(name) and not REFERENCE.search(value)
-    return "***" if secret else value
+    """Without credentials, also for operators: others may look over their shoulders, and the form shows them."""
+    return json.dumps(without_credentials(config), indent=2, ensure_ascii=False, default=str)
 
 
 def _change_rows(visitor: Visitor, changes: list[Change]) -> None:
@@ -328,7 +315,7 @@ def _change_rows(visitor: Visitor, changes: list[Change]) -> None:
 
 
 def _difference(name: str, old: Any, new: Any) -> str:
-    return masked(f"{name}: {_hidden(name, old)!s} → {_hidden(name, new)!s}")
+    return f"{name}: {without_credentials(old, name)!s} → {without_credentials(new, name)!s}"
 
 
 def _is_same(new: Seen, old: Seen) -> bool:

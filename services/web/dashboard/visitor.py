@@ -16,11 +16,14 @@ from starlette.concurrency import run_in_threadpool
 from services.errors import SchedulerError
 from services.refusals import refusal
 from services.web.auth.roles import Identity, Refusal, Role
+from services.web.dashboard import outage
 from services.web.parts import Parts
 
 REFUSED = "The database refuses that right now"
 ZONE_COOKIE = "tz"
-HAS_WORKFLOWS = "SELECT EXISTS (SELECT FROM workflow_queues) OR EXISTS (SELECT FROM contacts)"
+HAS_WORKFLOWS = """
+SELECT EXISTS (SELECT FROM workflow_queues) OR EXISTS (SELECT FROM contacts) OR EXISTS (SELECT FROM places_staging)
+"""
 T = TypeVar("T")
 
 
@@ -65,7 +68,9 @@ class Visitor:
     async def read(self, question: Callable[[], T]) -> T:
         """Ask the services outside of the event loop, for a visitor whose session still holds."""
         await self._present()
-        return await run_in_threadpool(question)
+        answer = await run_in_threadpool(question)
+        outage.note_answer()
+        return answer
 
     async def act(self, role: Role, action: Callable[[], T]) -> T | None:
         """Change something, if the visitor still may; None (and a message on the page) when that did not work."""
@@ -101,8 +106,7 @@ async def admit(request: Request) -> Visitor | RedirectResponse:
     found = await run_in_threadpool(parts().authenticator.identify, {}, dict(request.cookies))
     if isinstance(found, Refusal) or not found.may(Role.VIEWER):
         return RedirectResponse(login_path(path))
-    zone = _zone(request.cookies.get(ZONE_COOKIE, ""))
-    return Visitor(found, dict(request.cookies), zone, path, await run_in_threadpool(_has_workflows))
+    return Visitor(found, dict(request.cookies), zone_of(request), path, await run_in_threadpool(_has_workflows))
 
 
 def _has_workflows() -> bool:
@@ -121,8 +125,9 @@ def safe_path(path: str) -> str:
     return path if is_ours else "/"
 
 
-def _zone(name: str) -> ZoneInfo:
+def zone_of(request: Request) -> ZoneInfo:
+    """The browser's own, once it has said so."""
     try:
-        return ZoneInfo(unquote(name))
+        return ZoneInfo(unquote(request.cookies.get(ZONE_COOKIE, "")))
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return ZoneInfo("UTC")

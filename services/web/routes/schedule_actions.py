@@ -1,6 +1,7 @@
 """/api/v3/schedules/…: run now, run past fires, preview, who changed it, why did it (not) run."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from fastapi import Query, Response
@@ -8,9 +9,11 @@ from fastapi import Query, Response
 from services.errors import InvalidInput, Problem
 from services.explain import parse_moment
 from services.explain_words import moment
+from services.jobs.credentials import without_credentials
 from services.schedule_preview import Preview, preview_definition
 from services.schedule_repository import Change
 from services.web.auth.guard import IdempotencyKey, Operator, Viewer
+from services.web.auth.roles import Role
 from services.web.problems import not_found
 from services.web.routing import API, Limit, PartsOf, ScheduleReference, find_schedule, router, schedule_id_of
 from services.web.schemas.executions import ExplanationOut
@@ -84,7 +87,8 @@ def list_changes(schedule: ScheduleReference, parts: PartsOf, who: Viewer, limit
     changes = parts.repository.get_changes(schedule_id, limit)
     if not changes and parts.repository.get_schedule(schedule_id) is None:
         raise not_found(f"schedule {schedule}")
-    return ChangeList(items=[_change(change) for change in changes])
+    show = (lambda value, _: value) if who.may(Role.OPERATOR) else without_credentials
+    return ChangeList(items=[_change(change, show) for change in changes])
 
 
 @schedule_actions.get("/{schedule}/explain")
@@ -120,8 +124,11 @@ def _shown(preview: Preview, zone: str | None) -> PreviewOut:
     )
 
 
-def _change(change: Change) -> ChangeOut:
-    differences = [Difference(field=name, old=old, new=new) for name, (old, new) in sorted(change.differences.items())]
+def _change(change: Change, show: Callable[[Any, str], Any]) -> ChangeOut:
+    differences = [
+        Difference(field=name, old=show(old, name), new=show(new, name))
+        for name, (old, new) in sorted(change.differences.items())
+    ]
     return ChangeOut(
         changed_at=change.changed_at,
         changed_by=change.changed_by,

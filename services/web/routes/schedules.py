@@ -5,12 +5,14 @@ from typing import Annotated, Any
 from fastapi import Header, Query, Response
 
 from services.errors import InvalidSchedule, ScheduleNotFound
+from services.jobs.credentials import credential_warnings, without_credentials
 from services.schedule_batch import ScheduleRecord
 from services.schedule_defaults import whole_definition
 from services.schedule_listing import SORT_KEYS, ScheduleFilter
 from services.schedule_spec import unknown_fields
 from services.schedule_switch import switch_schedules
 from services.web.auth.guard import Admin, IdempotencyKey, Operator, Viewer
+from services.web.auth.roles import Identity, Role
 from services.web.etags import check_match, etag_of, is_known
 from services.web.problems import NO_CONDITION, HttpProblem
 from services.web.routing import API, Cursor, Limit, PartsOf, ScheduleReference, find_schedule, router
@@ -63,9 +65,7 @@ def list_schedules(
     )
     page = parts.repository.list_schedules(where, sort=sort, limit=limit, cursor=cursor)
     total = parts.repository.count_schedules(where) if count else None
-    return SchedulePage(
-        items=[ScheduleOut.model_validate(item) for item in page.items], next_cursor=page.next_cursor, total=total
-    )
+    return SchedulePage(items=[_shown(item, who) for item in page.items], next_cursor=page.next_cursor, total=total)
 
 
 @schedules.post("", status_code=201)
@@ -76,7 +76,7 @@ def create_schedule(
     created = parts.repository.create_schedule(actor=who.actor, **_fields(body.given(), "schedule_id"))
     record = find_schedule(parts, str(created))
     response.headers["Location"] = f"{API}/schedules/{record.schedule_id}"
-    return _answer(record, response)
+    return _answer(record, response, who)
 
 
 @schedules.post("/bulk")
@@ -104,7 +104,7 @@ def read_schedule(
     record = find_schedule(parts, schedule)
     if is_known(if_none_match, record):
         return Response(status_code=304, headers={"ETag": etag_of(record)})
-    return _answer(record, response)
+    return _answer(record, response, who)
 
 
 @schedules.put("/{schedule}", responses={428: {"description": "Without If-Match"}})
@@ -159,9 +159,18 @@ def _change(
     record = find_schedule(parts, reference)
     expected = check_match(if_match, record)
     after = parts.repository.update_schedule(record.schedule_id, expected_revision=expected, actor=who.actor, **changes)
-    return _answer(after, response)
+    return _answer(after, response, who)
 
 
-def _answer(record: ScheduleRecord, response: Response) -> ScheduleOut:
+def _answer(record: ScheduleRecord, response: Response, who: Identity) -> ScheduleOut:
     response.headers["ETag"] = etag_of(record)
-    return ScheduleOut.model_validate(record)
+    return _shown(record, who).model_copy(update={"warnings": credential_warnings(record.job_config)})
+
+
+def _shown(record: ScheduleRecord, who: Identity) -> ScheduleOut:
+    shown = ScheduleOut.model_validate(record)
+    return (
+        shown
+        if who.may(Role.OPERATOR)
+        else shown.model_copy(update={"job_config": without_credentials(record.job_config)})
+    )

@@ -7,6 +7,7 @@ from fastapi import Request, Response
 from services.web.auth.guard import Anybody, LogsIn, Viewer, limit_proof, limit_refused
 from services.web.auth.roles import Identity, Refusal, Role
 from services.web.auth.sessions import COOKIE
+from services.web.parts import Parts
 from services.web.problems import FORBIDDEN, UNAUTHENTICATED, HttpProblem
 from services.web.routing import API, PartsOf, router
 from services.web.schemas.system import LogIn, SessionOut
@@ -16,7 +17,7 @@ sessions = router(f"{API}/session", "session")
 
 @sessions.post("")
 def log_in(body: LogIn, request: Request, response: Response, parts: PartsOf, everybody: LogsIn) -> SessionOut:
-    """Begin a session. The cookie is HttpOnly and SameSite=Strict, and Secure over https."""
+    """Begin a session. The cookie is HttpOnly and SameSite=Strict; WEB_SECURE_COOKIE decides whether it is Secure."""
     limit_proof(parts, body.token)
     found = parts.authenticator.verify(body.token)
     if isinstance(found, Refusal):
@@ -25,7 +26,7 @@ def log_in(body: LogIn, request: Request, response: Response, parts: PartsOf, ev
     if found.role is None:
         raise HttpProblem(FORBIDDEN, "the token names no role of this API")
     cookie, seconds = parts.authenticator.sessions.begin(found)
-    secure = request.url.scheme == "https"
+    secure = _is_secure(request, parts)
     response.set_cookie(COOKIE, cookie, max_age=seconds, path="/", httponly=True, samesite="strict", secure=secure)
     return _shown(found, found.role)
 
@@ -41,7 +42,13 @@ def log_out(request: Request, response: Response, parts: PartsOf, everybody: Any
     """End the session."""
     if cookie := request.cookies.get(COOKIE):
         parts.authenticator.sessions.end(cookie)
-    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    secure = _is_secure(request, parts)
+    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=secure)
+
+
+def _is_secure(request: Request, parts: Parts) -> bool:
+    chosen = parts.settings.web_secure_cookie
+    return request.url.scheme == "https" if chosen is None else chosen
 
 
 def _shown(identity: Identity, role: Role) -> SessionOut:

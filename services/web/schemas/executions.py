@@ -101,7 +101,19 @@ class AttentionOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     trouble: str = Field(
-        examples=["failing", "stuck", "late", "silent", "circuit", "parked", "dead", "paused", "waiting"]
+        examples=[
+            "failing",
+            "stuck",
+            "late",
+            "idle",
+            "silent",
+            "unhandled",
+            "circuit",
+            "parked",
+            "dead",
+            "paused",
+            "waiting",
+        ]
     )
     label: str
     words: str | None = Field(examples=["the server answered 503"])

@@ -122,7 +122,7 @@ class ScheduleOut(BaseModel):
     last_status: str | None
     invalid_reason: str | None = Field(description="Why it is parked; null: it is in order")
     job_type: str
-    job_config: dict[str, Any]
+    job_config: dict[str, Any] = Field(description="Below the role operator with *** in place of credentials")
     domain_config_id: UUID
     external_id: str | None
     profile_id: UUID | None
@@ -143,6 +143,9 @@ class ScheduleOut(BaseModel):
     effective_from: datetime = Field(description="Since when the present timing holds")
     created_at: datetime
     updated_at: datetime
+    warnings: list[str] = Field(
+        [], description="Of one schedule: where its configuration holds credentials", examples=[[]]
+    )
 
 
 class SchedulePage(BaseModel):
@@ -203,7 +206,7 @@ class BulkResult(BaseModel):
 class Difference(BaseModel):
     field: str
     old: Any
-    new: Any
+    new: Any = Field(description="As the old value, below the role operator without credentials")
 
 
 class ChangeOut(BaseModel):

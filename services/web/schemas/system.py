@@ -18,7 +18,9 @@ class ReplicaOut(BaseModel):
     heartbeat_at: datetime
     heartbeat_age_seconds: float
     is_live: bool
-    claiming: bool = Field(description="False while its clock is off or it is draining")
+    claiming: bool = Field(
+        description="False while it starts nothing: draining, its clock off, its loops failing; /readyz says why"
+    )
     running: int
     schedules: int
     revision: int = Field(description="The newest change that it has applied")

@@ -1,0 +1,93 @@
+"""The page that is shown instead of another one while Postgres does not answer: 503, and it returns by itself.
+
+Plain HTML without NiceGUI: who is there cannot be asked now, so nobody gets a socket, and nothing is shown but the way
+to the other pages.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from html import escape
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, Response
+from nicegui import ui
+from sqlalchemy.exc import DBAPIError
+
+from services.errors import Unavailable
+from services.refusals import refusal
+from services.web.dashboard import outage
+from services.web.dashboard.places import PLACES, STYLE
+from services.web.dashboard.visitor import zone_of
+
+RETRY_SECONDS = 3
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{headline} · Enhanced Scheduler</title>
+<style>{style}
+* {{ box-sizing: border-box; }}
+body {{ margin: 0; font-family: Roboto, system-ui, sans-serif; }}
+.es-bar {{ display: flex; flex-wrap: wrap; }} .es-nav {{ display: flex; flex-wrap: wrap; }}
+</style>
+<script>
+const theme = localStorage.getItem("es-theme");
+const dark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+addEventListener("DOMContentLoaded", () => document.body.classList.toggle("body--dark", dark));
+const look = async () => {{
+  try {{
+    if ((await fetch(location.href)).status !== 503) return location.reload();
+  }} catch {{ /* the web process is away, too */ }}
+  setTimeout(look, {retry_ms});
+}};
+setTimeout(look, {retry_ms});
+</script>
+</head>
+<body>
+<header class="es-bar"><a class="es-brand" href="/">Enhanced Scheduler</a>
+<nav class="es-nav" aria-label="Pages">{links}</nav></header>
+<main class="es-page"><div class="es-card es-alert" role="alert">
+<h1 class="es-title">{headline}</h1>
+<p>{meaning}</p>
+<p class="es-faint">This page comes back by itself as soon as there is an answer.
+On the machine: <span class="es-mono">python manage.py doctor</span></p>
+</div></main>
+</body>
+</html>
+"""
+
+
+def instead_of(build: Callable[..., Any]) -> Callable[..., Any]:
+    """The page itself, or, while Postgres does not answer, the one about that."""
+
+    @wraps(build)
+    async def built(*arguments: Any, **more: Any) -> Response | None:
+        try:
+            shown: Response | None = await build(*arguments, **more)
+            return shown
+        except Unavailable as error:
+            return outage_page(ui.context.client.request, error)
+        except DBAPIError as error:
+            if refusal(error) is None:
+                raise
+            return outage_page(ui.context.client.request, error)
+
+    return built
+
+
+def outage_page(request: Request, error: Exception) -> HTMLResponse:
+    headers = {"Retry-After": str(RETRY_SECONDS), "Cache-Control": "no-store"}
+    content = PAGE.format(
+        headline=escape(outage.headline(error, zone_of(request))),
+        meaning=escape(outage.MEANING),
+        style=STYLE,
+        links=" ".join(_link(place.path, place.title, request.url.path) for place in PLACES if not place.of_workflows),
+        retry_ms=1000 * RETRY_SECONDS,
+    )
+    return HTMLResponse(content, 503, headers)
+
+
+def _link(path: str, title: str, here: str) -> str:
+    mark = ' es-here" aria-current="page' if path == here else ""
+    return f'<a class="es-link{mark}" href="{path}">{title}</a>'
