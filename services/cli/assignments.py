@@ -1,9 +1,9 @@
 """`--set FIELD=VALUE`: any field of a definition, in the words of the command line."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from services import strict_json
 from services.errors import InvalidInput, Problem
 
 
@@ -30,6 +30,8 @@ def _value(text: str) -> Any:
     if text == "":
         return None
     try:
-        return json.loads(text)
+        return strict_json.loads(text)
+    except strict_json.DuplicateKey as error:
+        raise InvalidInput(Problem("--set", str(error))) from None
     except (ValueError, RecursionError):
         return text

@@ -9,8 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from config import get_settings
 from database.connection import get_db_connection
-from services.audit import AuditReport, Finding, Findings
-from services.audit import audit as run_audit
+from services.audit import AuditReport, Finding, Findings, audit_by
 from services.cli.durations import EXAMPLES, parse_duration
 from services.cli.output import FAILED, AsJson, console, error_console, moment, print_json
 from services.errors import InvalidInput, Problem
@@ -25,7 +24,8 @@ def audit(
     """Recompute every fire that was due from the schedules' own history, and compare it with the executions.
 
     Exit code 0 when everything is accounted for, else 1: something is unexplained, unwatched (no replica has looked at
-    that time yet: nobody runs; the next one to start runs or records it), extra, duplicated or unfinished.
+    that time yet: nobody runs; the next one to start runs or records it), extra (no definition in force had this
+    fire), recorded as missed and run, duplicated or unfinished.
 
     Examples:
 
@@ -50,13 +50,8 @@ def _run(length: timedelta) -> AuditReport:
     columns = (TextColumn("comparing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=error_console(), transient=True) as bar:
         task = bar.add_task("", total=get_schedule_repository().count_schedules())
-        return run_audit(
-            get_db_connection(),
-            datetime.now(UTC) - length,
-            on_progress=lambda done: bar.update(task, completed=done),
-            misfire_grace_seconds=settings.job_misfire_grace_time,
-            timeout_seconds=settings.job_timeout_seconds,
-        )
+        since = datetime.now(UTC) - length
+        return audit_by(settings, get_db_connection(), since, on_progress=lambda done: bar.update(task, completed=done))
 
 
 def _print(report: AuditReport) -> None:
@@ -70,6 +65,7 @@ def _print(report: AuditReport) -> None:
     if report.unwatched:
         out.print(f"  {_way_out(report)}")
     _print_findings("extra", report.extra)
+    _print_findings("recorded as missed and run", report.contradicted)
     _print_findings("unfinished", report.unfinished)
     out.print(f"on the edge {report.on_the_edge} (too young or too near to a change to be judged)")
     out.print(f"in progress {report.in_progress}")

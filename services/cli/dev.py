@@ -23,7 +23,7 @@ from services.cli.dev_demo import prepare_demo
 from services.cli.dev_pipeline import is_demo, pipeline_environment, prepare_pipeline
 from services.cli.dev_replicas import Replicas
 from services.cli.dev_snapshot import take_snapshot
-from services.cli.dev_view import live_view, progress_line, rows_that_fit
+from services.cli.dev_view import live_view, progress_line
 from services.cli.dev_web import WebProcess
 from services.cli.output import FAILED, console
 from services.demo_site import DemoSite
@@ -137,12 +137,17 @@ def _say_what_happened(scene: _Scene) -> None:
 
 
 def _view(scene: _Scene) -> RenderableType:
-    rows = rows_that_fit(scene.out.height, len(scene.team.members))
     try:
-        snapshot = take_snapshot(scene.connection, 2 * rows)
+        snapshot = take_snapshot(scene.connection, scene.out.height)
     except Unavailable as error:
         return Text(str(error), "red")
-    return live_view(snapshot, scene.team.members, rows, scene.site.requests)
+    return live_view(
+        snapshot,
+        scene.team.members,
+        scene.web.way_in,
+        width=scene.out.width,
+        height=scene.out.height,
+    )
 
 
 def _line(scene: _Scene) -> str:

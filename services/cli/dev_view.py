@@ -1,6 +1,7 @@
 """How `manage.py dev` shows a snapshot: tables in a terminal, one line elsewhere."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -18,28 +19,74 @@ from services.short_ids import ID_PREFIX
 STYLES = {"success": "green", "skipped": "yellow", "missed": "yellow", "abandoned": "magenta"}
 STALE_SECONDS = 15.0
 WORDS = 60
-# What is there besides rows: five titles with headings, the scans, the gaps, and the lines around the view.
-FIXED_LINES = 24
-FEWEST_ROWS = 3
+LABEL = 24  # characters of a schedule's name in a narrow terminal
+WIDE, TALL = 120, 36  # from here on there is room for more columns, and for air between the lists
+FIXED_LINES = 8  # the way in, the counters, a heading for each of five lists, and the line of the cursor
 
 
-def rows_that_fit(height: int, replicas: int) -> int:
-    """For each of the three lists, the last of which takes twice as many."""
-    return max(FEWEST_ROWS, (height - FIXED_LINES - replicas) // 4)
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many lines each list may have, so that all of them fit the terminal."""
+
+    width: int
+    height: int
+    replicas: int
+    scans: int
+
+    @classmethod
+    def of(cls, width: int, height: int, replicas: int, scans: int) -> "Room":
+        most_replicas, most_scans = max(3, (height - FIXED_LINES) // 3), 3 if height >= TALL else 1
+        return cls(width, height, min(replicas, most_replicas), min(scans, most_scans))
+
+    @property
+    def is_wide(self) -> bool:
+        return self.width >= WIDE
+
+    @property
+    def gap(self) -> list[RenderableType]:
+        return [Text()] if self.height >= TALL else []
+
+    @property
+    def running(self) -> int:
+        return max(1, self._left // 5)
+
+    @property
+    def upcoming(self) -> int:
+        return max(1, self._left // 4)
+
+    @property
+    def ended(self) -> int:
+        return max(1, self._left - self.running - self.upcoming)
+
+    @property
+    def _left(self) -> int:
+        return self.height - FIXED_LINES - self.replicas - self.scans - 6 * len(self.gap)
 
 
-def live_view(snapshot: Snapshot, members: Sequence[ReplicaProcess], rows: int, requests: int) -> RenderableType:
+def live_view(
+    snapshot: Snapshot,
+    members: Sequence[ReplicaProcess],
+    way_in: str,
+    *,
+    width: int,
+    height: int,
+) -> RenderableType:
+    """The first line is what somebody needs first: where the dashboard is, and the token for it."""
+    seen = len({*snapshot.replicas, *(member.name for member in members)})
+    room = Room.of(width, height, seen, len(snapshot.scans))
     return Group(
-        _replicas(snapshot, members),
-        Text(),
-        _running(snapshot.running[:rows]),
-        Text(),
-        _upcoming(snapshot.upcoming[:rows]),
-        Text(),
-        *_scans(snapshot.scans[: max(1, rows // 2)]),
-        _ended(snapshot.ended[: 2 * rows]),
-        Text(),
-        Text(counters(snapshot, requests)),
+        Text(way_in, "bold", no_wrap=True),
+        *room.gap,
+        _replicas(snapshot, members, room),
+        *room.gap,
+        _running(snapshot.running[: room.running]),
+        *room.gap,
+        _upcoming(snapshot.upcoming[: room.upcoming]),
+        *room.gap,
+        *_scans(snapshot.scans[: room.scans], room),
+        _ended(snapshot.ended[: room.ended], room),
+        *room.gap,
+        Text(counters(snapshot), no_wrap=True, overflow="ellipsis"),
     )
 
 
@@ -47,38 +94,45 @@ def progress_line(snapshot: Snapshot, members: Sequence[ReplicaProcess], request
     up = sum(member.is_alive and _own_row(snapshot, member) is not None for member in members)
     following = next((f"; next: {row.label} {until(row.next_run)}" for row in snapshot.upcoming), "")
     newest = next((f"; scan of {row.domain}: {findings(row)}" for row in snapshot.scans), "")
-    return f"{up} of {len(members)} replicas up; {counters(snapshot, requests)}{following}{newest}"
+    return f"{up} of {len(members)} replicas up; {counters(snapshot)}; site: {requests}{following}{newest}"
 
 
-def counters(snapshot: Snapshot, requests: int) -> str:
+def counters(snapshot: Snapshot) -> str:
+    """Of the last minute, in the width of a narrow terminal."""
     counts = snapshot.minute
     parts = [f"{counts.success} success", f"{counts.failed} failed", f"{counts.skipped} skipped"]
     if counts.abandoned:
         parts.append(f"{counts.abandoned} abandoned")
-    lateness = f", median lateness {_seconds(counts.lateness_seconds)}" if counts.lateness_seconds is not None else ""
-    return (
-        f"running {len(snapshot.running)}; last minute: {', '.join(parts)}, {counts.retries} retries{lateness}; "
-        f"demo site: {requests} requests"
-    )
+    parts.append(f"{counts.retries} retries")
+    if counts.lateness_seconds is not None:
+        parts.append(f"{_seconds(counts.lateness_seconds)} late")
+    return f"{len(snapshot.running)} running; last minute: {', '.join(parts)}"
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+def _table(title: str, *columns: str, last: str | None = None) -> Table:
+    """The title is the heading of the first column; `last` takes what is left of the line."""
+    table = Table(header_style="dim", box=None, pad_edge=False, expand=last is not None)
+    table.add_column(Text(title, "bold"), no_wrap=True, max_width=LABEL)  # a row is one line, or it would not fit
     for column in columns:
-        table.add_column(column, no_wrap=True)  # a row is one line, or the view would not fit
+        table.add_column(column, no_wrap=True)
+    if last is not None:
+        table.add_column(last, no_wrap=True, overflow="ellipsis", ratio=1)
     return table
 
 
-def _replicas(snapshot: Snapshot, members: Sequence[ReplicaProcess]) -> Table:
-    table = _table(
-        "replicas", "name", "state", "heartbeat", "running", "schedules", "revision", "clock", "redis", "metrics"
-    )
+def _replicas(snapshot: Snapshot, members: Sequence[ReplicaProcess], room: Room) -> Table:
+    more = ["revision", "clock", "metrics"] if room.is_wide else []
+    table = _table("replica", "state", "heartbeat", "running", "schedules", "redis", *more)
+    rows = []
     for member in members:
         row = _own_row(snapshot, member)
-        table.add_row(member.name, _state(member, row), *_facts(row), f"http://127.0.0.1:{member.metrics_port}/metrics")
+        metrics = f"http://127.0.0.1:{member.metrics_port}/metrics"
+        rows.append([member.name, _state(member, row), *_facts(row, metrics)])
     names = {member.name for member in members}
     for row in (row for name, row in snapshot.replicas.items() if name not in names):
-        table.add_row(row.instance_id, _state(None, row), *_facts(row), "")
+        rows.append([row.instance_id, _state(None, row), *_facts(row, "")])
+    for cells in rows[: room.replicas]:
+        table.add_row(*cells[: 6 + len(more)])
     return table
 
 
@@ -99,51 +153,51 @@ def _state(member: ReplicaProcess | None, row: Row[Any] | None) -> Text:
     return Text(up, "green") if row.claiming else Text("does not claim", "red")
 
 
-def _facts(row: Row[Any] | None) -> list[str | Text]:
+def _facts(row: Row[Any] | None, metrics: str) -> list[str | Text]:
     if row is None:
-        return ["-"] * 6
+        return [*["-"] * 6, metrics]
     redis = Text("degraded", "red") if row.redis_degraded else Text("ok", "green")
     heartbeat, skew = f"{max(0.0, row.heartbeat_seconds):.0f} s ago", f"{row.clock_skew_seconds * 1000:+.0f} ms"
-    return [heartbeat, str(row.running), str(row.schedules), str(row.revision), skew, redis]
+    return [heartbeat, str(row.running), str(row.schedules), redis, str(row.revision), skew, metrics]
 
 
 def _running(rows: Sequence[Row[Any]]) -> Table:
-    table = _table("runs now", "schedule", "replica", "attempt", "for")
+    table = _table("runs now", "replica", "attempt", "for")
     for row in rows:
         table.add_row(Text(row.label), row.instance_id, str(row.attempt), _seconds(row.seconds) or "claimed")
     return table
 
 
 def _upcoming(rows: Sequence[Row[Any]]) -> Table:
-    table = _table("next fires", "schedule", "job", "when", "at")
+    table = _table("next fires", "job", "when", "at")
     for row in rows:
         table.add_row(Text(row.label), row.job_type, until(row.next_run), moment(row.next_run, row.timezone))
     return table
 
 
-def _ended(rows: Sequence[Row[Any]]) -> Table:
-    table = _table("just ended", "at", "schedule", "status", "attempt", "took", "late", "replica", "")
+def _ended(rows: Sequence[Row[Any]], room: Room) -> Table:
+    more = ["attempt", "replica"] if room.is_wide else []
+    table = _table("just ended", "at", "status", "took", "late", *more, last="")
     for row in rows:
         table.add_row(
-            f"{row.completed_at:%H:%M:%S}",
             Text(row.label),
+            f"{row.completed_at:%H:%M:%S}",
             Text(row.status, STYLES.get(row.status, "red")),
-            str(row.attempt),
             _seconds(row.duration_seconds),
             _seconds(row.lateness_seconds),
-            row.instance_id,
+            *([str(row.attempt), row.instance_id] if room.is_wide else []),
             Text(" ".join(row.words.split())[:WORDS]),
         )
     return table
 
 
-def _scans(rows: Sequence[Row[Any]]) -> list[RenderableType]:
+def _scans(rows: Sequence[Row[Any]], room: Room) -> list[RenderableType]:
     """Nothing where nobody scans."""
-    table = _table("newest scans (manage.py scans export ID report.html)", "at", "id", "domain", "engine", "found")
+    table = _table("newest scans", "at", "id", "engine", last="found (manage.py scans export ID report.html)")
     for row in rows:
         scan_id = str(row.scan_id)[:ID_PREFIX]
-        table.add_row(f"{row.finished_at:%H:%M:%S}", scan_id, Text(row.domain), row.engine, findings(row))
-    return [table, Text()] if rows else []
+        table.add_row(Text(row.domain), f"{row.finished_at:%H:%M:%S}", scan_id, row.engine, findings(row))
+    return [table, *room.gap] if rows else []
 
 
 def findings(row: Row[Any]) -> str:

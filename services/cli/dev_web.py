@@ -24,6 +24,7 @@ class WebProcess:
     environment: Mapping[str, str]
     process: "subprocess.Popen[bytes] | None" = None
     announced: bool = False
+    way_in: str = "the dashboard starts ..."  # one line: where it is, and the token
 
     def start(self, port: int | None = None) -> None:
         chosen = free_port(get_settings().web_port, []) if port is None else port
@@ -47,13 +48,14 @@ class WebProcess:
         if address := re.search(r"serving on (\S+)", text):
             self.announced = True
             token = re.search(r"^once_\S+", text, re.MULTILINE)
-            way_in = f"log in with {token[0]}" if token else "log in with a token (manage.py token create)"
-            return [f"dashboard: {address[1]}", way_in]
+            self.way_in = f"{address[1]} {f'token {token[0]}' if token else 'token: manage.py token create'}"
+            log_in = f"log in with {token[0]}" if token else "log in with a token (manage.py token create)"
+            return [f"dashboard: {address[1]}", log_in]
         if self.process.poll() is not None:
             if "WEB_PORT=" in text:  # somebody took it meanwhile
                 self.start(ANY_PORT)
                 return []
-            self.announced = True
+            self.announced, self.way_in = True, f"there is no dashboard; see {self.log}"
             return [f"there is no dashboard; the last words of `manage.py web`: {tail(self.log, 1)}"]
         return []
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from textwrap import shorten
 
 import typer
 from sqlalchemy import text
@@ -19,11 +20,19 @@ from services.redis_client import get_redis_client
 from services.refusals import refusal
 from services.replica_listing import list_replicas
 from services.scanning.browser.process import find_browser
+from services.scanning.browser_engine import browser_engine_from
 from services.scanning.categories import CategoryRules
 from services.triggers import tzdata_version
+from services.unhandled_jobs import unhandled_jobs
 
 OLDEST_POSTGRES, OLDEST_REDIS = 13, (6, 2)
 REPLICA = "start one: python services/enhanced_scheduler.py"
+NAMED = 3
+LIST_PARKED = "list them: python manage.py schedule list --status invalid; mend one: schedule edit REF --when …"
+COUNTS = """SELECT count(*), count(*) FILTER (WHERE enabled), count(*) FILTER (WHERE invalid_reason IS NOT NULL)
+            FROM schedules"""
+PARKED = """SELECT coalesce(name, domain) AS label, invalid_reason FROM schedules
+            WHERE invalid_reason IS NOT NULL ORDER BY updated_at DESC LIMIT :limit"""
 
 
 class Verdict(StrEnum):
@@ -41,7 +50,7 @@ class Finding:
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Check servers, versions, schema, clocks, replicas and settings, and say how to mend what is wrong.
+    """Check servers, versions, schema, clocks, replicas, schedules and settings, and say how to mend what is wrong.
 
     Exit code 0 when everything is in order (warnings allowed), 1 otherwise.
 
@@ -87,6 +96,8 @@ def _settings() -> Iterator[Finding]:
         hint = f"did you mean {meant}?" if meant else "remove it, or ignore this if another program reads it"
         yield Finding("settings", Verdict.WARNING, f"{name} in the .env file is no setting of this project", hint)
     settings = get_settings()
+    for warning in settings.warnings:
+        yield Finding("settings", Verdict.WARNING, warning)
     kind = "given addresses" if settings.database_url else "embedded servers"
     yield Finding("settings", Verdict.OK, f"valid; {kind}; this process is {settings.instance_id}")
 
@@ -105,7 +116,10 @@ def _postgres() -> Iterator[Finding]:
 
 def _schema() -> Iterator[Finding]:
     state = schema_state(get_db_connection())
-    if state.is_current:
+    if state.is_newer:
+        fact = f"at revision {state.current}, newer than this program's {state.newest}, which works with it"
+        yield Finding("schema", Verdict.WARNING, fact, "normal during an upgrade; finish it")
+    elif state.is_current:
         yield Finding("schema", Verdict.OK, f"at revision {state.current}, the newest")
     else:
         fact = f"at revision {state.current or 'none'}, newest is {state.newest}"
@@ -151,8 +165,23 @@ def _replicas() -> Iterator[Finding]:
     if len(zones := {replica.tzdata for replica in live}) > 1:
         fact = f"tzdata differs: {', '.join(sorted(map(str, zones)))}"
         yield Finding("replicas", Verdict.WARNING, fact, "install the same requirements.txt everywhere")
+    for jobs in unhandled_jobs(get_db_connection(), get_settings().heartbeat_timeout_seconds):
+        verdict = Verdict.WARNING if jobs.known_to else Verdict.FAILED
+        way_out = "load the module that registers it on all replicas (JOB_MODULES), and restart them"
+        yield Finding("jobs", verdict, f"job type {jobs.job_type!r}: {jobs.words}", way_out)
     if not (stale or idle or alone):
         yield Finding("replicas", Verdict.OK, f"{len(live)} live; all claim and have the newest change")
+
+
+def _schedules() -> Iterator[Finding]:
+    with get_db_connection().transaction() as connection:
+        total, enabled, parked = connection.execute(text(COUNTS)).one()
+        named = connection.execute(text(PARKED), {"limit": NAMED}).all()
+    yield Finding("schedules", Verdict.OK, f"{enabled:,} of {total:,} switched on")
+    if parked:
+        names = "; ".join(f"{row.label} ({shorten(row.invalid_reason, 80, placeholder=' …')})" for row in named)
+        more = f"; and {parked - len(named):,} more" if parked > len(named) else ""
+        yield Finding("schedules", Verdict.WARNING, f"{parked:,} parked, never run: {names}{more}", LIST_PARKED)
 
 
 def _jobs() -> Iterator[Finding]:
@@ -172,13 +201,14 @@ def _cookie_rules() -> Iterator[Finding]:
 def _browser() -> Iterator[Finding]:
     named = get_settings().scan_browser
     try:
+        browser_engine_from(get_settings()).close()
         yield Finding("browser", Verdict.OK, f"{find_browser(named)}, for scans with engine: browser")
     except ConfigurationError as error:
         verdict = Verdict.WARNING if named else Verdict.OK  # most scans need none
         yield Finding("browser", verdict, "none; only scans with engine: browser need it", str(error))
 
 
-CHECKS = (_postgres, _schema, _redis, _clocks, _replicas, _jobs, _time_zones, _cookie_rules, _browser)
+CHECKS = (_postgres, _schema, _redis, _clocks, _replicas, _schedules, _jobs, _time_zones, _cookie_rules, _browser)
 
 
 def _postgres_clock() -> float:

@@ -1,6 +1,7 @@
 """How commands speak: tables for people, JSON for programs, one line per error with the way out."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
@@ -15,21 +16,25 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 from sqlalchemy.exc import DBAPIError
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from database.connection import get_db_connection
+from database.schema import require_schema, schema_problem
 from services.errors import InvalidInput, SchedulerError
-from services.refusals import refusal
-from services.scanning.report_words import visible
+from services.refusals import OLD_SCHEMA, refusal
 from services.schedule_repository import user_name
+from services.visible import visible
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 INVALID_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+_NOT_ASCII = re.compile(r"[^\x20-\x7e\n]")
 PIPE_WIDTH = 180  # a table in a file or a pipe must not lose text to a terminal's 80 columns
 
 
 def actor() -> str:
-    """Whom the audit trail names."""
+    """Whom the audit trail names. Asked by commands that write, and these need a schema that fits."""
+    require_schema(get_db_connection())
     return f"cli:{user_name()}"
 
 
@@ -57,8 +62,25 @@ def error_console() -> Console:
     return _Terminal(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
+def print_note(text: str) -> None:
+    """What somebody should know, beside the output that programs read."""
+    error_console().print(f"note: {text}", style="yellow")
+
+
 class ClearErrors(TyperGroup):
-    """Turns our own errors into lines on stderr and an exit code: 2 for bad input, 1 for everything else."""
+    """Turns our own errors into lines on stderr and an exit code: 2 for bad input, 1 for everything else.
+
+    Its help shows a switch without a type: `--json`, not `--json <bool>`, which reads as if a value were wanted.
+    """
+
+    def get_params(self, ctx: Any) -> Any:
+        return without_types(super().get_params(ctx))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            without_types(command.get_params(ctx))
+        return command
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -74,12 +96,35 @@ class ClearErrors(TyperGroup):
             reason = refusal(error)
             if reason is None:
                 raise
+            if reason == OLD_SCHEMA:
+                reason = schema_problem(get_db_connection()) or reason
             error_console().print(Text(reason, style="red"))
             raise typer.Exit(FAILED) from None
 
 
+class ClearHelp(TyperCommand):
+    """The same for a program of one command."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return without_types(super().get_params(ctx))
+
+
+def without_types(parameters: Any) -> Any:
+    """The same parameters; Typer prints `<bool>` behind every switch that has no other word for its value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+            parameter.metavar = ""
+    return parameters
+
+
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, default=plain, indent=2, ensure_ascii=False))
+    typer.echo(json_text(value, indent=2))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """With every letter as it is, and as an escape what a terminal would obey or nobody can see."""
+    text = json.dumps(value, default=plain, indent=indent, ensure_ascii=False)
+    return _NOT_ASCII.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 
 def plain(value: Any) -> Any:

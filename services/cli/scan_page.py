@@ -14,8 +14,8 @@ from services.scanning.report_words import (
     not_necessary,
     short,
     summary_sentences,
-    visible,
 )
+from services.visible import visible
 
 SHOWN_NOTES = 10  # about single pages
 SIGNS = {ChangeKind.NEW: ("+", "green"), ChangeKind.GONE: ("-", "red"), ChangeKind.CHANGED: ("~", "yellow")}

@@ -13,8 +13,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from yaml.constructor import ConstructorError
 
 from services.cli.file_writing import replacing
-from services.cli.output import INTERRUPTED, INVALID_INPUT, AsJson, actor, console, error_console, plain, print_json
+from services.cli.output import (
+    INTERRUPTED,
+    INVALID_INPUT,
+    AsJson,
+    actor,
+    console,
+    error_console,
+    json_text,
+    print_json,
+    print_note,
+)
 from services.errors import InvalidInput, Problem
+from services.jobs.credentials import credential_warnings
 from services.schedule_batch import Action, Saved, ScheduleRecord
 from services.schedule_defaults import DEFAULTS, whole_definition
 from services.schedule_listing import ScheduleFilter
@@ -25,7 +36,7 @@ SHOWN = 20  # lines of a diff; the rest is counted
 
 
 def export_file(
-    file: Annotated[Path | None, typer.Argument(help="Where to; standard output when absent.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Where to; - or nothing: standard output.")] = None,
     search: Annotated[
         str | None, typer.Option("--search", "-s", help="Only with this part in the domain or the name.")
     ] = None,
@@ -43,7 +54,7 @@ def export_file(
     where = ScheduleFilter(search=search, tag=tag)
     write = write_json_array if as_json else write_documents
     with closing(get_schedule_repository().iter_schedules(where)) as records:
-        if file is None:
+        if file is None or str(file) == "-":
             write(records, sys.stdout)
             return
         total = get_schedule_repository().count_schedules(where)
@@ -73,7 +84,7 @@ def import_file(
     documents = _documents(file)
     report = _Report()
     try:
-        checked = _save(documents(), dry_run=True, on_saved=report.note)
+        checked = _save(map(report.note_credentials, documents()), dry_run=True, on_saved=report.note)
         refused = bool(checked.refused) and not skip_invalid
         summary = checked
         if not dry_run and not refused and checked.created + checked.updated:
@@ -119,7 +130,7 @@ def write_json_array(records: Iterable[ScheduleRecord], stream: IO[str]) -> int:
     count = 0
     for count, record in enumerate(records, 1):
         stream.write("[\n" if count == 1 else ",\n")
-        stream.write(json.dumps(as_document(record), default=plain, ensure_ascii=False))
+        stream.write(json_text(as_document(record)))
     stream.write("\n]\n" if count else "[]\n")
     return count
 
@@ -223,10 +234,16 @@ class _Report:
         self._shown: dict[int, Saved] = {}
         self.written = 0
         self._more = 0
+        self._warnings: list[str] = []
 
     @property
     def shown(self) -> list[Saved]:
         return list(self._shown.values())
+
+    def note_credentials(self, item: dict[str, Any]) -> dict[str, Any]:
+        if len(self._warnings) < SHOWN and (found := credential_warnings(item.get("job_config"))):
+            self._warnings += [f"{item.get('name') or item.get('domain')}: {warning}" for warning in found]
+        return item
 
     def note(self, saved: Saved) -> None:
         if saved.action is Action.UNCHANGED:
@@ -245,6 +262,8 @@ class _Report:
     def print(self, summary: BulkSummary, *, dry_run: bool, refused: bool) -> None:
         for saved in self.shown:
             self._print_one(saved)
+        for warning in self._warnings[:SHOWN]:
+            print_note(warning)
         if self._more:
             console().print(f"… and {self._more} more changes")
         counts = ", ".join(f"{count} {what}" for what, count in _counts(summary).items())

@@ -1,15 +1,23 @@
-"""`manage.py schedule run`: one run now, beside the plan."""
+"""`manage.py schedule run`: one run now, beside the plan; with --wait the story of its attempts."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
+from config import get_settings
+from database.connection import get_db_connection
 from database.models import ExecutionStatus
 from services.cli.durations import parse_duration
-from services.cli.output import FAILED, AsJson, actor, console, error_console, print_json
+from services.cli.output import FAILED, AsJson, actor, console, error_console, print_json, until
+from services.durations import duration
 from services.execution_listing import ExecutionRecord
-from services.job_history import JobHistory, get_job_history
+from services.job_history import get_job_history
+from services.replica_listing import list_replicas
 from services.schedule_repository import get_schedule_repository
 
 
@@ -21,7 +29,7 @@ def run_now(
 ) -> None:
     """Run a schedule once now, also a disabled one; its next fire comes as planned.
 
-    Prints the execution's id. With --wait the exit code is 0 only if it succeeded.
+    Prints the execution's id. With --wait it tells each attempt, and the exit code is 0 only if it succeeded.
 
     Examples:
 
@@ -30,15 +38,16 @@ def run_now(
       manage.py schedule run example.com --wait --timeout 10m
     """
     seconds = parse_duration(timeout, "timeout").total_seconds()
-    history = get_job_history()
     record = get_schedule_repository().find_schedule(schedule)
-    execution_id = history.request_run(record.schedule_id, actor())
-    if not wait:
-        print_json({"execution_id": execution_id}) if as_json else console().print(str(execution_id))
-        return
+    execution_id = get_job_history().request_run(record.schedule_id, actor())
     if not as_json:
         console().print(str(execution_id))
-    ended = _wait(history, str(execution_id), seconds)
+    elif not wait:
+        print_json({"execution_id": execution_id})
+    _warn_if_nobody_is_there()
+    if not wait:
+        return
+    ended = _follow(str(execution_id), seconds)
     if as_json:
         print_json(ended)
     else:
@@ -47,22 +56,73 @@ def run_now(
         raise typer.Exit(FAILED)
 
 
-def _wait(history: JobHistory, execution_id: str, seconds: float) -> ExecutionRecord | None:
+def _warn_if_nobody_is_there() -> None:
+    replicas = list_replicas(get_db_connection(), get_settings().heartbeat_timeout_seconds)
+    if not replicas.live:
+        error_console().print(
+            "no replica is alive: it waits until one is (python services/enhanced_scheduler.py)", style="yellow"
+        )
+
+
+def _follow(execution_id: str, seconds: float) -> ExecutionRecord | None:
+    attempts: list[ExecutionRecord] = []
+    told: set[tuple[int, str]] = set()
+    with _talking() as out:
+        for attempts in get_job_history().follow(execution_id, seconds):
+            for step, words in _steps(attempts):
+                if step not in told:
+                    told.add(step)
+                    out.print(f"attempt {step[0]} {words}")
+    return attempts[-1] if attempts else None
+
+
+def _steps(attempts: list[ExecutionRecord]) -> Iterator[tuple[tuple[int, str], str]]:
+    """What has happened so far; the end of the last attempt is the command's answer, not a step."""
+    for record in attempts:
+        if record.attempt > 1:
+            yield (record.attempt, "follows"), f"follows {_when_due(record)}"
+        if record.started_at is not None:
+            where = f"runs on {record.instance_id or 'a program of its own'}"
+            yield (record.attempt, where), where
+        if record is not attempts[-1]:
+            yield (record.attempt, "ended"), _verdict(record)
+
+
+def _when_due(record: ExecutionRecord) -> str:
+    soon = record.due_at is None or record.due_at <= datetime.now(UTC)
+    return "at once" if soon or record.due_at is None else until(record.due_at)
+
+
+def _verdict(record: ExecutionRecord) -> str:
+    took = "" if record.duration_seconds is None else f" after {duration(record.duration_seconds)}"
+    why = f": {record.error_message or record.reason}" if record.error_message or record.reason else ""
+    return f"{record.status}{took}{why}"
+
+
+@contextmanager
+def _talking() -> Iterator[Console]:
+    """Where steps are told: standard error, with a spinner if that is a terminal."""
+    out = error_console()
     if not sys.stderr.isatty():
-        return history.wait_for(execution_id, seconds)
-    with error_console().status("waiting for its end …"):
-        return history.wait_for(execution_id, seconds)
+        yield out
+        return
+    with out.status("waiting for its end …"):
+        yield out
 
 
 def _print_end(record: ExecutionRecord | None, timeout: str) -> None:
     if record is None:
-        console().print("somebody deleted the execution")
-        return
-    if not record.is_terminal:
-        hint = "; does a replica run? (python manage.py doctor)" if record.status == ExecutionStatus.PENDING else ""
-        console().print(f"still {record.status} after {timeout}{hint}")
-        return
-    took = "" if record.duration_seconds is None else f" after {record.duration_seconds:.2f} s"
-    attempts = f", attempt {record.attempt}" if record.attempt > 1 else ""
-    why = f": {record.error_message or record.reason}" if record.error_message or record.reason else ""
-    console().print(f"{record.status}{took}{attempts}{why}")
+        console().print("the execution was deleted")
+    elif record.is_terminal:
+        attempt = f"attempt {record.attempt} " if record.attempt > 1 else ""
+        console().print(f"{attempt}{_verdict(record)}")
+    else:
+        console().print(f"still {record.status} after {timeout}{_hint(record)}")
+
+
+def _hint(record: ExecutionRecord) -> str:
+    if record.status != ExecutionStatus.PENDING:
+        return ""
+    if record.attempt > 1:
+        return f": attempt {record.attempt} of it is due {_when_due(record)}"
+    return "; does a replica run? (python manage.py doctor)"

@@ -1,6 +1,5 @@
 """`manage.py schedule …`: add, list, show, edit, enable, disable, delete, preview, run, backfill, import, export."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -8,10 +7,21 @@ from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
+from services import strict_json
 from services.cli.assignments import with_assignments
-from services.cli.output import AsJson, ClearErrors, actor, console, error_console, id_column, moment, print_json, until
+from services.cli.output import (
+    AsJson,
+    ClearErrors,
+    actor,
+    console,
+    id_column,
+    moment,
+    print_json,
+    print_note,
+    until,
+)
 from services.cli.schedule_backfill import backfill
 from services.cli.schedule_explain import explain_fire
 from services.cli.schedule_files import export_file, import_file
@@ -19,6 +29,7 @@ from services.cli.schedule_page import show_page
 from services.cli.schedule_run import run_now
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.jobs import BUILT_IN_JOB_TYPES, default_registry
+from services.jobs.credentials import credential_warnings
 from services.scanning.profiles import get_scan_profiles
 from services.schedule_batch import ScheduleRecord
 from services.schedule_listing import SORT_KEYS, ScheduleFilter
@@ -207,8 +218,7 @@ def edit(
         if getattr(before, field) != getattr(after, field):
             console().print(f"{field}: {getattr(before, field)} -> {getattr(after, field)}")
     console().print(_next_run(after))
-    if after.enabled:  # what is off may also be broken
-        _print_warnings(after)
+    _print_warnings(after, timing=after.enabled)  # what is off may also be broken
 
 
 @app.command("enable")
@@ -317,16 +327,15 @@ app.command("export")(export_file)
 
 
 def schedule_table(records: list[ScheduleRecord]) -> Table:
-    table = Table(
-        id_column(), "domain", "name", "timing", "next run (UTC)", "last", header_style="bold", box=None, pad_edge=False
-    )
+    columns = (id_column(), "domain", "name", "timing", Column("next run (UTC)", no_wrap=True), "last")
+    table = Table(*columns, header_style="bold", box=None, pad_edge=False)
     for record in records:
         table.add_row(
             str(record.schedule_id)[:ID_PREFIX],
             record.domain,
             record.name or "",
             describe(record),
-            moment(record.next_run) if record.enabled else _off(record),
+            moment(record.next_run).removesuffix(" UTC") if record.enabled else _off(record),
             record.last_status or "",
             style=None if record.enabled else "dim",
         )
@@ -346,9 +355,10 @@ def describe(record: ScheduleRecord) -> str:
         return f"invalid: {error}"
 
 
-def _print_warnings(spec: ScheduleSpec) -> None:
-    for warning in spec.trigger.warnings(datetime.now(UTC)):
-        error_console().print(f"note: {warning}", style="yellow")
+def _print_warnings(spec: ScheduleSpec, *, timing: bool = True) -> None:
+    about_timing = spec.trigger.warnings(datetime.now(UTC)) if timing else []
+    for warning in [*about_timing, *credential_warnings(spec.job_config)]:
+        print_note(warning)
 
 
 def _next_run(record: ScheduleRecord) -> str:
@@ -406,7 +416,9 @@ def _timing(when: str | None, frequency: str | None, time_config: str | None) ->
 
 def _json(field: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        return strict_json.loads(text)
+    except strict_json.DuplicateKey as error:
+        raise InvalidInput(Problem(field, str(error))) from None
     except ValueError as error:
         raise InvalidInput(Problem(field, f"is not JSON: {error}")) from None
     except RecursionError:

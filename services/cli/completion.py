@@ -1,0 +1,60 @@
+"""`manage.py completion`: the script by which a shell completes commands and options at the Tab key.
+
+Typer knows the candidates, but its own scripts complete programs on the PATH only. Here people type
+`python manage.py …`, so these scripts complete that, and `./manage.py`.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from typer.completion import get_completion_inspect_parameters
+
+from services.cli.output import AsJson, print_json
+
+get_completion_inspect_parameters()  # as a side effect, Typer knows the shells that ask it for candidates
+
+# The words before manage.py (python, and Python's own options) are cut off: Typer counts from the program's name.
+BASH = """\
+_manage_py() {
+  local at IFS=$'\\n'
+  for ((at = 0; at < COMP_CWORD; at++)); do
+    [[ ${COMP_WORDS[at]} == manage.py || ${COMP_WORDS[at]} == */manage.py ]] && break
+  done
+  ((at < COMP_CWORD)) || return 0
+  COMPREPLY=($(env COMP_WORDS="${COMP_WORDS[*]:at}" COMP_CWORD=$((COMP_CWORD - at)) \\
+    _MANAGE.PY_COMPLETE=complete_bash "${COMP_WORDS[@]:0:at+1}" 2>/dev/null))
+}
+complete -o default -F _manage_py python python3 manage.py
+"""
+
+ZSH = """\
+_manage_py() {
+  local at=${words[(i)(*/|)manage.py]}
+  if (( at >= CURRENT )); then _files; return; fi
+  eval "$(env _TYPER_COMPLETE_ARGS="${words[at,CURRENT]}" _MANAGE.PY_COMPLETE=complete_zsh \\
+    "${(@)words[1,at]}" 2>/dev/null)"
+}
+compdef _manage_py python python3 manage.py
+"""
+
+
+class Shell(StrEnum):
+    BASH = "bash"
+    ZSH = "zsh"
+
+
+def completion(
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash or zsh")],
+    as_json: AsJson = False,
+) -> None:
+    """Print what makes the Tab key complete `python manage.py …` in your shell.
+
+    Examples:
+
+      source <(python manage.py completion bash)
+
+      manage.py completion zsh > completion.zsh
+    """
+    script = {Shell.BASH: BASH, Shell.ZSH: ZSH}[shell]
+    print_json({"shell": shell, "script": script}) if as_json else typer.echo(script, nl=False)

@@ -1,0 +1,97 @@
+"""`manage.py jobs`: the job types of this installation, and what their job_config may contain."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.table import Column, Table
+
+from config import get_settings
+from services.cli.output import AsJson, console, print_json
+from services.errors import InvalidInput, Problem, UnknownJobType
+from services.jobs import BUILT_IN_JOB_TYPES, JobDefinition, default_registry
+from services.jobs.schema import fields_of, json_schema, summary
+
+MORE = "docs/jobs.md tells about secrets, isolation, retries and jobs of your own."
+
+
+def jobs(
+    job_type: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only this one, with its fields.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The tables of docs/jobs.md.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the job types, your own (JOB_MODULES) included; with TYPE: every field that its job_config may have.
+
+    Examples:
+
+      manage.py jobs
+
+      manage.py jobs http_request
+
+      manage.py jobs http_request --json
+    """
+    default_registry.load_modules(get_settings().job_modules)
+    if markdown:
+        typer.echo(markdown_tables())
+    elif job_type is not None:
+        definition = _definition(job_type)
+        print_json(_facts(definition)) if as_json else _print_one(definition)
+    else:
+        known = [default_registry.get(name) for name in sorted(default_registry.job_types())]
+        print_json([_facts(definition) for definition in known]) if as_json else _print_list(known)
+
+
+def markdown_tables() -> str:
+    """Of the built-in types: the documentation is the same wherever it is made."""
+    return "\n\n".join("\n".join(_markdown(default_registry.get(name))) for name in sorted(BUILT_IN_JOB_TYPES))
+
+
+def _markdown(definition: JobDefinition) -> Iterator[str]:
+    yield from (f"### `{definition.name}`", "", summary(definition), "")
+    yield from ("| field | kind | default | what it says |", "|---|---|---|---|")
+    for field in fields_of(definition):
+        default = "**required**" if field.required else f"`{field.default}`" if field.default else ""
+        yield f"| `{field.name}` | {field.kind} | {default} | {field.description} |"
+
+
+def _definition(job_type: str) -> JobDefinition:
+    try:
+        return default_registry.get(job_type)
+    except UnknownJobType as error:
+        raise InvalidInput(Problem("type", str(error))) from None
+
+
+def _facts(definition: JobDefinition) -> dict[str, Any]:
+    return {
+        "job_type": definition.name,
+        "summary": summary(definition),
+        "handler": _handler(definition),
+        "isolation": definition.isolation,
+        "job_config": json_schema(definition),
+    }
+
+
+def _handler(definition: JobDefinition) -> str:
+    return f"{definition.handler.__module__}.{getattr(definition.handler, '__qualname__', 'handler')}"
+
+
+def _print_list(definitions: list[JobDefinition]) -> None:
+    table = Table(Column("type", no_wrap=True), "what it does", header_style="bold", box=None, pad_edge=False)
+    for definition in definitions:
+        table.add_row(definition.name, summary(definition) or _handler(definition))
+    console().print(table)
+    console().print("\nThe fields of one: python manage.py jobs TYPE")
+
+
+def _print_one(definition: JobDefinition) -> None:
+    out = console()
+    out.print(f"{definition.name}: {summary(definition) or 'its handler has no docstring'}")
+    out.print(f"handler: {_handler(definition)}\n")
+    if definition.config_model is None:
+        out.print("It has no model: job_config may have any field, and the handler is given all of them.\n")
+    name = Column("job_config", no_wrap=True)
+    table = Table(name, "kind", "default", "what it says", header_style="bold", box=None, pad_edge=False)
+    for field in fields_of(definition):
+        table.add_row(field.name, field.kind, "required" if field.required else field.default, field.description)
+    out.print(table)
+    out.print(f"\n{MORE}")

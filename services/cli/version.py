@@ -1,0 +1,24 @@
+"""`manage.py --version`: what a report of a fault should begin with."""
+
+import platform
+from typing import Annotated
+
+import typer
+
+from services.enhanced_scheduler import VERSION
+from services.triggers import tzdata_version
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"enhanced-scheduler {VERSION} (Python {platform.python_version()}, tzdata {tzdata_version()})")
+        raise typer.Exit
+
+
+def version_option(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """Its option belongs to the program as a whole, not to a command."""
