@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsConfigDict
 
 from services.errors import ConfigurationError
+from services.job_secrets import JobSecrets
 from services.knob import knob as _knob
 from services.workflow_settings import GROUP as WORKFLOWS
 from services.workflow_settings import WorkflowSettings
@@ -28,6 +29,9 @@ from services.workflow_settings import WorkflowSettings
 PROJECT_ROOT = Path(__file__).resolve().parent
 SECONDS_PER_DAY = 86_400
 NAME_LENGTH = 63  # what Postgres keeps of an application_name
+
+
+_SERVER = re.compile(r"(postgres\w*(\+\w+)?|rediss?(\+sentinel)?|unix)://")
 
 
 def _own_name() -> str:
@@ -102,7 +106,9 @@ class Settings(WorkflowSettings):
     job_max_instances: int = _knob(1, "Job defaults", "executions of one schedule at once, over all replicas", ge=1)
     job_coalesce: bool = _knob(True, "Job defaults", "several overdue fires of one schedule become one run")
     job_misfire_grace_time: int = _knob(300, "Job defaults", "seconds that a fire may be late and still run", ge=1)
-    job_replace_existing_instance: bool = _knob(True, "Job defaults", "a changed schedule replaces its planned fires")
+    job_replace_existing_instance: bool = _knob(
+        True, "Job defaults", "a changed schedule replaces its planned fires, always: `false` is only warned about"
+    )
     job_timeout_seconds: int = _knob(3600, "Job defaults", "an execution that takes longer ends `timed_out`", ge=1)
     job_max_retries: int = _knob(0, "Job defaults", "further attempts after a retryable failure", ge=0, le=100)
     job_retry_backoff_seconds: int = _knob(30, "Job defaults", "wait before the first retry; doubles each time", ge=0)
@@ -127,7 +133,9 @@ class Settings(WorkflowSettings):
     history_retention_days: int = _knob(90, "Safety", "executions, changes and scans older than this are deleted", ge=1)
 
     # Schedules from another system's API.
-    api_url: str | None = _knob(None, "API sync", "where schedules are fetched from (http or https)")
+    api_url: str | None = _knob(
+        None, "API sync", "where schedules are fetched from (http or https); may be a private address"
+    )
     api_token: SecretStr | None = _knob(None, "API sync", "bearer token for API_URL; never sent to another site")
     enable_api_sync: bool | None = _knob(None, "API sync", "sync periodically", shown="true when API_URL is set")
     api_sync_interval: int = _knob(300, "API sync", "seconds between two syncs", ge=1)
@@ -144,6 +152,12 @@ class Settings(WorkflowSettings):
     fetch_allow_private_addresses: bool = _knob(False, "Fetching", "let jobs call loopback and private addresses")
     fetch_allowed_networks: str = _knob(
         "", "Fetching", "private CIDRs and hosts that jobs may call all the same, comma-separated"
+    )
+    job_secrets: str = _knob(
+        "",
+        "Fetching",
+        "environment variables that jobs may use as `${env:NAME}`: `NAME` or, for some hosts only, "
+        "`NAME@host,*.host`, comma-separated; unset: none",
     )
     fetch_connect_to: str = _knob(
         "",
@@ -172,6 +186,12 @@ class Settings(WorkflowSettings):
     web_session_secret_key: SecretStr | None = _knob(
         None, "Web", "signs browser sessions; unset: made from JWT_SECRET_KEY, else new at each start", min_length=32
     )
+    web_secure_cookie: bool | None = _knob(
+        None,
+        "Web",
+        "the session cookie is for https only; set it behind a proxy that ends TLS",
+        shown="true when the request came over https",
+    )
     jwt_secret_key: SecretStr | None = _knob(
         None, "Web", "checks bearer JWTs (HS256), at least 32 characters; unset: no JWT is accepted", min_length=32
     )
@@ -179,7 +199,7 @@ class Settings(WorkflowSettings):
     jwt_issuer: str | None = _knob(None, "Web", "the `iss` that a JWT must have; unset: any")
     jwt_role_claim: str = _knob("role", "Web", "where a JWT says viewer, operator or admin, e.g. `app_metadata.role`")
     jwt_default_role: Literal["none", "viewer", "operator", "admin"] = _knob(
-        "viewer", "Web", "what a valid JWT may do that says none of the three; `none`: nothing"
+        "none", "Web", "what a valid JWT may do that says none of the three; `none`: nothing"
     )
 
     @field_validator("instance_id")
@@ -209,6 +229,14 @@ class Settings(WorkflowSettings):
         if url and not re.match(r"https?://[^/]", url):
             raise ValueError("must start with http:// or https://")
         return url
+
+    @field_validator("job_secrets")
+    @classmethod
+    def _secrets_of_jobs_only(cls, text: str) -> str:
+        for name in JobSecrets.parse(text).hosts:
+            if name.lower() in cls.model_fields:
+                raise ValueError(f"{name!r} is a setting of the scheduler, which jobs cannot read")
+        return text
 
     @field_validator("api_token")
     @classmethod
@@ -246,8 +274,8 @@ class Settings(WorkflowSettings):
                 f"HISTORY_RETENTION_DAYS={self.history_retention_days}: deleted history cannot fence old fires",
             ),
             (
-                self.heartbeat_interval_seconds > self.heartbeat_timeout_seconds / 2,
-                f"HEARTBEAT_INTERVAL_SECONDS={self.heartbeat_interval_seconds:g} must be at most half of "
+                self.heartbeat_interval_seconds > self.heartbeat_timeout_seconds / 3,
+                f"HEARTBEAT_INTERVAL_SECONDS={self.heartbeat_interval_seconds:g} must be at most a third of "
                 f"HEARTBEAT_TIMEOUT_SECONDS={self.heartbeat_timeout_seconds:g}; one lost heartbeat is not a death",
             ),
             (
@@ -264,6 +292,17 @@ class Settings(WorkflowSettings):
                 f"WORKFLOW_CIRCUIT_FAILURES={self.workflow_circuit_failures} must not be more than "
                 f"WORKFLOW_CIRCUIT_WINDOW={self.workflow_circuit_window}: the circuit could never open",
             ),
+        ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Settings that are set and cannot be obeyed, each with the reason; logged at the start and by `doctor`."""
+        if self.job_replace_existing_instance:
+            return []
+        return [
+            "JOB_REPLACE_EXISTING_INSTANCE=false has no effect: a change always replaces the fires planned before it, "
+            "because a replica runs each fire by its schedule as it is at that moment; to let a planned run happen, "
+            "change the schedule after it, or start it with `manage.py schedule run`"
         ]
 
     @property
@@ -305,7 +344,9 @@ def masked(value: object) -> str:
     text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
     if "://" in text:
         # Greedy up to the last @: an unescaped @ or / inside a password must not uncover its rest.
-        return re.sub(r"(?i)(password=)[^&]*", r"\1***", re.sub(r"(://[^:/@?]*):.*@", r"\1:***@", text))
+        text = re.sub(r"(?i)(password=)[^&]*", r"\1***", re.sub(r"(://[^:/@?]*):.*@", r"\1:***@", text))
+        # Of a web address every value after the ? may be a key; a server's options are none.
+        return text if _SERVER.match(text) else re.sub(r"([?&][^=&#]*=|#)[^&#]*", r"\1***", text)
     return "***" if isinstance(value, SecretStr) else text
 
 
@@ -344,7 +385,7 @@ def _from_file() -> Mapping[str, str | None]:
 def environment_secret(name: str) -> str | None:
     """A value that a job's configuration refers to as ${env:NAME}; None when it is unset or empty.
 
-    The scheduler's own settings are not for jobs: whoever may edit a schedule could send the database's password away.
+    JOB_SECRETS decides who may ask. The scheduler's own settings are for no job, whatever it says.
     """
     if name.upper() in knobs():
         return None

@@ -153,9 +153,13 @@ def their_words(problem: Problem) -> str:
     return str(problem)
 
 
-def few(reasons: Sequence[str]) -> tuple[str, ...]:
-    """The first ones: an item may have as many mistakes as it has words."""
-    more = len(reasons) - TOLD_REASONS
+def few_of(problems: Sequence[Problem]) -> tuple[str, ...]:
+    return few([their_words(problem) for problem in problems], sum(problem.stands_for for problem in problems))
+
+
+def few(reasons: Sequence[str], total: int | None = None) -> tuple[str, ...]:
+    """The first ones: an item may have as many mistakes as it has words. `total`: if there are more than reasons."""
+    more = (len(reasons) if total is None else total) - TOLD_REASONS
     return (*reasons[:TOLD_REASONS], *([f"… and {more:,} more"] if more > 0 else []))
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from database.connection import DatabaseConnection
 from database.models import Source
 from services.api_edits import Edit, LocalEdits, api_fields, merge
-from services.api_items import ApiItem, BadItem, few, plain_line, their_words
+from services.api_items import ApiItem, BadItem, few_of, plain_line
 from services.audited_writes import ROWS_PER_COMMIT, write_as
 from services.errors import InvalidSchedule
 from services.jobs import JobRegistry
@@ -212,7 +212,7 @@ class _Merging:
 def _fault_of_a_row(error: DBAPIError | InvalidSchedule) -> str | None:
     """None: it has nothing to do with what was to be written."""
     if isinstance(error, InvalidSchedule):
-        return "; ".join(few([their_words(problem) for problem in error.problems]))
+        return "; ".join(few_of(error.problems))
     if str(getattr(error.orig, "pgcode", None))[:2] not in ROW_FAULTS:
         return None
     said = str(error.orig).strip().partition("\n")[0]
@@ -229,5 +229,5 @@ def _given(item: ApiItem) -> dict[str, Any]:
 
 
 def _told(saved: Saved, edits: tuple[Edit, ...]) -> ApiSaved:
-    reasons = few([their_words(problem) for problem in saved.problems])
+    reasons = few_of(saved.problems)
     return ApiSaved(saved.index + 1, saved.action, plain_line(saved.label), saved.changes, reasons, edits)

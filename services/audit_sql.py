@@ -11,8 +11,9 @@ _DEFINITION = ", ".join(
 )  # fmt: skip
 
 # Each stretch of time in which a schedule had one timing. The present one is the schedule's row; a former one is what a
-# change of the timing (and nothing else moves effective_from) or a deletion replaced. TRUNCATE logs no rows: what it
-# ended is what each schedule's newest change before it says.
+# change of the timing (and nothing else moves effective_from) or a deletion replaced. It ended where the next one
+# begins: a change of many rows is logged later, at its statement's end. TRUNCATE logs no rows: what it ended is what
+# each schedule's newest change before it says.
 SEGMENTS = f"""
 WITH truncated AS (
     SELECT DISTINCT ON (t.change_id, c.schedule_id) c.new AS definition, t.changed_at AS ended_at
@@ -24,7 +25,8 @@ WITH truncated AS (
     )
     ORDER BY t.change_id, c.schedule_id, c.change_id DESC
 ), past AS (
-    SELECT old AS definition, changed_at AS ended_at FROM schedule_changes
+    SELECT old AS definition, least(changed_at, (new->>'effective_from')::timestamptz) AS ended_at
+    FROM schedule_changes
     WHERE changed_at > %(since)s AND old IS NOT NULL
       AND (operation = 'delete' OR old->'effective_from' IS DISTINCT FROM new->'effective_from')
     UNION ALL
@@ -38,11 +40,13 @@ ORDER BY schedule_id, effective_from
 
 # A row is never made before its fire is due, so the index on created_at finds the window. A summary row counts from its
 # first fire, which may lie before the window. Whoever records work of its own has no owner and is not on a full second.
-# A backfill accounts for a fire that had no row, and may as well be one of a time before the schedule's.
+# A backfill accounts for a fire that had no row, and may as well be one of a time before the schedule's; it is the one
+# way in which a fire that was recorded as missed may run.
 ROWS = """
-SELECT schedule_id, scheduled_for, domain,
+SELECT schedule_id, scheduled_for, domain, status, created_at,
        CASE WHEN reason = 'catchup_cap' THEN (metadata->>'last')::timestamptz END AS covers_until,
-       cause = 'backfill' OR (status = 'skipped' AND reason IN ('changed', 'disabled', 'deleted'))
+       cause <> 'backfill' AND status NOT IN ('skipped', 'missed', 'cancelled') AS is_run,
+       cause = 'backfill'
            OR (incarnation IS NULL AND scheduled_for <> date_trunc('second', scheduled_for)) AS is_no_fire
 FROM job_executions
 WHERE created_at > %(since)s::timestamptz - interval '1 minute' AND scheduled_for <= %(until)s

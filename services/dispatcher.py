@@ -7,7 +7,6 @@ module only with a row, with somebody else's row, or because it is none any more
 import logging
 import math
 import random
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,9 +20,10 @@ from services.clock import DatabaseClock
 from services.distributed_lock import Answer, Coordinator
 from services.due_queue import DueQueue, whole_schedules
 from services.errors import Unavailable
-from services.execution_store import ExecutionStore
+from services.execution_store import ExecutionStore, is_about_values
 from services.finisher import Finisher
 from services.fires import Claim, Ending, Fire, Outcome, leases
+from services.held_claims import HeldClaims
 from services.jobs import ExecutionContext, JobResult, WorkerPool
 from services.peers import Peers
 
@@ -33,7 +33,8 @@ AHEAD_SECONDS = 0.25  # of its own throughput that a replica claims beyond its f
 START_AHEAD_SECONDS = 0.1
 MAX_AHEAD = 500
 MAX_BATCH = 500
-LOCKED_AGAIN_SECONDS = 0.075
+NOT_YET_SECONDS = 0.075
+MAX_PROBED = 500  # held schedules that one tick asks about
 UNVERIFIED_AGAIN_SECONDS = 1.0
 PENDING_POLL_SECONDS = 1.0
 BUSY_POLL_SECONDS = 0.1  # while there are some
@@ -47,6 +48,7 @@ class Dispatcher:
         self,
         *,
         store: ExecutionStore,
+        held: HeldClaims,
         coordinator: Coordinator,
         finisher: Finisher,
         peers: Peers,
@@ -56,7 +58,8 @@ class Dispatcher:
         verify_after_seconds: float,
         may_claim: Callable[[], bool],
     ) -> None:
-        self._store, self._coordinator, self._finisher = store, coordinator, finisher
+        self._store, self._held = store, held
+        self._coordinator, self._finisher = coordinator, finisher
         self._peers, self._clock, self._instance_id = peers, clock, instance_id
         self._max_workers, self._verify_after, self._may_claim = max_workers, verify_after_seconds, may_claim
         self._pool: WorkerPool | None = None
@@ -64,10 +67,7 @@ class Dispatcher:
         self._waiting = DueQueue()
         self._lost: deque[tuple[float, Fire]] = deque()
         self._claimed: deque[tuple[float, Claim]] = deque()
-        self._not_begun: list[Claim] = []  # started, and taken back from the pool
-        self._known: dict[UUID, Claim] = {}
-        self._in_pool: set[tuple[UUID, int]] = set()  # proofs
-        self._known_lock = threading.Lock()  # of the two above
+        self._not_begun: list[Claim] = []  # started, and refused by the pool or taken back from it
         self._pending_at = 0.0
         self._job_seconds: float | None = None
         self._moved_at = 0.0  # when the pool last got its first job, or ended one
@@ -91,9 +91,9 @@ class Dispatcher:
 
     def done(self, context: ExecutionContext, result: JobResult, duration_seconds: float) -> None:
         """From the pool, once per execution."""
-        with self._known_lock:
-            claim = self._known.get(context.execution_id)
-            self._in_pool.discard((context.execution_id, context.fencing_token))
+        proof = context.execution_id, context.fencing_token
+        claim = self._held.find(proof)
+        self._held.leave_pool([proof])
         if claim is None:
             return
         self._moved_at = time.monotonic()
@@ -102,50 +102,41 @@ class Dispatcher:
         self._finisher.put(self._ending(claim, result, duration_seconds))
         self.wake()
 
-    def forget(self, claim: Claim) -> None:
-        """Its end is written, or it is not ours any more (unless we have claimed it again meanwhile)."""
-        with self._known_lock:
-            known = self._known.get(claim.execution_id)
-            if known is not None and known.proof == claim.proof:
-                del self._known[claim.execution_id]
-
     def dropped(self, claims: Sequence[Claim]) -> None:
         """The pool was told not to run them: they are not ours any more."""
-        with self._known_lock:
-            self._in_pool.difference_update(claim.proof for claim in claims)
+        self._held.leave_pool(claim.proof for claim in claims)
         self._let_go(claims)
-
-    def known(self) -> dict[UUID, Claim]:
-        """Every execution that this process holds, from the claim to the written end."""
-        with self._known_lock:
-            return dict(self._known)
-
-    def claim_of(self, execution_id: UUID) -> Claim | None:
-        with self._known_lock:
-            return self._known.get(execution_id)
 
     @property
     def queued(self) -> int:
         """Fires that are due and have no row of ours yet."""
         return len(self._inbox) + len(self._waiting)
 
+    @property
+    def held_schedules(self) -> int:
+        """Schedules whose fires wait because another session holds their row."""
+        return self._waiting.held_schedules
+
     # --- the loop ---
 
     def tick(self) -> float | None:
         self._sort_inbox()
-        self._verify_lost()
-        if self._may_claim():
-            if time.monotonic() > self._pending_at + PATIENCE_SECONDS:
-                self._claim_pending()  # first, but only a share: neither kind may starve the other
-            self._claim_due()
-            self._claim_pending()
-        self._start_claimed()
-        self._hand_back_what_waits()
+        try:
+            self._verify_lost()
+            if self._may_claim():
+                if time.monotonic() > self._pending_at + PATIENCE_SECONDS:
+                    self._claim_pending()  # first, but only a share: neither kind may starve the other
+                self._probe_held()
+                self._claim_due()
+                self._claim_pending()
+        finally:  # what is ours already goes its way although nothing more can be claimed
+            self._start_claimed()
+            self._hand_back_what_waits()
         return self._seconds_to_next()
 
     def drain(self) -> None:
         """Give back what was claimed and not started; for the end of the process, after the loop has stopped."""
-        self._give_back([claim for _, claim in self._claimed])
+        self._give_back(list(self._claimed))
         self._claimed.clear()
         self._unstart_what_has_not_begun()
 
@@ -154,9 +145,22 @@ class Dispatcher:
             fire = self._inbox.popleft()
             self._waiting.put(fire, fire.due_at.timestamp() + self._peers.handicap_seconds(fire))
 
+    def _probe_held(self) -> None:
+        """Asks, for all of them together, whether schedules that another session held are free by now."""
+        now = self._clock.timestamp()
+        held = self._waiting.to_probe(now, MAX_PROBED)
+        if not held:
+            return
+        free: set[UUID] = set()
+        try:
+            free = self._store.free_schedules(held)
+        finally:
+            self._waiting.probed(held, free, now)
+
     def _claim_due(self) -> None:
+        now = self._clock.timestamp()  # of the tick: what has to wait once more is not tried twice in it
         while (room := self._room()) > 0:
-            fires = self._waiting.take(self._clock.timestamp(), min(max(room, self._batch), MAX_BATCH))
+            fires = self._waiting.take(now, min(max(room, self._batch), MAX_BATCH))
             if not fires:
                 return
             answers = self._coordinator.mark_fires([fire.key for fire in fires])
@@ -169,7 +173,7 @@ class Dispatcher:
             self._batch = 1 if won else min(2 * max(self._batch, len(fires)), MAX_BATCH)
             claimable, rest = whole_schedules(won, room)
             for fire in rest:
-                self._waiting.put(fire, self._clock.timestamp())  # its mark stays ours
+                self._waiting.put(fire, now)  # its mark stays ours
             self._claim(claimable)
 
     def _claim(self, fires: Sequence[Fire]) -> None:
@@ -177,38 +181,45 @@ class Dispatcher:
             return
         try:
             report = self._store.claim(fires, start=0 if self._claimed else self._startable())
-        except Unavailable:
-            for fire in fires:  # nothing was started without a row; they wait for Postgres
-                self._waiting.put(fire, self._clock.timestamp())
-            raise
-        except DBAPIError:
+        except Exception as error:
+            if isinstance(error, Unavailable) or (isinstance(error, DBAPIError) and not is_about_values(error)):
+                self._put_back(fires)
+                raise
             self._claim_apart(fires)
             return
-        metrics.fires_decided(report.outcomes.values())
-        for fire, outcome in report.outcomes.items():
-            if outcome is not Outcome.CLAIMED:
-                self._settle(replace(fire, due_at=report.due_at.get(fire, fire.due_at)), outcome)
         self._accept(report.claims, report.started)
+        metrics.fires_decided(report.outcomes.values())
+        locked: dict[UUID, list[Fire]] = {}
+        for fire, outcome in report.outcomes.items():
+            if outcome is Outcome.LOCKED:
+                locked.setdefault(fire.schedule_id, []).append(fire)
+            elif outcome is not Outcome.CLAIMED:
+                self._settle(replace(fire, due_at=report.due_at.get(fire, fire.due_at)), outcome)
+        self._waiting.was_free(fire.schedule_id for fire in fires if fire.schedule_id not in locked)
+        for some in locked.values():
+            self._waiting.hold(some, self._clock.timestamp())
+
+    def _put_back(self, fires: Sequence[Fire]) -> None:
+        """Nothing was started without a row: they wait for Postgres."""
+        for fire in fires:
+            self._waiting.put(fire, self._clock.timestamp())
 
     def _claim_apart(self, fires: Sequence[Fire]) -> None:
-        """One row that Postgres refuses must not take the others of its batch along."""
+        """One fire that Postgres refuses, or that cannot be judged, must not take the others of its batch along."""
         if len(fires) == 1:
             logger.exception("fire %s cannot be claimed", fires[0].key, extra={"event": "fire_unclaimable"})
             return
         middle = len(fires) // 2
         try:
             self._claim(fires[:middle])
-        except Unavailable:
-            for fire in fires[middle:]:
-                self._waiting.put(fire, self._clock.timestamp())
+        except (Unavailable, DBAPIError):
+            self._put_back(fires[middle:])
             raise
         self._claim(fires[middle:])
 
     def _settle(self, fire: Fire, outcome: Outcome) -> None:
-        if outcome is Outcome.LOCKED:
-            self._waiting.put(fire, self._clock.timestamp() + LOCKED_AGAIN_SECONDS * (0.7 + 0.6 * random.random()))  # noqa: S311
-        elif outcome is Outcome.EARLY:
-            self._waiting.put(fire, max(fire.due_at.timestamp(), self._clock.timestamp() + LOCKED_AGAIN_SECONDS))
+        if outcome is Outcome.EARLY:
+            self._waiting.put(fire, max(fire.due_at.timestamp(), self._clock.timestamp() + NOT_YET_SECONDS))
         elif outcome not in (Outcome.EXISTS, Outcome.LATER):
             logger.info(
                 "fire of %s at %s: %s",
@@ -219,8 +230,14 @@ class Dispatcher:
             )
 
     def _accept(self, claims: Sequence[Claim], started: Sequence[Claim] = ()) -> None:
-        with self._known_lock:
-            self._known.update((claim.execution_id, claim) for claim in (*started, *claims))
+        asked = len(claims) + len(started)
+        started, claims = self._held.accept(started, claims)
+        if disowned := asked - len(claims) - len(started):
+            logger.warning(
+                "threw %d claims away: their answer came after this replica had handed the rows back",
+                disowned,
+                extra={"event": "claims_disowned"},
+            )
         self._coordinator.take_leases(leases((*started, *claims)))
         now = time.monotonic()
         self._claimed.extend((now, claim) for claim in claims)
@@ -249,76 +266,99 @@ class Dispatcher:
         room = self._room()
         if room <= 0 or now < self._pending_at:
             return
-        share = room if not self._waiting else max(1, room // 4)
+        share = max(1, room // 4) if self._waiting.is_crowded else room
+        self._pending_at = now + PENDING_POLL_SECONDS  # also if this fails: fires that are due come next
         claims, more = self._store.claim_pending(min(share, MAX_BATCH))
-        self._pending_at = now + (BUSY_POLL_SECONDS if more else PENDING_POLL_SECONDS)
+        if more:
+            self._pending_at = now + BUSY_POLL_SECONDS
         self._accept(claims)
 
     def _start_claimed(self) -> None:
-        while self._claimed and (count := self._startable()) > 0:
-            batch = [self._claimed.popleft() for _ in range(min(count, MAX_BATCH, len(self._claimed)))]
-            try:
-                started = self._store.start([claim for _, claim in batch])
-            except Exception:
-                self._claimed.extendleft(reversed(batch))  # nothing was started; whatever it was, they are still ours
-                raise
-            self._run(started)
-            proofs = {claim.proof for claim in started}
-            self._look_again(deque(item for item in batch if item[1].proof not in proofs))
+        held: list[tuple[float, Claim]] = []
+        try:
+            while self._claimed and (count := self._startable()) > 0:
+                self._start(min(count, MAX_BATCH, len(self._claimed)), held)
+        finally:
+            self._claimed.extendleft(reversed(held))  # with the next tick
+
+    def _start(self, count: int, held: list[tuple[float, Claim]]) -> None:
+        """Start the first `count`; those whose row another session holds are added to `held`."""
+        batch = [self._claimed.popleft() for _ in range(count)]
+        try:
+            report = self._store.start([claim for _, claim in batch])
+        except Exception:
+            self._claimed.extendleft(reversed(batch))  # nothing was started; whatever it was, they are still ours
+            raise
+        later = {claim.proof for claim in report.later}
+        held += [item for item in batch if item[1].proof in later]
+        self._run(report.started)
+        settled = later | {claim.proof for claim in report.started}
+        self._look_again(deque(item for item in batch if item[1].proof not in settled))
 
     def _look_again(self, unstarted: deque[tuple[float, Claim]]) -> None:
         """Their schedules changed since the claim, or they are not ours any more."""
         while unstarted:
-            claim = unstarted[0][1]
+            since, claim = unstarted[0]
             try:
                 newer = self._store.look_again(claim)
             except Exception:
                 self._claimed.extendleft(reversed(unstarted))
                 raise
             unstarted.popleft()
-            self._let_go([claim])
-            if newer:
-                self._accept([newer])
+            if newer is None:
+                self._let_go([claim])
+            else:
+                self._held.replace(newer)
+                self._coordinator.release_leases(leases([claim]))  # its policy may have changed, too
+                self._coordinator.take_leases(leases([newer]))
+                self._claimed.append((since, newer))
 
     def _run(self, started: Sequence[Claim]) -> None:
         if not started:
             return
         pool, now = self._the_pool(), self._clock.now()
-        with self._known_lock:
-            if not self._in_pool:
-                self._moved_at = time.monotonic()
-            self._in_pool.update(claim.proof for claim in started)
+        if not self._held.in_pool:
+            self._moved_at = time.monotonic()
+        self._held.enter_pool(started)
         for claim in started:
-            metrics.execution_started(claim, now)
-            pool.submit(self._context(claim))
+            try:
+                pool.submit(self._context(claim))
+            except RuntimeError as error:
+                self._not_begun.append(claim)
+                extra = {"event": "not_submitted", "execution_id": str(claim.execution_id)}
+                logger.error("execution %s is handed back: %s", claim.execution_id, error, extra=extra)
+            else:
+                metrics.execution_started(claim, now)
 
     def _hand_back_what_waits(self) -> None:
         """What finds no slot soon is somebody else's chance, claimed or started ahead of a worker."""
         limit = time.monotonic() - HAND_BACK_SECONDS
-        stale = [claim for since, claim in self._claimed if since < limit]
+        stale = [item for item in self._claimed if item[0] < limit]
         if stale:
-            self._give_back(stale)
-            self._claimed = deque(item for item in self._claimed if item[0] >= limit)
-        if len(self._in_pool) > self._max_workers:
+            self._claimed = deque([*self._give_back(stale), *(item for item in self._claimed if item[0] >= limit)])
+        if self._held.in_pool > self._max_workers:
             contexts = self._the_pool().take_back(HAND_BACK_SECONDS)
-            self._not_begun += filter(None, (self.claim_of(context.execution_id) for context in contexts))
+            proofs = ((context.execution_id, context.fencing_token) for context in contexts)
+            self._not_begun += filter(None, map(self._held.find, proofs))
         self._unstart_what_has_not_begun()
 
     def _unstart_what_has_not_begun(self) -> None:
         if self._not_begun:
-            self._store.unstart(self._not_begun)
-            self.dropped(self._not_begun)
-            self._not_begun = []
+            held = self._store.unstart(self._not_begun)
+            self.dropped([claim for claim in self._not_begun if claim not in held])
+            self._not_begun = held
 
-    def _give_back(self, claims: Sequence[Claim]) -> None:
-        if claims:
-            self._store.hand_back(claims)
-            self._let_go(claims)
+    def _give_back(self, items: Sequence[tuple[float, Claim]]) -> list[tuple[float, Claim]]:
+        """Hand them back; returns those whose row another session holds."""
+        if not items:
+            return []
+        held = {claim.proof for claim in self._store.hand_back([claim for _, claim in items])}
+        self._let_go([claim for _, claim in items if claim.proof not in held])
+        return [item for item in items if item[1].proof in held]
 
     def _let_go(self, claims: Sequence[Claim]) -> None:
         self._coordinator.release_leases(leases(claims))
-        for claim in claims:
-            self.forget(claim)
+        self._held.forget(claims)
 
     # --- small answers ---
 
@@ -330,13 +370,13 @@ class Dispatcher:
 
     def _free(self) -> int:
         """Slots without a job; negative when more was started than runs at once."""
-        return self._max_workers - len(self._in_pool)
+        return self._max_workers - self._held.in_pool
 
     def _ahead(self, seconds: float) -> int:
         """How many jobs the pool gets through in that time, by what the last ones took, or these take by now."""
         if self._job_seconds is None:
             return 0
-        standstill = time.monotonic() - self._moved_at if self._in_pool else 0.0
+        standstill = time.monotonic() - self._moved_at if self._held.in_pool else 0.0
         return min(MAX_AHEAD, int(seconds * self._max_workers / max(self._job_seconds, standstill, 0.0005)))
 
     def _seconds_to_next(self) -> float | None:

@@ -6,7 +6,7 @@ decides. So a Redis that is slow, empty or gone costs time and nothing else. Sta
 key                                 value                     lifetime
 fire:<schedule_id>:<epoch second>   <owner>                   mark_seconds; never renewed, never deleted (id: 32 digits)
 lock:schedule:<schedule_id>         <owner>:<fencing token>   lease_seconds; renewed, deleted when the execution ended
-lock:<resource_id>                  <instance_id>/<random>    the lock's timeout; deleted by release
+lock:<resource_id>                  <instance_id>/<random>    the lock's timeout; renewed while held, deleted by release
 check:<owner>                       <owner>                   one second
 """
 
@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -28,13 +29,17 @@ from redis.commands.core import Script
 from config import get_settings
 from services.circuit_breaker import CircuitBreaker
 from services.clock import awake_or_not
+from services.durations import duration
 from services.errors import Unavailable
+from services.lock_renewal import HeldLocks
 from services.redis_client import RedisClient, get_redis_client
 
 logger = logging.getLogger(__name__)
 
 MOST_MARKS_PER_CALL = 2_000  # 10 to 20 ms of Redis: all replicas call at once, and the last one waits 250 ms at most
 POLL_SECONDS = 0.05
+QUIET_SECONDS = 2.0  # an idle replica asks Redis this often whether it is there
+REMIND_SECONDS = 60.0
 
 # In all scripts GET is a pcall: a key of another type is somebody else's and must not fail the rest of the batch.
 # The keys of one call lie in one server: standalone or Sentinel, not Cluster.
@@ -138,7 +143,9 @@ class Coordinator:
     ) -> None:
         self._owner, self._where = owner, redis.where
         self._lease_ms, self._mark_ms = _milliseconds(lease_seconds), _milliseconds(mark_seconds)
-        self._breaker = CircuitBreaker(now)
+        self._breaker, self._now = CircuitBreaker(now), now
+        self._answered_at = now()
+        self._degraded_at = self._reminded_at = 0.0
         self._mutex = threading.Lock()  # never held during a call
         self._held: dict[UUID, int] = {}
         self._counts = Counter({field.name: 0 for field in fields(Stats)})
@@ -160,6 +167,7 @@ class Coordinator:
         with self._mutex:
             for schedule_id, token in leases.items():
                 self._held[schedule_id] = max(token, self._held.get(schedule_id, token))
+        _log_leases("taken", leases)
         self._hold(leases)
 
     def release_leases(self, leases: Mapping[UUID, int]) -> None:
@@ -168,6 +176,7 @@ class Coordinator:
             for schedule_id, token in leases.items():
                 if self._held.get(schedule_id) == token:
                     del self._held[schedule_id]
+        _log_leases("released", leases)
         self._release(leases)
 
     def clear_leases(self, leases: Mapping[UUID, int]) -> None:
@@ -192,6 +201,11 @@ class Coordinator:
         Not a PING, which a Redis that is out of memory or a read-only replica answers gladly.
         """
         return self._ask(self._mark_script, [f"check:{self._owner}"], [self._owner, 1000], always=True) is not None
+
+    def watch(self) -> None:
+        """For a loop that calls it every second: sees also without any work that Redis is away, and that it is back."""
+        if self.degraded or self._now() - self._answered_at >= QUIET_SECONDS:
+            self.check()
 
     @property
     def degraded(self) -> bool:
@@ -237,13 +251,25 @@ class Coordinator:
         self._count(failures=1)
         self.last_error = f"{type(error).__name__}: {error}"
         if self._breaker.failed():
+            self._degraded_at = self._reminded_at = self._now()
             message = "Redis at %s fails (%s): its answers count as unknown until it works again"
             logger.warning(message, self._where, self.last_error, extra={"event": "redis_degraded"})
+        elif self._breaker.is_open and self._is_time_to_remind():
+            message, so_far = "Redis at %s has been failing for %s (%s)", duration(self._now() - self._degraded_at)
+            logger.warning(message, self._where, so_far, self.last_error, extra={"event": "redis_still_degraded"})
+
+    def _is_time_to_remind(self) -> bool:
+        with self._mutex:
+            due = self._now() - self._reminded_at >= REMIND_SECONDS
+            if due:
+                self._reminded_at = self._now()
+            return due
 
     def _succeeded(self) -> None:
-        self.last_error = None
+        self.last_error, self._answered_at = None, self._now()
         if self._breaker.succeeded():
-            logger.info("Redis at %s works again", self._where, extra={"event": "redis_recovered"})
+            took = duration(self._now() - self._degraded_at)
+            logger.info("Redis at %s works again after %s", self._where, took, extra={"event": "redis_recovered"})
 
     def _count(self, **more: int) -> None:
         with self._mutex:
@@ -252,6 +278,9 @@ class Coordinator:
 
 class DistributedLock:
     """Named locks of one holder; any of its threads may release them. Not re-entrant: a second acquire gets False.
+
+    A lock is renewed while it is held, and expires `timeout` seconds after its holder is gone; with `renew=False` it
+    expires in any case. `holds` says whether it is surely still ours: whoever works for long asks now and then.
 
     A Redis that does not answer is `Unavailable`: False would say that somebody else has the lock. After an acquire
     that ended so, `release` removes what may have been set; else it expires.
@@ -262,13 +291,29 @@ class DistributedLock:
         self._instance_id = instance_id or get_settings().instance_id
         self._tokens: dict[str, str] = {}
         self._release_script = self._redis.commands.register_script(RELEASE)
-        self._extend_script = self._redis.commands.register_script(EXTEND)
+        self._extend = partial(_extend, self._redis, self._redis.commands.register_script(EXTEND))
+        self._held = HeldLocks(self._extend)
+
+    @property
+    def held(self) -> list[str]:
+        """The locks that are surely ours right now."""
+        return self._held.names
+
+    def holds(self, resource_id: str) -> bool:
+        """Is the lock surely still ours? False after it was lost, or could not be renewed in time."""
+        return resource_id in self._held.names
 
     def acquire(
-        self, resource_id: str, timeout: float = 60, blocking: bool = False, wait_timeout: float = 10.0
+        self,
+        resource_id: str,
+        timeout: float = 60,
+        blocking: bool = False,
+        wait_timeout: float = 10.0,
+        *,
+        renew: bool = True,
     ) -> bool:
-        """Take the lock for `timeout` seconds; if blocking, try for `wait_timeout` seconds."""
-        return self._acquire(resource_id, timeout, wait_timeout if blocking else 0.0) is not None
+        """Take the lock; if blocking, try for `wait_timeout` seconds."""
+        return self._acquire(resource_id, timeout, wait_timeout if blocking else 0.0, renew) is not None
 
     def release(self, resource_id: str) -> bool:
         """Give the lock back; False if it was not ours any more."""
@@ -277,46 +322,62 @@ class DistributedLock:
 
     def extend(self, resource_id: str, timeout: float = 60) -> bool:
         """Let the lock live for `timeout` seconds from now; False if it was not ours any more."""
-        token = self._tokens.get(resource_id, "")
-        with self._answering():
-            return bool(self._extend_script(keys=[f"lock:{resource_id}"], args=[token, _milliseconds(timeout)]))
+        token, since = self._tokens.get(resource_id, ""), awake_or_not()
+        is_ours = self._extend(resource_id, token, timeout)
+        if is_ours:
+            self._held.extended(resource_id, token, timeout, since)
+        return is_ours
 
     @contextmanager
     def lock(
-        self, resource_id: str, timeout: float = 60, blocking: bool = False, wait_timeout: float = 10.0
+        self,
+        resource_id: str,
+        timeout: float = 60,
+        blocking: bool = False,
+        wait_timeout: float = 10.0,
+        *,
+        renew: bool = True,
     ) -> Iterator[bool]:
         """Yields whether the lock was acquired, and releases it if so."""
-        token = self._acquire(resource_id, timeout, wait_timeout if blocking else 0.0)
+        token = self._acquire(resource_id, timeout, wait_timeout if blocking else 0.0, renew)
         try:
             yield token is not None
         finally:
             if token is not None:
                 self._release_quietly(resource_id, token)
 
-    def _acquire(self, resource_id: str, timeout: float, wait_seconds: float) -> str | None:
+    def _acquire(self, resource_id: str, timeout: float, wait_seconds: float, renew: bool) -> str | None:
         token = f"{self._instance_id}/{uuid4().hex}"
         give_up_at = time.monotonic() + wait_seconds
-        while not self._set(resource_id, token, timeout):
+        while True:
+            since = awake_or_not()
+            if self._set(resource_id, token, timeout):
+                break
             left_seconds = give_up_at - time.monotonic()
             if left_seconds <= 0:
+                self._log("lock_busy", "is held by another holder", resource_id)
                 return None
             time.sleep(min(POLL_SECONDS, left_seconds))
         self._tokens[resource_id] = token
+        self._held.add(resource_id, token, timeout, renews=renew, since=since)
+        self._log("lock_acquired", f"acquired for {timeout:g} s", resource_id)
         return token
 
     def _set(self, resource_id: str, token: str, timeout: float) -> bool:
         try:
-            with self._answering():
+            with _answering(self._redis):
                 return bool(self._redis.commands.set(f"lock:{resource_id}", token, nx=True, px=_milliseconds(timeout)))
         except Unavailable:
             self._tokens.setdefault(resource_id, token)
             raise
 
     def _release(self, resource_id: str, token: str) -> bool:
-        with self._answering():
+        self._held.drop(resource_id, token)  # first: whatever Redis says, nobody renews it from now on
+        with _answering(self._redis):
             released = bool(self._release_script(keys=[f"lock:{resource_id}"], args=[token]))
         if self._tokens.get(resource_id) == token:
             self._tokens.pop(resource_id, None)
+        self._log("lock_released", "released" if released else "was not ours any longer", resource_id)
         return released
 
     def _release_quietly(self, resource_id: str, token: str) -> None:
@@ -326,16 +387,36 @@ class DistributedLock:
         except Unavailable as error:
             logger.warning("lock %r expires by itself: %s", resource_id, error, extra={"event": "lock_not_released"})
 
-    @contextmanager
-    def _answering(self) -> Iterator[None]:
-        try:
-            yield
-        except (RedisError, OSError) as error:
-            raise Unavailable("Redis", self._redis.where, str(error)) from error
+    def _log(self, event: str, what: str, resource_id: str) -> None:
+        facts = {"event": event, "lock": resource_id, "instance_id": self._instance_id}
+        logger.debug("lock %r %s", resource_id, what, extra=facts)
+
+
+def _extend(redis: RedisClient, script: Script, resource_id: str, token: str, timeout: float) -> bool:
+    lifetime = _milliseconds(timeout)
+    try:
+        with _answering(redis):
+            return bool(script(keys=[f"lock:{resource_id}"], args=[token, lifetime]))
+    except ValueError as error:  # what redis-py raises where another thread closed the connection meanwhile
+        raise Unavailable("Redis", redis.where, str(error)) from error
+
+
+@contextmanager
+def _answering(redis: RedisClient) -> Iterator[None]:
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise Unavailable("Redis", redis.where, str(error)) from error
 
 
 def _lease_keys(leases: Mapping[UUID, int]) -> list[str]:
     return [f"lock:schedule:{schedule_id}" for schedule_id in leases]
+
+
+def _log_leases(what: str, leases: Mapping[UUID, int]) -> None:
+    if leases and logger.isEnabledFor(logging.DEBUG):
+        named = ", ".join(map(str, leases))
+        logger.debug("leases %s: %s", what, named, extra={"event": f"leases_{what}", "count": len(leases)})
 
 
 def _milliseconds(seconds: float) -> int:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -28,7 +29,8 @@ from sqlalchemy import QueuePool
 from sqlalchemy.exc import DBAPIError
 
 from config import Settings, get_settings
-from database.connection import DatabaseConnection
+from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS, DatabaseConnection
+from database.schema import require_schema
 from services import metrics
 from services.api_sync import ReplicaSync
 from services.api_sync.replica import LOOK_SECONDS, TICK_PATIENCE_SECONDS
@@ -42,12 +44,13 @@ from services.fires import Claim, Owner, Policy
 from services.gap_scan import GapScanner
 from services.gap_scan_plan import CatchupLimits
 from services.health import HealthServer
+from services.held_claims import HeldClaims, Proof
 from services.job_history import JobHistory
 from services.jobs import ExecutionContext, WorkerPool, default_registry
 from services.logs import configure_logging
-from services.loops import Loop
+from services.loops import LONGEST_PAUSE_SECONDS, Loop, Outages
 from services.peers import Peers
-from services.recovery import Heart, Rescuer
+from services.recovery import Heart, Pulse, Rescuer
 from services.redis_client import RedisClient
 from services.refusals import refusal
 from services.scanning.categories import CategoryRules
@@ -67,6 +70,7 @@ HISTORY_SIZE = """SELECT greatest(reltuples, 0)::bigint, pg_total_relation_size(
                   WHERE oid = 'job_executions'::regclass"""
 UNCONFIRMED_SECONDS = 0.5
 SIGNAL_SECONDS = 1.0
+FIRES_WAY = ("dispatcher", "finisher", "watcher", "heart")  # loops without which nothing runs, and the timer
 ENGINE_CONNECTIONS = 8  # five parts keep one each, the others share the rest; jobs have a pool of their own
 # A burst makes many objects that live for a moment and few cycles; with Python's own thresholds a fifth of its CPU time
 # goes into looking for them.
@@ -95,7 +99,15 @@ class EnhancedScheduler:
         self._started = False
         self._not_run: list[Claim] = []
         self._loops: list[Loop] = []
-        self.db = DatabaseConnection.from_settings(self.settings, ENGINE_CONNECTIONS)
+        self._outages = Outages()
+        self._told_claiming: bool | None = None  # by the last heartbeat
+        self._idle_since: datetime | None = None
+        self.db = DatabaseConnection.from_settings(
+            self.settings,
+            pool_size=ENGINE_CONNECTIONS,
+            application_name=session_name(self.owner),
+            idle_in_transaction_seconds=ENGINE_IDLE_IN_TRANSACTION_SECONDS,
+        )
         self.api_sync = ReplicaSync(self.settings, self.db, self.api_sync_interval, self._stopping)
         self.workflows = ReplicaWorkflows(self.settings, self.db)
 
@@ -105,11 +117,14 @@ class EnhancedScheduler:
         """Start all parts and return; `stop` ends them."""
         if self._stopping.is_set() or self._started:
             raise SchedulerError("this scheduler was started already; make a new EnhancedScheduler")
+        for warning in self.settings.warnings:
+            logger.warning("%s", warning, extra={"event": "setting_without_effect"})
         default_registry.load_modules(f"services.workflows,{self.settings.job_modules}")
         metrics.job_types_known(default_registry.job_types())
         CategoryRules.load(self.settings.scan_cookie_rules_file)  # a broken table ends us here, not the first scan
         self._build()
         try:
+            require_schema(self.db)  # else every claim would fail, one by one
             self._start_parts()
         except BaseException:
             self._close_parts()
@@ -143,6 +158,7 @@ class EnhancedScheduler:
         if not self._started:
             return
         self._started = False
+        self._announce_claiming()
         logger.info("draining", extra={"event": "draining"})
         self.timer.stop()
         if self._stop_loops("watcher", "gap-scan", "rescuer", "api-sync", "dispatcher"):
@@ -185,7 +201,7 @@ class EnhancedScheduler:
 
     def _give_back_unstarted(self, unfinished: list[ExecutionContext]) -> None:
         """What was started ahead of a worker and never reached its handler may run elsewhere."""
-        waiting = [self.dispatcher.claim_of(context.execution_id) for context in unfinished if not context.begun]
+        waiting = [self.held.find(_proof(context)) for context in unfinished if not context.begun]
         self.store.unstart([*self._not_run, *(claim for claim in waiting if claim is not None)])
 
     def _write_what_is_left(self) -> None:
@@ -203,8 +219,52 @@ class EnhancedScheduler:
 
     @property
     def may_claim(self) -> bool:
-        paused = self.settings.lock_failure_policy == "pause" and self.coordinator.degraded
-        return not self._stopping.is_set() and self.clock.is_trustworthy and self.heart.is_trusted and not paused
+        """What the dispatcher asks. That it fails itself is no reason to stop: by trying it finds out that it is over.
+
+        What cannot be written down when it ends is not begun, so the finisher's failures are one.
+        """
+        return self.heart.is_trusted and not self._stopping.is_set() and not self._obstacles() and self._can_finish
+
+    @property
+    def claiming(self) -> bool:
+        """What is told, everywhere: it may claim, and all loops on the way of a fire make progress."""
+        return self.heart.is_trusted and self._would_claim
+
+    @property
+    def _would_claim(self) -> bool:
+        """The same for a heartbeat, which is the proof of life itself once it is written."""
+        return not self._stopping.is_set() and not self._obstacles() and not self._failing_loops()
+
+    @property
+    def _can_finish(self) -> bool:
+        return all(loop.trouble is None for loop in self._loops if loop.name == "finisher")
+
+    def _obstacles(self) -> list[str]:
+        """Why nothing may be claimed although all parts work."""
+        reasons = []
+        if not self.clock.is_trustworthy:
+            reasons.append(f"the clock is {self.clock.skew_seconds:.1f} s off Postgres'")
+        if self.coordinator.degraded and self.settings.lock_failure_policy == "pause":
+            reasons.append("Redis does not answer and LOCK_FAILURE_POLICY is pause")
+        return reasons
+
+    def _failing_loops(self) -> list[str]:
+        """What keeps fires from running although they may: loops that fail again and again, or stand still."""
+        troubles: dict[str, list[str]] = {}
+        for loop in self._loops:
+            if loop.name in FIRES_WAY and loop.trouble is not None:
+                troubles.setdefault(loop.trouble, []).append(loop.name)
+        reasons = [f"failing again and again: {', '.join(names)} ({trouble})" for trouble, names in troubles.items()]
+        stalled = {name: seconds for name, seconds in self.liveness().items() if name in (*FIRES_WAY, self.timer.name)}
+        return reasons + [f"standing still: {name}, for {seconds:.0f} s" for name, seconds in stalled.items()]
+
+    def _announce_claiming(self) -> None:
+        """The others, and people, need not wait for the next heartbeat to hear that this replica starts or stops."""
+        metrics.CLAIMING.set(int(self.claiming))
+        if self._would_claim != self._told_claiming:
+            for loop in self._loops:
+                if loop.name == "heart":
+                    loop.wake()
 
     def liveness(self) -> dict[str, float]:
         """Loops that made no progress lately, with the seconds since their last; empty means alive."""
@@ -218,11 +278,7 @@ class EnhancedScheduler:
         reasons = [] if self._started else ["draining" if self._stopping.is_set() else "starting"]
         if not self.heart.is_trusted:
             reasons.append("no heartbeat could be written lately: is Postgres there?")
-        if not self.clock.is_trustworthy:
-            reasons.append(f"the clock is {self.clock.skew_seconds:.1f} s off Postgres'")
-        if self.coordinator.degraded and self.settings.lock_failure_policy == "pause":
-            reasons.append("Redis does not answer and LOCK_FAILURE_POLICY is pause")
-        return reasons
+        return [*reasons, *self._obstacles(), *self._failing_loops()]
 
     # --- parts ---
 
@@ -239,11 +295,14 @@ class EnhancedScheduler:
         )
         self.peers = Peers(self.owner.instance_id)
         horizon = settings.fence_horizon_seconds
-        self.store = ExecutionStore(self.db, self.owner, self.policy, horizon)
+        handled = default_registry.handled
+        self.store = ExecutionStore(self.db, self.owner, self.policy, horizon, handled=handled)
         self.finish_store = ExecutionStore(self.db, self.owner, self.policy, horizon)
-        self.finisher = Finisher(self.finish_store, self.coordinator)
+        self.held = HeldClaims()
+        self.finisher = Finisher(self.finish_store, self.held, self.coordinator)
         self.dispatcher = Dispatcher(
             store=self.store,
+            held=self.held,
             coordinator=self.coordinator,
             finisher=self.finisher,
             peers=self.peers,
@@ -255,7 +314,6 @@ class EnhancedScheduler:
         )
         self.pool = WorkerPool(self.max_workers, default_registry, self.dispatcher.done, may_run=self._may_run)
         self.dispatcher.use(self.pool)
-        self.finisher.on_written = self.dispatcher.forget
         self.timer = Timer(self.dispatcher.hand_over, self.clock)
         self._build_watchers()
         self._build_loops()
@@ -277,14 +335,19 @@ class EnhancedScheduler:
             listen=not settings.database_transaction_pooler,
             on_pending=self.dispatcher.look_for_pending,
         )
+        pulse = Pulse(
+            settings.heartbeat_interval_seconds,
+            settings.heartbeat_timeout_seconds,
+            sees_sessions=not settings.database_transaction_pooler,
+        )
         self.heart = Heart(
             self.db,
             self.owner,
             self.clock,
             self.peers,
-            timeout_seconds=settings.heartbeat_timeout_seconds,
-            facts=self._facts,
-            known=self.dispatcher.known,
+            self.held,
+            pulse,
+            facts=self._heartbeat_facts,
             cancel=self.pool.cancel,
         )
         self.rescuer = Rescuer(
@@ -292,7 +355,7 @@ class EnhancedScheduler:
             self.coordinator,
             self.policy,
             self.heart,
-            timeout_seconds=settings.heartbeat_timeout_seconds,
+            interval_seconds=settings.rescue_interval_seconds,
             rescued=self.dispatcher.look_for_pending,
         )
         self.gap_scanner = GapScanner(
@@ -310,8 +373,18 @@ class EnhancedScheduler:
     def _build_loops(self) -> None:
         settings = self.settings
 
-        def loop(name: str, tick: Callable[[], float | None], interval_seconds: float) -> Loop:
-            made = Loop(name, tick, interval_seconds)
+        def loop(
+            name: str, tick: Callable[[], float | None], interval_seconds: float, patience_seconds: float = 30.0
+        ) -> Loop:
+            made = Loop(
+                name,
+                tick,
+                interval_seconds,
+                patience_seconds,
+                longest_pause_seconds=min(LONGEST_PAUSE_SECONDS, max(1.0, settings.heartbeat_interval_seconds)),
+                outages=self._outages,
+                on_turn=self._announce_claiming,
+            )
             self._loops.append(made)
             return made
 
@@ -328,7 +401,7 @@ class EnhancedScheduler:
         loop("census", self._count_history, CENSUS_SECONDS)
         loop("queues", self.workflows.watch, WATCH_SECONDS)
         if self.syncs:
-            self._loops.append(Loop("api-sync", self.api_sync.tick, LOOK_SECONDS, TICK_PATIENCE_SECONDS))
+            loop("api-sync", self.api_sync.tick, LOOK_SECONDS, TICK_PATIENCE_SECONDS)
 
     def _tidy(self) -> float | None:
         """History does not grow for ever."""
@@ -365,44 +438,67 @@ class EnhancedScheduler:
         )
         metrics.SCHEDULES.set(len(self.timer))  # fewer without a change, too: some have fired for the last time
         metrics.QUEUED.set(self.dispatcher.queued)
+        metrics.HELD.set(self.dispatcher.held_schedules)
         metrics.UNWRITTEN.set(self.finisher.unwritten)
+        self.coordinator.watch()
         metrics.DEGRADED.set(int(self.coordinator.degraded))
-        metrics.CLAIMING.set(int(self.may_claim))
+        self._announce_claiming()
         metrics.observe_coordinator(asdict(self.coordinator.stats()))
-        if self.coordinator.degraded:
-            self.coordinator.check()  # so that a replica that pauses notices the return at once
         return None
 
     def _may_run(self, context: ExecutionContext) -> bool:
         """Right before a handler is called. While Postgres is away nobody can say, so it waits here."""
-        claim = self.dispatcher.claim_of(context.execution_id)
+        claim = self.held.find(_proof(context))
         while claim is not None and not self._stopping.is_set():
             try:
-                if self.heart.confirms(claim):
-                    return True
+                is_ours = self.heart.confirms(claim)
+            except (Unavailable, DBAPIError):  # also a lock or a timeout: that is no fault of the execution
+                is_ours = None
+            if is_ours:
+                return True
+            if is_ours is False:
                 break
-            except Unavailable:
-                self._stopping.wait(UNCONFIRMED_SECONDS)
+            self._stopping.wait(UNCONFIRMED_SECONDS)
         if claim is not None:
             if self._stopping.is_set():
                 self._not_run.append(claim)
             self.dispatcher.dropped([claim])
         return False
 
+    def _heartbeat_facts(self) -> dict[str, Any]:
+        self._told_claiming = claiming = self._would_claim
+        self._idle_since = None if claiming else self._idle_since or self.clock.now()
+        facts = {**self._facts(), "claiming": claiming}
+        if not claiming and not self._stopping.is_set():
+            facts["not_claiming"] = [*self._obstacles(), *self._failing_loops()]
+            facts["not_claiming_since"] = str(self._idle_since)
+        return facts
+
     def _facts(self) -> dict[str, Any]:
         return {
             "revision": self.watcher.revision,
             "schedules": len(self.timer),
             "running": len(self.pool.running),
-            "claiming": self.clock.is_trustworthy and not self._stopping.is_set(),
+            "claiming": self.claiming,
             "version": VERSION,
             "tzdata": tzdata_version(),
             "pid": os.getpid(),
             "max_workers": self.max_workers,
             "redis_degraded": self.coordinator.degraded,
             "leaked_threads": self.pool.leaked,
+            "job_types": sorted(default_registry.handled()),
             **({"api_sync": self.api_sync.facts()} if self.syncs else {}),
         }
+
+
+def session_name(owner: Owner) -> str:
+    """What the engine's sessions are called at the server; the others recognise a dead process by their absence."""
+    readable = owner.instance_id.encode("ascii", "replace").decode()
+    return f"{readable[:48]}#{owner.incarnation.hex[:12]}"
+
+
+def _proof(context: ExecutionContext) -> Proof:
+    return context.execution_id, context.fencing_token
 
 
 def default_policy(settings: Settings) -> Policy:

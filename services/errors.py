@@ -9,6 +9,7 @@ SchedulerError
 ├── BlockedAddress              a job must not call this address; the message says what would allow it
 ├── RevisionConflict            somebody else changed the schedule first
 ├── ProfileInUse                a scan profile cannot be deleted while schedules name it
+├── SchemaMissing               (database/connection.py) our tables are not there; the message says what to run
 └── Unavailable                 Postgres or Redis does not answer right now
 
 Each class builds its message from the facts, so that a log line or a terminal needs nothing else.
@@ -33,6 +34,7 @@ class Problem:
 
     field: str
     reason: str
+    stands_for: int = 1  # so many problems; more than one for those that are only counted
 
     def __str__(self) -> str:
         return f"{self.field}: {self.reason}"

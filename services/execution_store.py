@@ -6,7 +6,8 @@ touch executions; the SQL is in execution_sql.py. Start reading at `ExecutionSto
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -18,15 +19,21 @@ from sqlalchemy.exc import DBAPIError
 from database.connection import DatabaseConnection
 from database.models import Cause, ExecutionStatus
 from services import execution_sql as sql
+from services.clock import awake_or_not
 from services.errors import InvalidSchedule
 from services.fires import Claim, Ending, Fire, Outcome, Owner, Policy
+from services.former_timings import had_fire
 from services.schedule_spec import ScheduleSpec
+from services.summary_sql import YOUNGEST
 from services.triggers import Trigger, spread_offset
 
 EARLY = timedelta(milliseconds=20)
 SECOND = timedelta(seconds=1)
 DEADLOCKS = ("40P01", "40001")
 DEADLOCK_RETRIES = 5
+LOCK_TIMEOUT = "55P03"
+CAREFUL_SECONDS = 10.0  # after a lock timeout: rows that another session holds are looked for before they are written
+VALUE_ERRORS = ("22", "23", "54")  # SQLSTATE classes: data, constraints, limits
 
 T = TypeVar("T")
 SPEC_FIELDS = tuple(item.name for item in fields(ScheduleSpec))
@@ -48,6 +55,14 @@ class FinishReport:
 
     refused: list[Claim] = field(default_factory=list)
     later: list[Ending] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class StartReport:
+    """What may run now, and what another session's lock kept from being started; the rest has to be looked at again."""
+
+    started: list[Claim] = field(default_factory=list)
+    later: list[Claim] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +87,25 @@ class _Locked:
         return self.trigger and self.trigger.next_after(max(fire.scheduled_for, self.now - SECOND))
 
 
+_Asked = tuple[Fire, _Locked, str]  # with the verdict under which a row is to be written
+
+
 class ExecutionStore:
     """For one thread: it keeps a connection of its own. Every method may raise Unavailable and then wrote nothing."""
 
-    def __init__(self, db: DatabaseConnection, owner: Owner, policy: Policy, horizon_seconds: int) -> None:
-        self._connection = db.dedicated()
+    def __init__(
+        self,
+        db: DatabaseConnection,
+        owner: Owner,
+        policy: Policy,
+        horizon_seconds: int,
+        *,
+        handled: Callable[[], Collection[str]] | None = None,
+    ) -> None:
+        """`handled`: the job types that this process can run; without it, all."""
+        self._connection, self._handled = db.dedicated(), handled
         self._owner, self._policy, self._horizon = owner, policy, timedelta(seconds=horizon_seconds)
+        self._careful_until = 0.0
 
     def close(self) -> None:
         self._connection.close()
@@ -90,10 +118,10 @@ class ExecutionStore:
         The first `start` of them, for which there is a place already, are claimed and started at once.
         """
         once = list({fire.key: fire for fire in fires}.values())  # twice the same would be coalesced with itself
-        return _retry_deadlocks(lambda: self._claim(once, start)) if once else ClaimReport()
+        return self._retry(lambda careful: self._claim(once, start)) if once else ClaimReport()
 
     def _claim(self, fires: Sequence[Fire], start: int) -> ClaimReport:
-        report = ClaimReport()
+        report, asked_at = ClaimReport(), awake_or_not()
         with self._connection.transaction():
             wanted = {fire.schedule_id for fire in fires}
             rows = self._connection.run(sql.LOCK_SCHEDULES, {"ids": uuid_array(wanted)})
@@ -116,8 +144,8 @@ class ExecutionStore:
                     report.due_at[fire] = locked.due_at(fire)
                 if verdict:
                     asked.append((fire, locked, verdict))
-            if asked:
-                self._insert(asked, start, report)
+            if asked := self._proven(asked):
+                self._insert(asked, start, report, asked_at)
         return report
 
     def _judge(self, fire: Fire, locked: _Locked) -> tuple[Outcome, str | None]:
@@ -126,7 +154,7 @@ class ExecutionStore:
             return Outcome.TOO_OLD, None
         if locked.due_at(fire) > locked.now + EARLY:
             return Outcome.EARLY, None
-        # It came due under a former definition and was still waiting when that ended: it leaves a row that says so.
+        # Did it come due under a former definition, and was still waiting when that ended? Then its row says so.
         outlived = fire.scheduled_for <= locked.effective_from
         if not locked.spec.enabled:
             return Outcome.DISABLED, "disabled" if outlived else None
@@ -136,7 +164,19 @@ class ExecutionStore:
             return Outcome.MISFIRE, "misfire"
         return Outcome.EXISTS, "run"  # unless the INSERT says otherwise
 
-    def _insert(self, asked: list[tuple[Fire, _Locked, str]], start: int, report: ClaimReport) -> None:
+    def _proven(self, asked: list[_Asked]) -> list[_Asked]:
+        """Without what no former definition had: whoever hands it over has not heard that the schedule was off then."""
+        outlived = [fire for fire, _, verdict in asked if verdict in ("disabled", "changed")]
+        if not outlived:
+            return asked
+        ids, since = uuid_array({fire.schedule_id for fire in outlived}), min(fire.scheduled_for for fire in outlived)
+        timings: dict[UUID, list[Row[Any]]] = {}
+        for row in self._connection.run(sql.FORMER_TIMINGS, {"ids": ids, "since": since}):
+            timings.setdefault(row.schedule_id, []).append(row)
+        unproven = {fire for fire in outlived if not had_fire(timings.get(fire.schedule_id, ()), fire.scheduled_for)}
+        return [each for each in asked if each[0] not in unproven]
+
+    def _insert(self, asked: list[_Asked], start: int, report: ClaimReport, asked_at: float) -> None:
         values = {
             **self._owned(),
             "schedule_ids": uuid_array(fire.schedule_id for fire, _, _ in asked),
@@ -150,8 +190,11 @@ class ExecutionStore:
             "config_ids": uuid_array(locked.spec.domain_config_id for _, locked, _ in asked),
             "next_runs": [locked.next_run(fire) if verdict == "run" else None for fire, locked, verdict in asked],
             "starts": [place < start for place in range(len(asked))],
+            "handled": [self._handles(locked) for _, locked, _ in asked],
         }
-        written = {(row.schedule_id, row.scheduled_for): row for row in self._connection.run(sql.INSERT_CLAIMS, values)}
+        is_late = any(locked.now - fire.scheduled_for > YOUNGEST for fire, locked, _ in asked)
+        statement = sql.INSERT_LATE_CLAIMS if is_late else sql.INSERT_CLAIMS
+        written = {(row.schedule_id, row.scheduled_for): row for row in self._connection.run(statement, values)}
         for fire, locked, _ in asked:
             row = written.get(fire.key)
             if row is None:
@@ -159,7 +202,7 @@ class ExecutionStore:
                 continue
             report.outcomes[fire] = Outcome.LATER if row.status == ExecutionStatus.PENDING else OUTCOMES[row.reason]
             if report.outcomes[fire] is Outcome.CLAIMED:
-                claim = self._as_claim(row, locked, due_at=locked.due_at(fire))
+                claim = self._as_claim(row, locked, locked.due_at(fire), asked_at)
                 (report.started if row.status == ExecutionStatus.RUNNING else report.claims).append(claim)
 
     def claim_pending(self, limit: int) -> tuple[list[Claim], bool]:
@@ -167,13 +210,17 @@ class ExecutionStore:
 
         Also says whether it is worth asking again soon: where there was one, another may have waited behind it.
         """
-        return _retry_deadlocks(lambda: self._claim_pending(limit))
+        return self._retry(lambda careful: self._claim_pending(limit))
 
     def _claim_pending(self, limit: int) -> tuple[list[Claim], bool]:
+        asked_at = awake_or_not()
         with self._connection.transaction():
             horizon = {"horizon": self._horizon.total_seconds()}
             defaults = {"max_instances": self._policy.max_instances, "wait": self._policy.misfire_grace_seconds}
-            rows = self._connection.run(sql.LOCK_PENDING, {"limit": limit, **defaults, **horizon})
+            job_types = None if self._handled is None else list(self._handled())
+            rows = self._connection.run(
+                sql.LOCK_PENDING, {"limit": limit, "job_types": job_types, **defaults, **horizon}
+            )
             if not rows:
                 return [], False
             schedules = {row.wanted: self._locked(row) if row.schedule_id else None for row in rows}
@@ -187,10 +234,12 @@ class ExecutionStore:
                 "waits": [locked and locked.policy.misfire_grace_seconds for locked in theirs],
                 "enabled": [locked and locked.spec.enabled for locked in theirs],
                 "effective_from": [locked and locked.effective_from for locked in theirs],
+                "handled": [locked and self._handles(locked) for locked in theirs],
+                "names": [locked and locked.spec.job_type for locked in theirs],
             }
             settled = self._connection.run(sql.CLAIM_PENDING, values)
         claims = [
-            self._as_claim(row, locked, due_at=row.due_at)
+            self._as_claim(row, locked, row.due_at, asked_at)
             for row in settled
             if row.status == ExecutionStatus.CLAIMED and (locked := schedules[row.schedule_id])
         ]
@@ -198,19 +247,18 @@ class ExecutionStore:
 
     # --- start ---
 
-    def start(self, claims: Sequence[Claim]) -> list[Claim]:
-        """`claimed` -> `running` for what is still ours and whose schedule is as it was when we claimed.
+    def start(self, claims: Sequence[Claim]) -> StartReport:
+        """`claimed` -> `running` for what is still ours and whose schedule is as it was when we claimed."""
+        return self._retry(lambda careful: self._start(claims, careful)) if claims else StartReport()
 
-        What is not among the answer has to be looked at again.
-        """
-        started = _retry_deadlocks(lambda: self._start(claims)) if claims else set()
-        return [claim for claim in claims if claim.proof in started]
-
-    def _start(self, claims: Sequence[Claim]) -> set[tuple[UUID, int]]:
-        values = {**_fenced(claims), "revisions": [claim.revision for claim in claims]}
-        values["schedule_ids"] = uuid_array(claim.schedule_id for claim in claims)
+    def _start(self, claims: Sequence[Claim], careful: bool) -> StartReport:
         with self._connection.transaction():
-            return {(row.execution_id, row.fencing_token) for row in self._connection.run(sql.START, values)}
+            free, held = self._apart(claims) if careful else (claims, [])
+            values = {**_fenced(free), "revisions": [claim.revision for claim in free]}
+            values["schedule_ids"] = uuid_array(claim.schedule_id for claim in free)
+            rows = self._connection.run(sql.START, values) if free else []
+        started = {(row.execution_id, row.fencing_token) for row in rows}
+        return StartReport([claim for claim in free if claim.proof in started], held)
 
     def look_again(self, claim: Claim) -> Claim | None:
         """The claim under the schedule's present definition; None when it is not ours any more, or skipped by now."""
@@ -224,21 +272,27 @@ class ExecutionStore:
             if reason:
                 self._connection.run(sql.SKIP, {"execution_id": claim.execution_id, "reason": reason})
                 return None
+            if locked is not None and not self._handles(locked):
+                self._connection.run(sql.HAND_BACK, _fenced([claim]))
+                return None
         return None if locked is None else _with_definition(claim, locked)
 
     # --- finish ---
 
     def finish(self, endings: Sequence[Ending]) -> FinishReport:
         """Write how executions ended, and the next attempt where there is one."""
-        return _retry_deadlocks(lambda: self._finish(endings)) if endings else FinishReport()
+        return self._retry(lambda careful: self._finish(endings, careful)) if endings else FinishReport()
 
-    def _finish(self, endings: Sequence[Ending]) -> FinishReport:
+    def _finish(self, endings: Sequence[Ending], careful: bool) -> FinishReport:
         report = FinishReport()
         with self._connection.transaction():
             wanted = {ending.claim.schedule_id for ending in endings}
-            busy = {row.schedule_id for row in self._connection.run(sql.LOCK_FOR_FINISH, {"ids": uuid_array(wanted)})}
-            report.later = [ending for ending in endings if ending.claim.schedule_id in busy]
-            endings = [ending for ending in endings if ending.claim.schedule_id not in busy]
+            busy = {row.schedule_id for row in self._connection.run(sql.LOCK_OR_TELL, {"ids": uuid_array(wanted)})}
+            held = self._apart([ending.claim for ending in endings])[1] if careful else []
+            waits = {claim.execution_id for claim in held}
+            waits |= {ending.claim.execution_id for ending in endings if ending.claim.schedule_id in busy}
+            report.later = [ending for ending in endings if ending.claim.execution_id in waits]
+            endings = [ending for ending in endings if ending.claim.execution_id not in waits]
             if endings:
                 rows = self._connection.run(sql.FINISH, self._as_values(endings))
                 written = {row.execution_id for row in rows}
@@ -265,17 +319,32 @@ class ExecutionStore:
             "reasons": [ending.reason for ending in endings],
         }
 
-    def hand_back(self, claims: Iterable[Claim]) -> None:
-        """Give up claims that we shall not start: anybody may take them."""
-        if values := _fenced(list(claims)):
-            with self._connection.transaction():
-                self._connection.run(sql.HAND_BACK, values)
+    def hand_back(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Give up claims that we shall not start: anybody may take them. Returns those that another session holds."""
+        return self._give_up(sql.HAND_BACK, claims)
 
-    def unstart(self, claims: Iterable[Claim]) -> None:
-        """Hand back executions that were started, but whose handler was never called."""
-        if values := _fenced(list(claims)):
+    def unstart(self, claims: Sequence[Claim]) -> list[Claim]:
+        """As `hand_back`, for executions that were started, but whose handler was never called."""
+        return self._give_up(sql.UNSTART, claims)
+
+    def _give_up(self, statement: str, claims: Sequence[Claim]) -> list[Claim]:
+        def transaction(careful: bool) -> list[Claim]:
             with self._connection.transaction():
-                self._connection.run(sql.UNSTART, values)
+                free, held = self._apart(claims) if careful else (claims, [])
+                if free:
+                    self._connection.run(statement, _fenced(free))
+            return list(held)
+
+        return self._retry(transaction) if claims else []
+
+    def _apart(self, claims: Sequence[Claim]) -> tuple[list[Claim], list[Claim]]:
+        """Those whose rows we hold now until the end of the transaction, and those that another session holds."""
+        ids = {"ids": uuid_array(claim.execution_id for claim in claims)}
+        held = {row.execution_id for row in self._connection.run(sql.LOCK_FREE_EXECUTIONS, ids)}
+        return (
+            [claim for claim in claims if claim.execution_id not in held],
+            [claim for claim in claims if claim.execution_id in held],
+        )
 
     # --- look ---
 
@@ -284,7 +353,32 @@ class ExecutionStore:
         ids, scheduled = uuid_array(fire.schedule_id for fire in fires), [fire.scheduled_for for fire in fires]
         return [fires[row.place] for row in self._connection.run(sql.WITHOUT_ROW, {"ids": ids, "scheduled": scheduled})]
 
+    def free_schedules(self, schedule_ids: Sequence[UUID]) -> set[UUID]:
+        """Those that nobody holds at this moment, and those that were deleted: their fires can be decided."""
+        rows = self._connection.run(sql.LOCK_OR_TELL, {"ids": uuid_array(schedule_ids)})
+        return set(schedule_ids) - {row.schedule_id for row in rows}
+
     # --- inside ---
+
+    def _retry(self, transaction: Callable[[bool], T]) -> T:
+        """A deadlock's victim wrote nothing: the same again is safe.
+
+        After a lock timeout the transaction is `careful`: it leaves out the rows that another session holds.
+        """
+        for _ in range(DEADLOCK_RETRIES):
+            careful = time.monotonic() < self._careful_until
+            try:
+                return transaction(careful)
+            except DBAPIError as error:
+                code = sqlstate(error)
+                if code == LOCK_TIMEOUT and not careful:
+                    self._careful_until = time.monotonic() + CAREFUL_SECONDS
+                elif code not in DEADLOCKS:
+                    raise
+        return transaction(True)
+
+    def _handles(self, locked: _Locked) -> bool:
+        return self._handled is None or locked.spec.job_type in self._handled()
 
     def _owned(self) -> dict[str, Any]:
         return {"instance_id": self._owner.instance_id, "incarnation": self._owner.incarnation}
@@ -296,7 +390,7 @@ class ExecutionStore:
         return _Locked(row.schedule_id, spec, _trigger(spec), policy, row.revision, row.effective_from, row.now)
 
     @staticmethod
-    def _as_claim(row: Row[Any], locked: _Locked, due_at: datetime) -> Claim:
+    def _as_claim(row: Row[Any], locked: _Locked, due_at: datetime, asked_at: float) -> Claim:
         return Claim(
             execution_id=row.execution_id,
             schedule_id=row.schedule_id,
@@ -309,6 +403,7 @@ class ExecutionStore:
             spec=locked.spec,
             policy=locked.policy,
             revision=locked.revision,
+            asked_at=asked_at,
         )
 
 
@@ -363,12 +458,10 @@ def _json(value: object) -> str | None:
     return None if value is None else json.dumps(value, default=str)
 
 
-def _retry_deadlocks(transaction: Callable[[], T]) -> T:
-    """A deadlock's victim wrote nothing: the same again is safe."""
-    for _ in range(DEADLOCK_RETRIES):
-        try:
-            return transaction()
-        except DBAPIError as error:
-            if getattr(error.orig, "pgcode", None) not in DEADLOCKS:
-                raise
-    return transaction()
+def sqlstate(error: DBAPIError) -> str:
+    return getattr(error.orig, "pgcode", None) or ""
+
+
+def is_about_values(error: DBAPIError) -> bool:
+    """Can Postgres not store what it was given? Any other error is about the moment: a lock, a timeout, a schema."""
+    return sqlstate(error)[:2] in VALUE_ERRORS

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from config import Settings
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
+from services.bounds import Bounds
 from services.durations import duration
 from services.errors import InvalidInput, InvalidSchedule, Problem, ScheduleNotFound
 from services.execution_listing import ExecutionRecord
@@ -24,8 +25,6 @@ from services.fires import Policy
 from services.triggers import Trigger
 from services.triggers.local_time import instant_of, local_clock, wall_seconds_of
 
-# Within this time a fire still has its ordinary chance: claim, verification after a lost Redis filter, gap scan.
-SETTLE = timedelta(seconds=10)
 EDGE = timedelta(seconds=2)  # a change reaches the replicas within a second or two
 LOOK_BACK = tuple(timedelta(days=days) for days in (1 / 24, 1, 8, 32, 367, 3670))
 
@@ -84,16 +83,23 @@ class Explainer:
     """Safe to share between threads."""
 
     def __init__(
-        self, db: DatabaseConnection, policy: Policy, *, heartbeat_timeout_seconds: float, retention_days: int
+        self,
+        db: DatabaseConnection,
+        policy: Policy,
+        bounds: Bounds,
+        *,
+        heartbeat_timeout_seconds: float,
+        retention_days: int,
     ) -> None:
         self._history = ScheduleHistory(db, heartbeat_timeout_seconds)
-        self._policy, self._retention = policy, timedelta(days=retention_days)
+        self._policy, self._bounds, self._retention = policy, bounds, timedelta(days=retention_days)
 
     @classmethod
     def from_settings(cls, db: DatabaseConnection, policy: Policy, settings: Settings) -> "Explainer":
         return cls(
             db,
             policy,
+            Bounds.from_settings(settings),
             heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
             retention_days=settings.history_retention_days,
         )
@@ -202,7 +208,7 @@ class Explainer:
         if due_at > now:
             wait = f"It is spread by {duration(definition.spread)}"
             return case.answer(Verdict.UPCOMING, f"{wait} and will run at {moment(due_at, case.timezone)}.")
-        if now - due_at < SETTLE:
+        if self._has_its_chance(case.circumstances, due_at):
             return case.answer(
                 Verdict.SETTLING, "It was due a moment ago and has its ordinary chance still; ask again."
             )
@@ -213,6 +219,11 @@ class Explainer:
             days = self._retention.days
             return case.answer(Verdict.FORGOTTEN, f"History is kept for {days} days (HISTORY_RETENTION_DAYS).")
         return self._no_replica(case, due_at)
+
+    def _has_its_chance(self, facts: Circumstances, due_at: datetime) -> bool:
+        """Of a claim or a verification; and, where a replica lives, of a gap scan that has not looked yet."""
+        is_scanned_soon = facts.live_replicas > 0 and not facts.is_watched(due_at)
+        return facts.now - due_at < (self._bounds.vouch if is_scanned_soon else self._bounds.settle)
 
     def _no_replica(self, case: "_Case", due_at: datetime) -> Explanation:
         facts = case.circumstances

@@ -129,6 +129,9 @@ class RowsExplained:
             case "misfire":
                 late, grace = duration(found_at - self.due_at), duration(self._own_policy.misfire_grace_seconds)
                 yield f"It was found {late} after it was due, too late: {grace} are allowed (misfire_grace_seconds)."
+            case "no_handler":
+                yield f"It waited for a replica that can run it: {record.error_message or 'none knew its job type'}."
+                yield "Load the module that registers it on all replicas (JOB_MODULES); `manage.py doctor` names them."
             case "downtime":
                 yield f"No replica was running when it was due; that was noticed at {self._at(found_at)}."
                 yield f"The catch-up rule is {self._own_policy.catchup!r}: this fire is recorded, not run."
@@ -180,10 +183,13 @@ class RowsExplained:
     def _blocked_by(self, record: ExecutionRecord, at: datetime) -> Iterator[str]:
         reach = self._own_policy.timeout_seconds + self._own_policy.misfire_grace_seconds + SLACK_SECONDS
         for other in self._history.blockers(record, at, reach):
-            until = (
-                "is still going on" if other.completed_at is None else f"went on until {self._at(other.completed_at)}"
-            )
-            yield f"In the way: the one of {self._at(other.scheduled_for)} on {other.instance_id}, which {until}."
+            which = f"In the way: the one of {self._at(other.scheduled_for)} on {other.instance_id}"
+            if other.status == ExecutionStatus.ABANDONED:
+                yield f"{which}, a replica that is gone; it was given up at {self._at(other.completed_at)}."
+            elif other.completed_at is None:
+                yield f"{which}, which is still going on."
+            else:
+                yield f"{which}, which went on until {self._at(other.completed_at)}."
 
     def _changed_by(self, record: ExecutionRecord) -> Iterator[str]:
         if record.schedule_id is None:

@@ -49,7 +49,7 @@ FROM (
 
 # Executions of the same schedule that had a place when this one asked for it. A backfill's fire may be of any age.
 BLOCKERS = """
-SELECT execution_id, scheduled_for, started_at, completed_at, instance_id FROM job_executions
+SELECT execution_id, scheduled_for, started_at, completed_at, instance_id, status FROM job_executions
 WHERE schedule_id = %(id)s AND execution_id <> %(execution_id)s
   AND (scheduled_for >= %(at)s::timestamptz - make_interval(secs => %(reach)s) AND scheduled_for <= %(at)s
        OR cause = 'backfill' AND created_at <= %(at)s)

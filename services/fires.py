@@ -86,6 +86,7 @@ class Claim:
     spec: ScheduleSpec
     policy: Policy
     revision: int
+    asked_at: float = 0.0  # by services.clock.awake_or_not, before the call that claimed it
 
     @property
     def proof(self) -> tuple[UUID, int]:

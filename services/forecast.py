@@ -59,7 +59,7 @@ def _fires(row: Row[Any], now: datetime, until: datetime) -> Iterator[tuple[date
 
 def _nominal_fires(row: Row[Any], now: datetime, until: datetime) -> Iterator[tuple[datetime, float]]:
     try:
-        trigger = parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
+        trigger = parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at, suggest=False)
     except InvalidSchedule:  # written by SQL a moment ago; the watcher parks it
         return
     first = list(islice(trigger.between(now, until - timedelta(microseconds=1)), MOST_FIRES))

@@ -9,6 +9,7 @@ live. Start reading at `GapScanner.tick`.
 import json
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -24,7 +25,7 @@ from services.clock import DatabaseClock
 from services.errors import InvalidSchedule
 from services.fires import Fire, Policy
 from services.gap_scan_plan import CatchupLimits, Gap, Planned, catch_up, record, try_again
-from services.gap_scan_sql import ATTENDED_SINCE, FORMER, INSERT, MISSING, POLICIES, WATCHED, WATCHED_UNTIL
+from services.gap_scan_sql import ATTENDED_SINCE, FORMER, INSERT, LOCK, MISSING, POLICIES, WATCHED, WATCHED_UNTIL
 from services.gap_scan_walk import Block, Part, Piece, Watched, Window, expected_fires, parts_of
 from services.schedule_watcher import LONGEST_COMMIT, Loaded
 from services.triggers import Trigger, parse_trigger, spread_offset
@@ -46,9 +47,11 @@ class _Scan:
 
     window: Window
     attended_since: datetime | None  # what came due later was somebody's to run; None: nobody was there
+    looked_at: datetime  # when it began, by Postgres' clock
     loads: int  # that it has seen
     blocks: Iterator[Block]
     block: Block | None = None
+    ended: deque[Row[Any]] = field(default_factory=deque)  # definitions, read from the log and not looked at yet
     formers: dict[UUID, Row[Any]] = field(default_factory=dict)  # of the block, if it is one of ended definitions
     last_change: int = 0
     gaps: dict[UUID, Gap] = field(default_factory=dict)  # of the block
@@ -111,23 +114,26 @@ class GapScanner:
     # --- what is looked at ---
 
     def _begin(self) -> _Scan:
-        until = self._clock.now() - self._limits.settle
+        attended_since, looked_at = self._attended_since()
+        until = self._now(looked_at) - self._limits.settle
         oldest = until - self._limits.history
         if self._done is None:
-            attended_since = self._attended_since()
             window = Window(max(self._go_on_from(until), oldest), until, oldest, EVERY_LOAD_IS_OLD)
         else:
             attended_since = ALWAYS  # by ourselves
             since = max(self._settled(self._done), oldest)
             window = Window(since, until, oldest, self._done.loads, self._done.behind)
         loads, loaded = self._loaded()
-        return _Scan(window, attended_since, loads, expected_fires(loaded, window))
+        return _Scan(window, attended_since, looked_at, loads, expected_fires(loaded, window))
 
-    def _attended_since(self) -> datetime | None:
+    def _now(self, looked_at: datetime) -> datetime:
+        """By the slower clock: what is still to come must never be recorded as missed, which fences it."""
+        return min(self._clock.now(), looked_at)
+
+    def _attended_since(self) -> tuple[datetime | None, datetime]:
         with self._db.transaction() as connection:
-            found = connection.exec_driver_sql(ATTENDED_SINCE, {"timeout": self._heartbeat_timeout})
-            since: datetime | None = found.scalar_one()
-            return since
+            found = connection.exec_driver_sql(ATTENDED_SINCE, {"timeout": self._heartbeat_timeout}).one()
+            return found.since, found.now
 
     def _go_on_from(self, until: datetime) -> datetime:
         """Where the last scan of anybody ended, less what may have been committed late; else as far as we may run."""
@@ -143,15 +149,19 @@ class GapScanner:
 
     def _former_block(self, scan: _Scan) -> Block | None:
         """Definitions that have ended since: what they owed up to then."""
+        if not scan.ended:
+            scan.ended.extend(self._ended(scan))
+        # One of each schedule: a gap is of one stretch, and a summary must not speak for what lies between two.
+        while scan.ended and scan.ended[0].schedule_id not in scan.formers:
+            row = scan.ended.popleft()
+            scan.formers[row.schedule_id], scan.last_change = row, row.change_id
+        return Block(list(_former_parts(scan.formers.values(), scan.window))) if scan.formers else None
+
+    def _ended(self, scan: _Scan) -> Sequence[Row[Any]]:
         since = min([scan.window.since, *scan.window.behind.values()])
         values = {"since": since, "after": scan.last_change, "limit": FORMERS_PER_BLOCK}
         with self._db.transaction() as connection:
-            rows = connection.exec_driver_sql(FORMER, values).all()
-        if not rows:
-            return None
-        scan.last_change = rows[-1].change_id
-        scan.formers = {row.schedule_id: row for row in rows}
-        return Block(list(_former_parts(rows, scan.window)))
+            return connection.exec_driver_sql(FORMER, values).all()
 
     # --- what is missing ---
 
@@ -208,7 +218,7 @@ class GapScanner:
             for schedule_id, (row, items) in sorted(planned.items())
             for item in items
         ]
-        written = self._insert(rows)
+        written = self._insert(rows, scan.looked_at)
         for schedule_id, (_, items) in planned.items():
             done = [item for item in items if (schedule_id, item.scheduled_for) in written]
             scan.caught_up += sum(item.fires for item in done if item.status == "pending")
@@ -217,19 +227,21 @@ class GapScanner:
                 scan.note_behind([schedule_id])
         scan.note_behind(scan.gaps.keys() - planned.keys())
 
-    def _insert(self, rows: Sequence[dict[str, Any]]) -> set[tuple[UUID, datetime]]:
+    def _insert(self, rows: Sequence[dict[str, Any]], looked_at: datetime) -> set[tuple[UUID, datetime]]:
         written: set[tuple[UUID, datetime]] = set()
         for start in range(0, len(rows), ROWS_PER_INSERT):
-            values = {"rows": json.dumps(rows[start : start + ROWS_PER_INSERT], default=str)}
+            some = rows[start : start + ROWS_PER_INSERT]
+            values = {"rows": json.dumps(some, default=str), "looked_at": looked_at}
             with self._db.transaction() as connection:
-                inserted = connection.exec_driver_sql(INSERT, values).all()
+                locked = connection.exec_driver_sql(LOCK, {"ids": list({row["schedule_id"] for row in some})})
+                held = list(locked.scalars())
+                inserted = connection.exec_driver_sql(INSERT, {**values, "held": held}).all()
             written |= {(row.schedule_id, row.scheduled_for) for row in inserted}
         return written
 
     def _complete(self, scan: _Scan) -> None:
         accounted_until = min([self._settled(scan), *scan.behind.values()])
-        with self._db.transaction() as connection:
-            connection.exec_driver_sql(WATCHED, {"since": scan.window.since, "until": accounted_until})
+        self._db.run_alone(WATCHED, {"since": scan.window.since, "until": accounted_until})
         metrics.gaps_found(handed_over=scan.handed_over, caught_up=scan.caught_up, missed=scan.missed)
         if scan.handed_over or scan.caught_up or scan.missed:
             logger.warning(
@@ -248,11 +260,13 @@ def _identity(row: Row[Any], gap: Gap) -> dict[str, Any]:
     return {"schedule_id": row.schedule_id, "revision": gap.watched.revision, **facts}
 
 
-def _former_parts(rows: Sequence[Row[Any]], window: Window) -> Iterator[Part]:
+def _former_parts(rows: Iterable[Row[Any]], window: Window) -> Iterator[Part]:
     groups: dict[int, tuple[Trigger, list[Watched]]] = {}
     for row in rows:
         try:
-            trigger = parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
+            trigger = parse_trigger(
+                row.frequency, row.time_config, row.timezone, row.start_at, row.end_at, suggest=False
+            )
         except InvalidSchedule:
             continue  # it was parked and never fired
         groups.setdefault(id(trigger), (trigger, []))[1].append(_former(row, window))

@@ -11,11 +11,11 @@ from typing import Any
 
 from config import Settings
 from database.models import Catchup
+from services.bounds import Bounds
 from services.fires import Fire
 from services.gap_scan_walk import Watched
 
 HANDED_OVER = 500  # fires of one schedule that a later scan leaves to the dispatcher: more than a grace of one a second
-SETTLE_SECONDS = 2.0  # that a claim may take after the verification
 DOWNTIME, CHANGED, SUMMARY = "downtime", "changed", "catchup_cap"
 
 
@@ -25,7 +25,7 @@ class CatchupLimits:
     history: timedelta  # nothing older is known
     window: timedelta
     max_fires: int
-    settle: timedelta  # a fire that is younger still has its ordinary chance
+    settle: timedelta  # a fire that is younger still has its ordinary chance: verification, and the claim after it
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "CatchupLimits":
@@ -36,7 +36,7 @@ class CatchupLimits:
             history=max(horizon, nearly_all),
             window=timedelta(seconds=settings.catchup_window_seconds),
             max_fires=settings.catchup_max_fires,
-            settle=timedelta(seconds=settings.verify_after_seconds + SETTLE_SECONDS),
+            settle=Bounds.from_settings(settings).settle,
         )
 
     @property

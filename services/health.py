@@ -24,6 +24,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.exposition import choose_encoder
 
 from services.errors import ConfigurationError
+from services.forks import keep_from_copies
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +121,7 @@ class _Server(ThreadingHTTPServer):
         self._since: dict[socket.socket, float] = {}
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
+        keep_from_copies(self)
 
     def server_bind(self) -> None:
         """As in HTTPServer, but without asking DNS for our name, which can take many seconds."""

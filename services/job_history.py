@@ -189,21 +189,25 @@ class JobHistory:
 
     def wait_for(self, execution_id: UUID | str, timeout_seconds: float) -> ExecutionRecord | None:
         """The execution, or the last of its retries, as soon as it has ended; as it is when the time is over."""
+        attempts: list[ExecutionRecord] = []
+        for attempts in self.follow(execution_id, timeout_seconds):  # noqa: B007 - the last look counts
+            pass
+        return attempts[-1] if attempts else None
+
+    def follow(self, execution_id: UUID | str, timeout_seconds: float) -> Iterator[list[ExecutionRecord]]:
+        """All attempts so far, again and again, until the last one has ended or the time is over.
+
+        A retry is written together with the end of the attempt before it, so no end is seen too early.
+        """
         deadline = time.monotonic() + timeout_seconds
         while True:
-            record = self._last_attempt(execution_id)
+            record = self.get_execution(execution_id)
+            attempts = [] if record is None else self.get_attempts(record)
+            yield attempts
             left = deadline - time.monotonic()
-            if record is None or record.is_terminal or left <= 0:
-                return record
+            if not attempts or attempts[-1].is_terminal or left <= 0:
+                return
             time.sleep(min(POLL_SECONDS, left))
-
-    def _last_attempt(self, execution_id: UUID | str) -> ExecutionRecord | None:
-        """A retry is written together with the end of the attempt before it, so no end is seen too early."""
-        record = self.get_execution(execution_id)
-        if record is None or record.schedule_id is None or not record.is_terminal:
-            return record
-        query = select_records().where(*_same_fire(record)).order_by(JobExecution.attempt.desc()).limit(1)
-        return next(iter(self._read(query)), record)
 
     # --- programs that record work of their own ---
 

@@ -162,12 +162,13 @@ _SUPERSEDED = """
 COUNT_CHANGES = f"SELECT count(*) FROM schedule_changes AS c WHERE {_SUPERSEDED}"
 
 # Oldest first and without SKIP LOCKED: a deletion may go only after everything before it, or the schedule would seem to
-# live. Nobody but another clean-up ever waits: everybody else only adds changes.
+# live. Nobody but another clean-up ever waits: everybody else only adds changes. No FOR UPDATE: that needs the right to
+# alter changes, which nobody has but the owner.
 DELETE_CHANGES = f"""
 WITH deleted AS (
     DELETE FROM schedule_changes WHERE change_id = ANY(ARRAY(
         SELECT c.change_id FROM schedule_changes AS c WHERE {_SUPERSEDED} AND c.change_id > %(since)s
-        ORDER BY c.change_id LIMIT %(batch_size)s FOR UPDATE OF c
+        ORDER BY c.change_id LIMIT %(batch_size)s
     )) RETURNING change_id
 )
 SELECT count(*) AS n, max(change_id) AS place FROM deleted

@@ -1,4 +1,7 @@
-"""One line per event: for people in a terminal, as JSON for collectors. Secrets in URLs are masked in both."""
+"""One line per event: for people in a terminal, as JSON for collectors.
+
+In both, secrets in URLs are masked and control characters are escaped: what strangers send makes no line of its own.
+"""
 
 import json
 import logging
@@ -10,11 +13,14 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+from services.visible import visible
+
 # What holds for everything that is said on the way, such as the id of the request that is being answered.
 context: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default=MappingProxyType({}))
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _SECRET = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
+_KEY = re.compile(r"(?i)([?&][\w.-]*(?:key|token|secret|passw|pwd|sig|auth|credential)[\w.-]*=)[^&#\s\"']+")
 _TOKEN = re.compile(r"\b(es_[0-9a-f]{12}_|once_|eyJ)[\w.-]{16,}")  # an API token, a one-time token, a JWT
 
 
@@ -32,17 +38,18 @@ def _facts(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def masked(text: str) -> str:
-    """Without passwords in URLs, and without our tokens and JWTs."""
-    return _TOKEN.sub(r"\1***", _SECRET.sub(r"\1:***@", text))
+    """Without passwords and keys in URLs, and without our tokens and JWTs."""
+    return _TOKEN.sub(r"\1***", _KEY.sub(r"\1***", _SECRET.sub(r"\1:***@", text)))
 
 
 class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
         facts = " ".join(f"{name}={value}" for name, value in _facts(record).items())
-        line = f"{at} {record.levelname:<7} {record.getMessage()}" + (f"  [{facts}]" if facts else "")
+        line = visible(f"{at} {record.levelname:<7} {record.getMessage()}" + (f"  [{facts}]" if facts else ""))
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            told = self.formatException(record.exc_info).split("\n")
+            line += "".join(f"\n    {visible(each)}" for each in told)  # indented: no line of it looks like one of ours
         return masked(line)
 
 

@@ -1,6 +1,7 @@
 """Every background loop has one shape: a tick that may be called at any time, an interval, and a last progress.
 
-A loop never dies of an exception; liveness means that every loop made progress lately.
+A loop never dies of an exception; liveness means that every loop made progress lately. A loop whose ticks fail again
+and again says so (`trouble`), pauses longer each time, and is heard once: with its traceback, then with a count.
 """
 
 import logging
@@ -13,18 +14,72 @@ from services.errors import Unavailable
 logger = logging.getLogger(__name__)
 
 AFTER_FAILURE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 4.0  # when the cause is gone, the loop notices within this time
+FAILURES_IN_A_ROW = 3  # so many are trouble, and not bad luck
+OUTAGE_PATIENCE_SECONDS = 5.0  # a server that restarts is no trouble of ours
+REMIND_SECONDS = 60.0
+
+
+class Outages:
+    """Servers that do not answer, told once for all loops of a process: when it begins, once a minute, when it ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since: dict[str, float] = {}  # by server
+        self._told_at: dict[str, float] = {}
+        self._waiting: dict[str, set[str]] = {}  # the loops
+
+    def waits(self, loop: str, error: Unavailable) -> None:
+        now = time.monotonic()
+        with self._lock:
+            waiting = self._waiting.setdefault(error.server, set())
+            waiting.add(loop)
+            since = self._since.setdefault(error.server, now)
+            if now < self._told_at.get(error.server, 0.0) + REMIND_SECONDS:
+                return
+            self._told_at[error.server] = now
+            loops = ", ".join(sorted(waiting))
+        lasts = f"for {now - since:.0f} s now, " if now > since else ""
+        logger.warning("%s%s waits: %s", lasts, loops, error, extra={"event": "server_unavailable"})
+
+    def answered(self, loop: str) -> None:
+        if not self._waiting:
+            return
+        with self._lock:
+            over = []
+            for server, waiting in list(self._waiting.items()):
+                waiting.discard(loop)
+                if not waiting:
+                    over.append((server, time.monotonic() - self._since.pop(server)))
+                    del self._waiting[server], self._told_at[server]
+        for server, seconds in over:
+            logger.warning("%s answers again after %.1f s", server, seconds, extra={"event": "server_available"})
 
 
 class Loop:
-    """Calls `tick` every `interval_seconds`, at once when woken, and earlier when the tick itself says when."""
+    """Calls `tick` every `interval_seconds`, at once when woken, and earlier when the tick itself says when.
+
+    `on_turn` is called when `trouble` begins or ends.
+    """
 
     def __init__(
-        self, name: str, tick: Callable[[], float | None], interval_seconds: float, patience_seconds: float = 30.0
+        self,
+        name: str,
+        tick: Callable[[], float | None],
+        interval_seconds: float,
+        patience_seconds: float = 30.0,
+        *,
+        longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
+        outages: Outages | None = None,
+        on_turn: Callable[[], None] = lambda: None,
     ) -> None:
         self.name, self._tick, self.interval_seconds = name, tick, interval_seconds
-        self._patience = patience_seconds
+        self._patience, self._longest_pause = patience_seconds, longest_pause_seconds
+        self._outages, self._on_turn = outages or Outages(), on_turn
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._progress_at = time.monotonic()
+        self._failures, self._failing_since, self._told_at, self._told = 0, 0.0, 0.0, ""
+        self.trouble: str | None = None  # why its ticks fail, once they have failed a few times in a row
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -62,10 +117,65 @@ class Loop:
         try:
             sooner = self._tick()
         except Unavailable as error:
-            logger.warning("%s waits: %s", self.name, error, extra={"event": "server_unavailable"})
-        except Exception:
-            logger.exception("%s failed; it goes on", self.name, extra={"event": "loop_failed"})
+            self._failed(str(error), OUTAGE_PATIENCE_SECONDS)
+            self._outages.waits(self.name, error)
+            pause_seconds = AFTER_FAILURE_SECONDS
+        except Exception as error:  # noqa: BLE001 - logged by `_report`
+            self._failed(_first_line(error), 0.0)
+            self._report(error)
+            pause_seconds = min(AFTER_FAILURE_SECONDS * 2 ** min(self._failures - 1, 10), self._longest_pause)
         else:
+            self._worked()
             return self.interval_seconds if sooner is None else min(sooner, self.interval_seconds)
-        self._stopping.wait(AFTER_FAILURE_SECONDS)  # not woken by new work: that would be a busy loop
+        self._progress_at = time.monotonic()
+        self._stopping.wait(pause_seconds)  # not woken by new work: that would be a busy loop
         return 0.0
+
+    # --- failures in a row ---
+
+    def _failed(self, reason: str, patience_seconds: float) -> None:
+        now = time.monotonic()
+        self._failing_since = self._failing_since if self._failures else now
+        self._failures += 1
+        if self._failures >= FAILURES_IN_A_ROW and now - self._failing_since >= patience_seconds:
+            self._turn(reason)
+
+    def _worked(self) -> None:
+        self._outages.answered(self.name)
+        if self._failures == 0:
+            return
+        if self._told:
+            facts = {"event": "loop_recovered", "loop": self.name, "failures": self._failures}
+            seconds = time.monotonic() - self._failing_since
+            logger.info("%s works again, after %d failures in %.0f s", self.name, self._failures, seconds, extra=facts)
+        self._failures, self._told = 0, ""
+        self._turn(None)
+
+    def _turn(self, trouble: str | None) -> None:
+        turns = (self.trouble is None) != (trouble is None)
+        self.trouble = trouble
+        if turns:
+            self._on_turn()
+
+    def _report(self, error: Exception) -> None:
+        """With its traceback the first time, and when it is another one; else its count, now and then."""
+        now, kind = time.monotonic(), type(error).__name__
+        facts = {"event": "loop_failed", "loop": self.name, "failures": self._failures}
+        if kind != self._told:
+            logger.exception("%s failed; it goes on", self.name, extra=facts)
+        elif _is_power_of_two(self._failures) or now >= self._told_at + REMIND_SECONDS:
+            line = _first_line(error)
+            logger.error("%s failed %d times in a row, and goes on: %s", self.name, self._failures, line, extra=facts)
+        else:
+            return
+        self._told_at, self._told = now, kind
+
+
+def _first_line(error: Exception) -> str:
+    """Of what Postgres said, where SQLAlchemy has wrapped it together with the statement."""
+    cause = getattr(error, "orig", None) or error
+    return f"{type(cause).__name__}: {cause}".partition("\n")[0]
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0

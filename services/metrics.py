@@ -55,6 +55,17 @@ QUEUE_ITEMS = Counter(
 )
 QUEUE_SKIPPED = Counter("scheduler_queue_runs_skipped_total", "Runs of a queue that did nothing", ["queue", "reason"])
 QUEUE_ITEM_SECONDS = Histogram("scheduler_queue_item_seconds", "How long items took", ["queue"], buckets=_SECONDS)
+QUEUE_RUN_SECONDS = Histogram(
+    "scheduler_queue_run_seconds", "How long runs of a workflow took", ["queue"], buckets=_SECONDS
+)
+PLACES_REQUESTS = Counter(
+    "scheduler_places_requests_total", "Requests of this process to the places API", ["api", "operation"]
+)
+PLACES_TODAY = Gauge(
+    "scheduler_places_requests_today",
+    "Requests to the places API since midnight UTC, of all processes: what its quota counts",
+    ["api", "operation"],
+)
 QUEUE_DEPTH = Gauge("scheduler_queue_depth", "Items that wait, those in their backoff included", ["queue"])
 QUEUE_PROCESSING = Gauge("scheduler_queue_processing", "Items that somebody has claimed", ["queue"])
 QUEUE_STALE = Gauge("scheduler_queue_stale", "Claimed items whose worker has vanished", ["queue"])
@@ -69,13 +80,14 @@ RUNNING = Gauge("scheduler_running", "Executions that run right now")
 WORKERS = Gauge("scheduler_workers", "Executions that can run at once")
 CONNECTIONS = Gauge("scheduler_database_connections_used", "Connections that are out of the engine's Postgres pool")
 QUEUED = Gauge("scheduler_fires_queued", "Fires that are due and wait")
+HELD = Gauge("scheduler_schedules_held", "Schedules whose fires wait because another session holds their row")
 LEAKED = Gauge("scheduler_leaked_threads", "Threads that ignored their timeout and still run")
 UNWRITTEN = Gauge("scheduler_results_unwritten", "Results that wait for Postgres")
 REQUESTS = Counter("scheduler_http_requests_total", "Requests to the HTTP API", ["method", "route", "status"])
 REQUEST_SECONDS = Histogram("scheduler_http_request_seconds", "How long they took", ["route"], buckets=_SECONDS)
 DEGRADED = Gauge("scheduler_redis_degraded", "1 while Redis does not answer")
 SKEW = Gauge("scheduler_clock_skew_seconds", "Local clock ahead of Postgres'")
-CLAIMING = Gauge("scheduler_claiming", "1 while this replica starts what is due; 0: /readyz says why not")
+CLAIMING = Gauge("scheduler_claiming", "1 while it may claim and its loops make progress; 0: /readyz says why not")
 HISTORY_ROWS = Gauge("scheduler_history_rows", "Rows of job_executions, as Postgres estimates them")
 HISTORY_BYTES = Gauge("scheduler_history_bytes", "Size of job_executions with its indexes")
 
@@ -257,6 +269,21 @@ def queue_items_took(queue: str, seconds: Sequence[float]) -> None:
     histogram = QUEUE_ITEM_SECONDS.labels(_queue(queue))
     for each in seconds:
         histogram.observe(each)
+
+
+def queue_run_took(queue: str, seconds: float) -> None:
+    QUEUE_RUN_SECONDS.labels(_queue(queue)).observe(seconds)
+
+
+def places_request(api: str, operation: str) -> None:
+    PLACES_REQUESTS.labels(api, operation).inc()
+
+
+def places_used(used: Mapping[tuple[str, str], int]) -> None:
+    """Of today; what was yesterday's is gone."""
+    PLACES_TODAY.clear()
+    for (api, operation), count in used.items():
+        PLACES_TODAY.labels(api, operation).set(count)
 
 
 def queue_skipped(queue: str, reason: str) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import Row
 
 from database.connection import DatabaseConnection
 from services import overview_sql as sql
+from services.unhandled_jobs import unhandled_jobs
 
 LATE_SECONDS = 120
 SILENT_SECONDS = 60
@@ -28,7 +29,9 @@ class Trouble(StrEnum):
 
     STUCK = "stuck"  # claimed or running by a replica that is silent
     LATE = "late"  # due, and nobody has claimed it
+    IDLE = "idle"  # a replica that lives and starts nothing
     SILENT = "silent"  # a replica that died without a word
+    UNHANDLED = "unhandled"  # a job type that a live replica does not know
     CIRCUIT = "circuit"  # a queue whose items keep failing rests
     PARKED = "parked"  # makes no sense and does not fire
     FAILING = "failing"  # its last run went wrong
@@ -90,7 +93,9 @@ class Overview:
         return [
             *self._stuck(limit),
             *self._late(limit),
+            *self._idle(limit),
             *self._silent(limit),
+            *self._unhandled(limit),
             *self._circuits(limit),
             *self._parked(limit),
             *self._failing(limit),
@@ -121,9 +126,25 @@ class Overview:
         rows = self._rows(sql.LATE, seconds=LATE_SECONDS, limit=limit)
         return [_attention(Trouble.LATE, row, "was due, and no replica has claimed it") for row in rows]
 
+    def _idle(self, limit: int) -> list[Attention]:
+        rows = self._rows(sql.IDLE, seconds=SILENT_SECONDS, limit=limit)
+        return [_attention(Trouble.IDLE, row, f"lives, but starts nothing: {'; '.join(row.reasons)}") for row in rows]
+
     def _silent(self, limit: int) -> list[Attention]:
         rows = self._rows(sql.SILENT, seconds=SILENT_SECONDS, gone=GONE_SECONDS, limit=limit)
         return [_attention(Trouble.SILENT, row, "died, or is cut off: the other replicas do its work") for row in rows]
+
+    def _unhandled(self, limit: int) -> list[Attention]:
+        return [
+            Attention(
+                trouble=Trouble.UNHANDLED,
+                label=f"job type {jobs.job_type}",
+                words=jobs.words,
+                since=None,
+                schedule_id=jobs.schedule_id,
+            )
+            for jobs in unhandled_jobs(self._db, SILENT_SECONDS)[:limit]
+        ]
 
     def _circuits(self, limit: int) -> list[Attention]:
         words = "its items kept failing: the circuit is {0.circuit}"
@@ -147,7 +168,8 @@ class Overview:
 
     def _waiting(self, limit: int) -> list[Attention]:
         rows = self._rows(sql.WAITING, seconds=LATE_SECONDS, limit=limit)
-        return [_attention(Trouble.WAITING, row, "waits for a free worker", row.execution_id) for row in rows]
+        words = "waits for a free worker of a replica that knows its job"
+        return [_attention(Trouble.WAITING, row, words, row.execution_id) for row in rows]
 
     # --- reading ---
 

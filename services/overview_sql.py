@@ -54,6 +54,15 @@ WHERE e.status IN ('claimed', 'running') AND e.incarnation IS NOT NULL
 ORDER BY since LIMIT %(limit)s
 """
 
+# A draining one gives no reasons: that ends by itself.
+IDLE = """
+SELECT NULL::uuid AS schedule_id, instance_id AS label, facts->'not_claiming' AS reasons,
+       (facts->>'not_claiming_since')::timestamptz AS since
+FROM scheduler_instances
+WHERE NOT claiming AND facts ? 'not_claiming' AND heartbeat_at > now() - make_interval(secs => %(seconds)s)
+ORDER BY since LIMIT %(limit)s
+"""
+
 # The newest life of each name: one that was started again is not missed.
 SILENT = """
 SELECT NULL::uuid AS schedule_id, instance_id AS label, heartbeat_at AS since

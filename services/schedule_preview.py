@@ -7,6 +7,7 @@ from typing import Any
 
 from services.errors import InvalidSchedule, Problem
 from services.jobs import JobRegistry, default_registry
+from services.jobs.credentials import credential_warnings
 from services.schedule_repository import ScheduleRepository
 from services.schedule_spec import ScheduleSpec, parse_spec
 
@@ -28,7 +29,7 @@ def preview_definition(
 ) -> Preview:
     """As far as the timing can be read; raises InvalidSchedule with all problems if it cannot."""
     spec, problems = _readable(given, jobs)
-    warnings = spec.trigger.warnings(datetime.now(UTC))
+    warnings = [*spec.trigger.warnings(datetime.now(UTC)), *credential_warnings(spec.job_config)]
     return Preview(spec.trigger.describe(), spec.timezone, repository.preview(spec, n), warnings, problems)
 
 

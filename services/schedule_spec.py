@@ -25,6 +25,7 @@ UUID_DIGITS = 32
 # As the table's CHECK constraints say, which also hold for what is written by SQL.
 MAX_JSON_BYTES, MAX_JSON_DEPTH, MAX_JSON_NUMBER = 64 * 1024, 64, 10**309
 DAY_SECONDS = 86_400
+MOST_PROBLEMS, LONGEST_NAME = 20, 100  # of what is said about one schedule; the rest is counted
 DEFAULT_JOB_TYPE, DEFAULT_TIMEZONE = "cookie_scan", "UTC"
 
 
@@ -111,7 +112,7 @@ def parse_spec(given: Mapping[str, Any], jobs: JobRegistry) -> ScheduleSpec:
     problems += _check_job(values, jobs) + _check_timing(values, {problem.field for problem in problems})
     problems += _check_note(values)
     if problems:
-        raise InvalidSchedule(*problems)
+        raise InvalidSchedule(*_first(problems))
     _identify_domain_config(values)
     return ScheduleSpec(**values)
 
@@ -197,11 +198,20 @@ def _is_foreign(given: UUID | str) -> bool:
 
 
 def unknown_fields(given: Collection[Any]) -> list[Problem]:
+    """Only the first ones are compared with the fields that there are; that takes its time."""
+    names = [str(name)[:LONGEST_NAME] for name in given if name not in RULES]
     return [
-        Problem(str(name), f"is not a field of a schedule{_did_you_mean(str(name), RULES)}")
-        for name in given
-        if name not in RULES
+        Problem(name, f"is not a field of a schedule{_did_you_mean(name, RULES) if place < MOST_PROBLEMS else ''}")
+        for place, name in enumerate(names)
     ]
+
+
+def _first(problems: list[Problem]) -> list[Problem]:
+    if len(problems) <= MOST_PROBLEMS:
+        return problems
+    shown = problems[: MOST_PROBLEMS - 1]
+    more = len(problems) - len(shown)
+    return [*shown, Problem("schedule", f"{more} more problems", stands_for=more)]
 
 
 def _missing_fields(given: Mapping[str, Any]) -> list[Problem]:

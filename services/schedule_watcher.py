@@ -1,18 +1,18 @@
 """Makes the timer equal to the table, live.
 
 LISTEN is only the wake-up: what changed is asked by transaction ids, which misses neither a late commit nor a delete,
-and every `check_interval` the whole table is compared by its revisions. Rows that make no sense are parked.
+and every `check_interval` the whole table is compared by its revisions. What changed is noted first and then loaded in
+parts: a change that follows a large one waits for a part of it, not for all. schedule_upkeep.py does the writing.
 """
 
 import gc
-import json
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -23,6 +23,7 @@ from services import metrics
 from services.clock import DatabaseClock
 from services.errors import InvalidSchedule, Unavailable
 from services.replica_listing import NEWEST_REVISION
+from services.schedule_upkeep import ScheduleUpkeep
 from services.timer import Entry, Timer
 from services.triggers import stored_trigger
 
@@ -34,7 +35,6 @@ LONGEST_COMMIT = timedelta(hours=1)
 LISTEN_SECONDS = 0.5
 POLL_WITHOUT_LISTEN_SECONDS = 1.0
 LOAD_ROWS = 2000
-REPAIR_ROWS = 500
 SECOND = timedelta(seconds=1)
 
 COLUMNS = """schedule_id, revision, effective_from, enabled, frequency, time_config::text AS time_config, timezone,
@@ -49,6 +49,14 @@ class Loaded:
     effective_from: datetime
     entry: Entry | None
     load: int = 0  # how many loads were finished when this timing came
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Schedules that differ from what is loaded, or did when we looked."""
+
+    ids: list[str]
+    changed_at: datetime | None = None
 
 
 class ScheduleWatcher:
@@ -68,8 +76,11 @@ class ScheduleWatcher:
         self._interval, self._listens, self._on_pending = check_interval_seconds, listen, on_pending
         self._listener: Listener | None = None
         self._snapshot: str | None = None
-        self._compare_at = 0.0
-        self._unparked: dict[UUID, tuple[int, str]] = {}  # makes no sense, and the table does not say so yet
+        self._news = False
+        self._compare_at = self._poll_at = 0.0
+        self._parts: deque[Part] = deque()  # seen, and not loaded yet
+        self._newest = 0  # the revision that is applied as soon as all parts are
+        self._upkeep = ScheduleUpkeep(self._connection)
         self.loaded: dict[UUID, Loaded] = {}
         self._loads = 0
         self._revisions = 0  # the sum over what is loaded
@@ -89,12 +100,14 @@ class ScheduleWatcher:
     def tick(self) -> float | None:
         if self._snapshot is None or (self._listens and self._listener is None):
             self._connect()
-        if self._wait_for_news():
+        self._news = self._wait_for_news() or self._news
+        if self._news:
             self.apply_changes()
+            self._news = False  # not before: what failed is news until it is applied
         if time.monotonic() >= self._compare_at:
             self.reconcile()
-        if self._unparked:
-            self._park()
+        self._load_part()
+        self._upkeep.write_some()
         return 0.0
 
     def close(self) -> None:
@@ -120,11 +133,11 @@ class ScheduleWatcher:
             listener.close()
 
     def _wait_for_news(self) -> bool:
+        is_busy = bool(self._parts) or self._upkeep.is_busy
         if self._listener is None:
-            time.sleep(POLL_WITHOUT_LISTEN_SECONDS)
-            return True
+            return self._poll(is_busy)
         try:
-            heard = self._listener.wait(LISTEN_SECONDS)
+            heard = self._listener.wait(0 if is_busy else LISTEN_SECONDS)
         except Unavailable:
             self._drop_listener()
             raise
@@ -132,20 +145,32 @@ class ScheduleWatcher:
             self._on_pending()
         return "schedules_changed" in heard
 
+    def _poll(self, is_busy: bool) -> bool:
+        wait_seconds = self._poll_at - time.monotonic()
+        if wait_seconds > 0 and is_busy:
+            return False
+        time.sleep(max(0.0, wait_seconds))
+        self._poll_at = time.monotonic() + POLL_WITHOUT_LISTEN_SECONDS
+        return True
+
     # --- what changed ---
 
     def apply_changes(self) -> None:
-        """Apply what was committed since we last looked; costs in proportion to the changes, not to the table."""
-        rows = self._connection.run(CHANGED_SINCE, {"snapshot": self._snapshot})
-        changed = {row.schedule_id for row in rows if row.change_id is not None}
-        if None in changed:  # the table was truncated
+        """Apply what was committed since we last looked; costs in proportion to the changes, not to the table.
+
+        Of many changes only the first part at once: what is committed meanwhile gets its turn before the rest.
+        """
+        news = self._connection.run(CHANGED_SINCE, {"snapshot": self._snapshot})[0]
+        self._snapshot = news.snapshot  # what follows may fail, and is noted
+        if news.truncated:
+            self._compare_at = 0.0
             self.reconcile()
-        elif changed:
-            self._load(self._connection.run(SOME_ROWS, {"ids": list(changed)}), gone=changed)
-            self._note_applied(max(row.revision or 0 for row in rows))
-            newest = max(row.changed_at for row in rows)
-            metrics.change_applied(max(0.0, (self._clock.now() - newest).total_seconds()))
-        self._snapshot = rows[0].snapshot
+        elif news.ids:
+            self._newest = max(self._newest, news.revision or 0)
+            first, *rest = _parts(news.ids, news.changed_at)
+            self._parts.extend(rest)
+            self._parts.appendleft(first)
+            self._load_part()
 
     def reconcile(self) -> None:
         """Compare the whole table with the timer, by revisions; a digest answers when nothing differs."""
@@ -155,26 +180,33 @@ class ScheduleWatcher:
 
     def _compare(self) -> None:
         digest = self._connection.run(DIGEST)[0]
-        if (digest.total, digest.revisions) != (len(self.loaded), self._revisions):
-            self._load_differing()
-        self._note_applied(digest.newest)
-
-    def _load_differing(self) -> None:
-        if not self.loaded:
+        self._newest = max(self._newest, digest.newest)
+        if (digest.total, digest.revisions) == (len(self.loaded), self._revisions):
+            self._parts.clear()
+        elif self.loaded:
+            self._parts = deque(_parts([str(schedule_id) for schedule_id in sorted(self._differing())]))
+        else:
             self._load_all()
-            return
+        self._load_part()
+
+    def _differing(self) -> set[UUID]:
         table = {row.schedule_id: row.revision for row in self._connection.run(REVISIONS)}
-        differing = {
+        return {
             schedule_id
             for schedule_id in table.keys() | self.loaded.keys()
             if schedule_id not in self.loaded or table.get(schedule_id) != self.loaded[schedule_id].revision
         }
-        self._load(self._connection.run(SOME_ROWS, {"ids": list(differing)}), gone=differing)
 
-    def _note_applied(self, revision: int) -> None:
-        """Also that of a deletion, which no row of the table shows any more."""
-        self.revision = max(self.revision, revision)
-        metrics.revision_applied(self.revision)
+    def _load_part(self) -> None:
+        if self._parts:
+            part = self._parts[0]
+            self._load(self._connection.run(SOME_ROWS, {"ids": part.ids}), gone=map(UUID, part.ids))
+            self._parts.popleft()
+            if part.changed_at is not None:
+                metrics.change_applied(max(0.0, (self._clock.now() - part.changed_at).total_seconds()))
+        if not self._parts:
+            self.revision = self._newest  # also that of a deletion, which no row of the table shows any more
+            metrics.revision_applied(self.revision)
 
     def _load_all(self) -> None:
         with _no_collection(), self._db.transaction() as connection:
@@ -185,9 +217,7 @@ class ScheduleWatcher:
 
     def _load(self, rows: Iterable[Row[Any]], gone: Iterable[UUID] = ()) -> None:
         """Take over these rows; what is in `gone` and not among them was deleted."""
-        added = modified = 0
-        parked = 0
-        planned: list[tuple[UUID, int, datetime | None]] = []
+        added = modified = parked = 0
         now = self._clock.now()
         missing = set(gone)
         for row in rows:
@@ -195,20 +225,18 @@ class ScheduleWatcher:
             is_known = row.schedule_id in self.loaded
             added, modified = added + (not is_known), modified + is_known
             try:
-                self._take(row, now, planned)
+                self._take(row, now)
             except InvalidSchedule as error:
                 self._know(row, None)
-                self._unparked[row.schedule_id] = row.revision, str(error)
                 parked += 1
-            self.revision = max(self.revision, row.revision)
+                if row.invalid_reason != str(error):
+                    self._upkeep.park(row.schedule_id, row.revision, str(error))
         removed = [known for schedule_id in missing if (known := self.loaded.pop(schedule_id, None))]
         for known in removed:
             self._revisions -= known.revision
             self._take_out(known)
         self._loads += 1
         self._timer.wake()
-        self._park()
-        self._repair_next_run(planned)
         if added or modified or removed:
             metrics.schedules_changed(added=added, modified=modified, removed=len(removed), loaded=len(self._timer))
             logger.info(
@@ -220,17 +248,17 @@ class ScheduleWatcher:
                 extra={"event": "schedules_changed", "revision": self.revision},
             )
 
-    def _take(self, row: Row[Any], now: datetime, planned: list[tuple[UUID, int, datetime | None]]) -> None:
+    def _take(self, row: Row[Any], now: datetime) -> None:
         trigger = stored_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
         if not row.enabled:
             self._know(row, None)
             if row.next_run is not None:
-                planned.append((row.schedule_id, row.revision, None))
+                self._upkeep.plan(row.schedule_id, row.revision, None)
             return
         since = self._since(row, self.loaded.get(row.schedule_id), now)
         self._know(row, self._timer.put(row.schedule_id, trigger, row.spread_seconds, row.priority, since))
         if row.next_run is None or trigger.next_after(row.next_run - SECOND) != row.next_run:
-            planned.append((row.schedule_id, row.revision, trigger.next_after(now)))
+            self._upkeep.plan(row.schedule_id, row.revision, trigger.next_after(now))
 
     def _know(self, row: Row[Any], entry: Entry | None) -> None:
         former = self.loaded.get(row.schedule_id)
@@ -255,31 +283,6 @@ class ScheduleWatcher:
         effective_from: datetime = row.effective_from
         return max(effective_from, now - (LONGEST_COMMIT if self.is_loaded and _is_new(row, known) else LOOK_BACK))
 
-    def _park(self) -> None:
-        """A row that somebody holds is parked by a later tick: nobody's change waits for it."""
-        wanted = [
-            {"schedule_id": str(schedule_id), "revision": revision, "reason": reason}
-            for schedule_id, (revision, reason) in self._unparked.items()
-        ]
-        rows = self._connection.run(PARK, {"rows": json.dumps(wanted)}) if wanted else []
-        self._unparked = {row.schedule_id: (row.revision, row.reason) for row in rows if not row.parked}
-        for row in rows:
-            if row.parked:
-                logger.error(
-                    "schedule %s is parked: %s",
-                    row.schedule_id,
-                    row.reason,
-                    extra={"event": "schedule_parked", "schedule_id": str(row.schedule_id)},
-                )
-
-    def _repair_next_run(self, planned: list[tuple[UUID, int, datetime | None]]) -> None:
-        """A change made by plain SQL leaves next_run as it was."""
-        planned.sort(key=itemgetter(0))
-        for first in range(0, len(planned), REPAIR_ROWS):  # few at a time: the fires of a locked schedule wait for us
-            part = planned[first : first + REPAIR_ROWS]
-            values = [{"schedule_id": str(item[0]), "revision": item[1], "next_run": item[2]} for item in part]
-            self._connection.run(REPAIR_NEXT_RUN, {"rows": json.dumps(values, default=str)})
-
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
@@ -294,16 +297,23 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+def _parts(ids: list[str], changed_at: datetime | None = None) -> Iterator[Part]:
+    for first in range(0, len(ids), LOAD_ROWS):
+        yield Part(ids[first : first + LOAD_ROWS], changed_at)
+
+
 def _is_new(row: Row[Any], known: Loaded | None) -> bool:
     """Is this timing another one than we knew?"""
     return known is None or bool(known.effective_from != row.effective_from)
 
 
+# One row, whatever changed: a hundred thousand of them would take seconds to read.
 CHANGED_SINCE = """
-SELECT pg_current_snapshot()::text AS snapshot, c.change_id, c.schedule_id, c.changed_at, c.revision
-FROM (SELECT 1) AS always LEFT JOIN schedule_changes AS c
-    ON c.txid >= pg_snapshot_xmin(%(snapshot)s::pg_snapshot)
-    AND NOT pg_visible_in_snapshot(c.txid, %(snapshot)s::pg_snapshot)
+SELECT pg_current_snapshot()::text AS snapshot, max(c.changed_at) AS changed_at, max(c.revision) AS revision,
+       coalesce(bool_or(c.schedule_id IS NULL), false) AS truncated, array_agg(DISTINCT c.schedule_id)::text[] AS ids
+FROM schedule_changes AS c
+WHERE c.txid >= pg_snapshot_xmin(%(snapshot)s::pg_snapshot)
+  AND NOT pg_visible_in_snapshot(c.txid, %(snapshot)s::pg_snapshot)
 """
 
 SOME_ROWS = f"SELECT {COLUMNS} FROM schedules WHERE schedule_id = ANY(%(ids)s::uuid[])"  # noqa: S608
@@ -314,33 +324,3 @@ SELECT count(*) AS total, coalesce(sum(revision), 0) AS revisions, ({NEWEST_REVI
 """  # noqa: S608
 
 REVISIONS = "SELECT schedule_id, revision FROM schedules"
-
-# Answers with those that are not parked yet, and whether they are now.
-PARK = """
-WITH wanted AS (
-    SELECT * FROM json_to_recordset(%(rows)s::json) AS w (schedule_id uuid, revision bigint, reason text)
-), unparked AS MATERIALIZED (
-    SELECT w.* FROM wanted AS w JOIN schedules AS s ON s.schedule_id = w.schedule_id AND s.revision = w.revision
-    WHERE s.invalid_reason IS DISTINCT FROM w.reason
-), free AS MATERIALIZED (
-    SELECT schedule_id FROM schedules WHERE schedule_id IN (SELECT schedule_id FROM unparked)
-    ORDER BY schedule_id FOR NO KEY UPDATE SKIP LOCKED
-), parked AS (
-    UPDATE schedules AS s SET last_status = 'invalid', invalid_reason = u.reason, next_run = NULL
-    FROM unparked AS u JOIN free USING (schedule_id)
-    WHERE s.schedule_id = u.schedule_id AND s.revision = u.revision
-    RETURNING s.schedule_id
-)
-SELECT u.*, parked.schedule_id IS NOT NULL AS parked FROM unparked AS u LEFT JOIN parked USING (schedule_id)
-"""
-
-# One join, planned well also while the table has no statistics yet; locks only what it changes.
-REPAIR_NEXT_RUN = """
-WITH wrong AS (
-    SELECT s.schedule_id, planned.next_run
-    FROM json_to_recordset(%(rows)s::json) AS planned (schedule_id uuid, revision bigint, next_run timestamptz)
-    JOIN schedules AS s ON s.schedule_id = planned.schedule_id AND s.revision = planned.revision
-    WHERE s.next_run IS DISTINCT FROM planned.next_run
-    ORDER BY s.schedule_id FOR NO KEY UPDATE OF s SKIP LOCKED)
-UPDATE schedules AS s SET next_run = wrong.next_run FROM wrong WHERE s.schedule_id = wrong.schedule_id
-"""

@@ -30,6 +30,7 @@ class ReplicaSync:
     ) -> None:
         self._settings, self._db, self._interval, self._stopping = settings, db, interval_seconds, stopping
         self._seen = StoredState()
+        self._restarted = True  # until its first look
 
     def sync_now(self) -> SyncReport:
         """Raises ApiSyncFailed."""
@@ -43,7 +44,7 @@ class ReplicaSync:
             return self._interval
         try:
             with open_api_sync(self._settings, self._db, stopping=self._stopping) as sync:
-                report = sync.run_if_due(self._interval)
+                report = sync.run_if_due(self._interval, restarted=self._restarted)
             if report is not None:
                 _announced(report)
         except ApiSyncFailed as error:
@@ -51,6 +52,7 @@ class ReplicaSync:
             logger.error("%s; the last good schedules stay", error, extra={"event": "sync_failed"})
         except SyncInterrupted as error:
             logger.info("%s", error, extra={"event": "sync_interrupted"})
+        self._restarted = False
         return self._look()
 
     def facts(self) -> dict[str, Any]:

@@ -30,7 +30,8 @@ TAKE = text(
       AND (CAST(:interval AS double precision) IS NULL
            OR state.lease_token IS NOT NULL
            OR state.started_at IS NULL
-           OR state.started_at <= clock_timestamp() - make_interval(secs => CAST(:interval AS double precision))
+           OR (state.started_at <= clock_timestamp() - make_interval(secs => CAST(:interval AS double precision))
+               OR :restarted AND state.last ->> 'outcome' = 'failed')
               AND coalesce(state.not_before <= clock_timestamp(), true))
     RETURNING lease_token
     """
@@ -161,10 +162,16 @@ class SyncState:
         reports = {name: _report(facts[name]) for name in ("last", "applied")}
         return StoredState(**{**facts, **reports}, validators=validators)
 
-    def take(self, owner: str, seconds: float, *, interval_seconds: float | None = None) -> Lease | None:
-        """None: somebody else is at it, or it is not due yet (with an interval)."""
+    def take(
+        self, owner: str, seconds: float, *, interval_seconds: float | None = None, restarted: bool = False
+    ) -> Lease | None:
+        """None: somebody else is at it, or it is not due yet (with an interval).
+
+        For a process that has just been started a sync that failed is due at once.
+        """
         token = uuid4()
         values = {"token": token, "owner": owner, "seconds": seconds, "interval": interval_seconds}
+        values["restarted"] = restarted
         with self._db.transaction() as connection:
             taken = connection.execute(TAKE, values).first()
         return Lease(self._db, token) if taken else None

@@ -60,9 +60,11 @@ class ApiSync:
                 return report
         return self._run(lease, on_progress)
 
-    def run_if_due(self, interval_seconds: float) -> SyncReport | None:
+    def run_if_due(self, interval_seconds: float, *, restarted: bool = False) -> SyncReport | None:
         """None: somebody synced less than an interval ago, or does right now."""
-        lease = self._state.take(self._owner, self._lease_seconds, interval_seconds=interval_seconds)
+        lease = self._state.take(
+            self._owner, self._lease_seconds, interval_seconds=interval_seconds, restarted=restarted
+        )
         return self._run(lease, lambda done, total: None) if lease else None
 
     def preview(self, on_progress: Progress = lambda done, total: None) -> SyncReport:
@@ -180,6 +182,6 @@ def open_api_sync(
         allow_removals,
         actor,
     )
-    with fetcher_from(settings, limits) as fetcher:
+    with fetcher_from(settings, limits, configured_url=settings.api_url) as fetcher:
         client = ApiClient(fetcher, settings.api_url, settings.api_token, limits.max_seconds, stopping)
         yield ApiSync(db, client, rules, owner=settings.instance_id)

@@ -25,7 +25,7 @@ import psycopg2
 from services.embedded.files import WAY_OUT, Files, tail, wait_until
 from services.errors import ConfigurationError
 
-INSTALL = "`pip install -r requirements-dev.txt`"
+INSTALL = "`pip install -r requirements-run.txt`"
 READY_SECONDS = 50.0  # less than a user waits, so that the user gets to see our reason
 LONGEST_SOCKET_PATH = 100  # bytes; the kernel's limit is 107 on Linux, 103 on macOS
 PORT = 5432  # only names the socket file; fixed, so that a PGPORT in somebody's environment changes nothing

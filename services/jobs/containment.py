@@ -1,5 +1,10 @@
-"""Calls code that is not ours: whatever it does, the answer is a value."""
+"""Calls code that is not ours: whatever it does, the answer is a value, and it comes once.
 
+A call that forks comes back in two processes. The copy ends here: it has our queues, our tokens and our pipes, and
+would go on with the next execution as if it were us.
+"""
+
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -19,6 +24,14 @@ class Raised:
 
 def contained(call: Callable[[], T]) -> Returned[T] | Raised:
     """The single blind `except` of the project: a handler's sys.exit() and a callback's bug end here."""
+    process = os.getpid()
+    outcome = _outcome(call)
+    if os.getpid() != process:
+        os._exit(isinstance(outcome, Raised))  # at once: nothing of ours is flushed, closed or told a second time
+    return outcome
+
+
+def _outcome(call: Callable[[], T]) -> Returned[T] | Raised:
     try:
         return Returned(call())
     except BaseException as error:  # noqa: BLE001 - see above

@@ -32,6 +32,7 @@ SHOWN_CHANGES, SHOWN_CHARACTERS = 20, 100
 
 @job("cookie_scan", config_model=CookieScanConfig, one_spelling=one_spelling)
 def cookie_scan(context: ExecutionContext, config: CookieScanConfig) -> Mapping[str, Any]:
+    """Visit the schedule's domain, keep every cookie with its facts, and tell what changed since the scan before."""
     context.check()
     wanted = _over_profile(config, _profile_of(context.schedule_id))
     context.log(f"scanning {context.domain} with the {wanted.engine_name} engine")

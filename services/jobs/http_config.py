@@ -11,11 +11,17 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from services.fetching import Private
+from services.job_secrets import JobSecrets
 from services.jobs.results import PermanentFailure
 from services.jobs.texts import map_texts
 
 REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# Who sets them decides where a message ends and to whom it goes, whatever the guard of addresses has seen.
+OF_THE_CONNECTION = frozenset(
+    {"connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization", "proxy-connection", "te"}
+    | {"trailer", "transfer-encoding", "upgrade"}
+)
 
 Status = Annotated[int, Field(ge=100, le=599)]
 Lookup = Callable[[str], str | None]
@@ -28,16 +34,20 @@ def _upper(value: Any) -> Any:
 class HttpRequestConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    url: str = Field(max_length=8192)
+    url: str = Field(max_length=8192, description="what to call; http:// or https://")
     method: Annotated[Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"], BeforeValidator(_upper)] = (
-        "GET"
+        Field("GET", description="in upper or lower case")
     )
-    headers: dict[str, str] = Field(default_factory=dict)
-    json_body: Any = Field(None, alias="json")
-    body: str | None = None
-    timeout_seconds: float | None = Field(None, gt=0, le=86_400)  # None: the setting REQUEST_TIMEOUT
-    expected_status: Status | Annotated[list[Status], Field(min_length=1)] | None = None  # None: 200-299
-    follow_redirects: bool = True
+    headers: dict[str, str] = Field(default_factory=dict, description="sent beside the scheduler's own")
+    json_body: Any = Field(None, alias="json", description="sent as the JSON body; not together with body")
+    body: str | None = Field(None, description="sent as it is, in UTF-8; not together with json")
+    timeout_seconds: float | None = Field(
+        None, gt=0, le=86_400, description="of the whole call; unset: REQUEST_TIMEOUT"
+    )
+    expected_status: Status | Annotated[list[Status], Field(min_length=1)] | None = Field(
+        None, description="one status or a list; any other one is a failure. Unset: 200 to 299"
+    )
+    follow_redirects: bool = Field(True, description="false: a redirect is an answer like any other")
 
     @field_validator("url")
     @classmethod
@@ -52,6 +62,8 @@ class HttpRequestConfig(BaseModel):
         for name, value in headers.items():
             if not HEADER_NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is not a header name")
+            if name.lower() in OF_THE_CONNECTION:
+                raise ValueError(f"{name!r} is set by the connection, not by a job")
             if re.search(r"[\r\n\0]", value):
                 raise ValueError(f"the value of {name} must be one line")
         return headers
@@ -97,18 +109,25 @@ def check_url(url: str) -> None:
     _ = parts.port  # raises for a port that is none
 
 
-def resolve(config: HttpRequestConfig, lookup: Lookup) -> Resolved:
-    """Put the secrets in; raises PermanentFailure for one that is missing, or a URL that is none with them."""
+def resolve(config: HttpRequestConfig, lookup: Lookup, allowed: JobSecrets) -> Resolved:
+    """Put the secrets in; raises PermanentFailure for one that is missing or not allowed, or a URL that is none."""
     secrets: set[str] = set()
 
     def fill(text: str) -> str:
         return REFERENCE.sub(lambda reference: _secret(reference[1], lookup, secrets), text)
 
+    named = REFERENCE.findall(json.dumps([config.url, config.headers, config.json_body, config.body]))
+    for name in named:
+        if name not in allowed.hosts:
+            raise PermanentFailure(str(allowed.refusal(name, "")))
     url = fill(config.url)
     try:
         check_url(url)
     except ValueError as error:
         raise PermanentFailure(f"url {config.url!r}: {error}") from None
+    for name in named:
+        if refused := allowed.refusal(name, urlsplit(url).hostname or ""):
+            raise PermanentFailure(refused)
     body = None if config.body is None else fill(config.body)
     return Resolved(
         url=url,
@@ -126,9 +145,7 @@ def resolve(config: HttpRequestConfig, lookup: Lookup) -> Resolved:
 def _secret(name: str, lookup: Lookup, secrets: set[str]) -> str:
     value = lookup(name)
     if value is None:
-        raise PermanentFailure(
-            f"the environment variable {name} is not set (or is a setting of the scheduler, which jobs cannot read)"
-        )
+        raise PermanentFailure(f"the environment variable {name} is not set")
     secrets.add(value)
     return value
 

@@ -1,7 +1,7 @@
 """The job type `http_request`: one HTTP call, told apart into success, "try again" and "will never work".
 
-Secrets are named in the configuration (`${env:NAME}`) and looked up when the request is made; what is kept about the
-execution shows *** in their place.
+The configuration refers to secrets as `${env:NAME}`; JOB_SECRETS lists the names and the hosts that may get them. They
+are looked up when the request is made; what is kept about the execution shows *** in their place.
 """
 
 import time
@@ -25,7 +25,9 @@ from services.fetching import (
     read_beginning,
     session_from,
 )
+from services.job_secrets import JobSecrets
 from services.jobs.context import ExecutionContext
+from services.jobs.credentials import without_credentials
 from services.jobs.http_config import HttpRequestConfig, Resolved, resolve
 from services.jobs.registry import job
 from services.jobs.results import JobFailed
@@ -36,8 +38,9 @@ KEPT_HEADERS = ("content-type", "retry-after")
 
 @job("http_request", config_model=HttpRequestConfig)
 def http_request(context: ExecutionContext, config: HttpRequestConfig) -> Mapping[str, Any]:
+    """Call a URL; the answer's status decides between success, another attempt and failure for good."""
     context.check()
-    wanted = resolve(config, environment_secret)
+    wanted = resolve(config, environment_secret, JobSecrets.parse(get_settings().job_secrets))
     for secret in wanted.secrets:
         context.hide(secret)
         context.hide(requote_uri(secret))  # as it looks in a final URL
@@ -46,7 +49,7 @@ def http_request(context: ExecutionContext, config: HttpRequestConfig) -> Mappin
         result = _call(context, config, wanted)
     except FETCH_ERRORS as error:
         context.check()  # a timeout of the execution is no failure of the other side
-        failed = failure_of(error, f"{config.method} {config.url}")
+        failed = failure_of(error, _named(config))
         raise JobFailed(str(failed), retryable=failed.retryable) from None
     result["elapsed_ms"] = round((time.monotonic() - begun_at) * 1000)
     _judge(config, result)
@@ -71,7 +74,7 @@ def _call(context: ExecutionContext, config: HttpRequestConfig, wanted: Resolved
             excerpt = decode_text(body, response.headers.get("Content-Type", ""))
             return {
                 "status_code": response.status_code,
-                "url": response.url,
+                "url": without_credentials(response.url),
                 "headers": {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers},
                 "excerpt": context.mask(excerpt)[:EXCERPT_BYTES],
             }
@@ -89,13 +92,18 @@ def _own_headers(context: ExecutionContext) -> dict[str, str]:
     return headers if context.schedule_id is None else headers | {"X-Schedule-Id": str(context.schedule_id)}
 
 
+def _named(config: HttpRequestConfig) -> str:
+    """Without a key that somebody wrote into the URL: viewers read what becomes of an execution."""
+    return f"{config.method} {without_credentials(config.url)}"
+
+
 def _judge(config: HttpRequestConfig, result: Mapping[str, Any]) -> None:
     status_code = result["status_code"]
     if config.expects(status_code):
         return
     retryable = may_work_later(status_code)
     raise JobFailed(
-        f"{config.method} {config.url} answered {status_code}",
+        f"{_named(config)} answered {status_code}",
         retryable=retryable,
         retry_after_seconds=parse_retry_after(result["headers"].get("retry-after")) if retryable else None,
         details=result,

@@ -133,6 +133,7 @@ class WorkerPool:
         while (run := self._queue.get()) is not None:
             if not self._is_allowed(run) or not self._begin(run):
                 continue  # refused, cancelled or returned while it waited
+            _log_start(run.context)
             result = self._run(run)
             if not self._settle(run):
                 self._too_late(run)
@@ -245,6 +246,20 @@ class WorkerPool:
                 del self._runs[run.context.execution_id]
             if self._closing:
                 self._changed.notify_all()
+
+
+def _log_start(context: ExecutionContext) -> None:
+    if not log.isEnabledFor(logging.INFO):
+        return
+    facts = {
+        "event": "execution_started",
+        "execution_id": str(context.execution_id),
+        "schedule_id": str(context.schedule_id),
+        "job_type": context.job_type,
+        "domain": context.domain,
+        "attempt": context.attempt,
+    }
+    log.info("%s at %s: started", context.job_id, context.scheduled_for, extra=facts)
 
 
 def _warn(event: str, what: str, run: Run) -> None:

@@ -8,6 +8,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -97,6 +98,10 @@ class JobRegistry:
     def job_types(self) -> frozenset[str]:
         return self._known | self._definitions.keys()
 
+    def handled(self) -> frozenset[str]:
+        """Those that can be run here."""
+        return frozenset(self._definitions)
+
     @property
     def modules(self) -> tuple[str, ...]:
         """Users' modules that were loaded: a child process has to load them, too."""
@@ -127,10 +132,20 @@ class JobRegistry:
                 case Raised(KeyboardInterrupt() as error):
                     raise error
                 case Raised(error):
-                    cause = f"{type(error).__name__}: {error}"
+                    cause = _why_not_imported(name, error)
                     raise ConfigurationError(f"JOB_MODULES: {name!r} cannot be imported: {cause}") from error
             if name not in self._modules:
                 self._modules.append(name)
+
+
+def _why_not_imported(name: str, error: BaseException) -> str:
+    """With the way out, where it is the name that is wrong and not the module."""
+    path = PurePath(name)
+    if len(path.parts) > 1 or path.suffix == ".py":
+        return f"name it as `import` does: {path.stem}, and put its directory, {path.parent}, on the PYTHONPATH"
+    if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+        return "there is no such module beside manage.py, on the PYTHONPATH or among the installed packages"
+    return f"{type(error).__name__}: {error}"
 
 
 def _without_isolation(job_config: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ The queues are above this package (services/workflows/) and put themselves in he
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from services.jobs.context import ExecutionContext
 from services.jobs.registry import job
@@ -24,7 +24,7 @@ def provide_queue(name: str, run: RunQueue) -> None:
 class WorkflowConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    queue: str
+    queue: str = Field(description="the queue's name; `manage.py queues` lists them")
 
     @field_validator("queue")
     @classmethod
@@ -37,6 +37,7 @@ class WorkflowConfig(BaseModel):
 
 @job("workflow", config_model=WorkflowConfig)
 def workflow(context: ExecutionContext, config: WorkflowConfig) -> Mapping[str, Any]:
+    """Run one status queue: claim its rows, work on them, write what became of them, until it is empty."""
     run = _queues.get(config.queue)
     if run is None:
         raise PermanentFailure(_unknown(config.queue))

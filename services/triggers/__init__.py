@@ -102,9 +102,14 @@ def parse_trigger(
     timezone: str = "UTC",
     start_at: datetime | None = None,
     end_at: datetime | None = None,
+    *,
+    suggest: bool = True,
 ) -> Trigger:
-    """The one Trigger of this definition; raises InvalidSchedule with every problem found."""
-    definition = read_definition(frequency, time_config, timezone, start_at, end_at)
+    """The one Trigger of this definition; raises InvalidSchedule with every problem found.
+
+    Without `suggest` a problem does not say what was probably meant: for rows, of which thousands may be wrong.
+    """
+    definition = read_definition(frequency, time_config, timezone, start_at, end_at, suggest=suggest)
     with _shared_lock:
         trigger = _shared.get(definition)
         if trigger is None:
@@ -118,7 +123,7 @@ def stored_trigger(
     frequency: str, time_config: str, timezone: str, start_at: datetime | None, end_at: datetime | None
 ) -> Trigger:
     """The same for rows of the table, with their JSON as text: many have the same timing, which is read once."""
-    return parse_trigger(frequency, json.loads(time_config), timezone, start_at, end_at)
+    return parse_trigger(frequency, json.loads(time_config), timezone, start_at, end_at, suggest=False)
 
 
 def _build(definition: Definition) -> Trigger:

@@ -10,6 +10,7 @@ from datetime import date, timedelta
 
 from cronsim import CronSim, CronSimError
 
+from services.triggers.cron_advice import advice_for
 from services.triggers.local_time import wall_datetime_of
 
 _MAX_LENGTH = 200  # longer ones are no schedules; also keeps int() away from absurd numbers
@@ -138,4 +139,6 @@ def _reason(error: str, fields: list[str]) -> str:
     name = error.removeprefix("Bad ")
     if len(fields) not in (5, 6) or name not in names:
         return f"must have 5 fields (minute hour day month weekday) or 6 with seconds first, got {len(fields)}"
-    return f"bad {name} field '{fields[names.index(name)]}' (allowed: {_ALLOWED[name]})"
+    field = fields[names.index(name)]
+    advice = advice_for(name, field)
+    return f"bad {name} field '{field}'{f': {advice}' if advice else f' (allowed: {_ALLOWED[name]})'}"

@@ -28,6 +28,8 @@ WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", 
 UNIT_SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 MAX_INTERVAL_SECONDS = 366 * 86_400
 
+Similar = Callable[[str, Callable[[], Mapping[str, str]]], str]
+
 _SHOWN_LENGTH = 60
 
 
@@ -93,12 +95,14 @@ class Definition:
 
 
 def read_definition(
-    frequency: object, time_config: object, timezone: object, start_at: object, end_at: object
+    frequency: object, time_config: object, timezone: object, start_at: object, end_at: object, *, suggest: bool = True
 ) -> Definition:
+    """`suggest`: a problem may name what was probably meant, which takes milliseconds. For people, not for rows."""
+    similar = _did_you_mean if suggest else _no_suggestion
     problems: list[Problem] = []
     zone_problems: list[Problem] = []
-    clock = _read_timezone(timezone, zone_problems)  # first: a naive moment in time_config needs it
-    timing = _read_timing(frequency, time_config, clock, problems)
+    clock = _read_timezone(timezone, zone_problems, similar)  # first: a naive moment in time_config needs it
+    timing = _read_timing(frequency, time_config, clock, problems, similar)
     problems += zone_problems
     start, end = _read_bounds(start_at, end_at, problems)
     if problems or timing is None:
@@ -106,11 +110,11 @@ def read_definition(
     return Definition(timing, clock.name, start, end)
 
 
-def _read_timezone(timezone: object, problems: list[Problem]) -> LocalClock:
+def _read_timezone(timezone: object, problems: list[Problem], similar: Similar) -> LocalClock:
     if isinstance(timezone, str) and timezone in zone_names():
         return local_clock(timezone)
     if isinstance(timezone, str):
-        hint = _did_you_mean(timezone, _zone_spellings()) or "; use a name such as 'Europe/Berlin' or 'UTC'"
+        hint = similar(timezone, _zone_spellings) or "; use a name such as 'Europe/Berlin' or 'UTC'"
         problems.append(Problem("timezone", f"unknown time zone {_shown(timezone)}{hint}"))
     else:
         problems.append(Problem("timezone", f"must be a name such as 'Europe/Berlin' or 'UTC', got {_shown(timezone)}"))
@@ -148,17 +152,19 @@ def _read_instant(field: str, value: object, problems: list[Problem]) -> int | N
     return None
 
 
-def _read_timing(frequency: object, time_config: object, clock: LocalClock, problems: list[Problem]) -> Timing | None:
+def _read_timing(
+    frequency: object, time_config: object, clock: LocalClock, problems: list[Problem], similar: Similar
+) -> Timing | None:
     if not isinstance(frequency, str) or frequency not in _FREQUENCIES:
         known = {name: name for name in _FREQUENCIES}
-        hint = _did_you_mean(frequency, known) if isinstance(frequency, str) else ""
+        hint = similar(frequency, lambda: known) if isinstance(frequency, str) else ""
         problems.append(Problem("frequency", f"unknown frequency {_shown(frequency)}{hint or _known(known)}"))
         return None
     if not isinstance(time_config, Mapping):
         problems.append(Problem("time_config", f"must be an object with keys and values, got {_shown(time_config)}"))
         return None
     keys, read = _FREQUENCIES[frequency]
-    config = _TimeConfig(time_config, clock, problems)
+    config = _TimeConfig(time_config, clock, problems, similar)
     config.refuse_keys_other_than(keys)
     return read(config)
 
@@ -166,14 +172,14 @@ def _read_timing(frequency: object, time_config: object, clock: LocalClock, prob
 class _TimeConfig:
     """Reads one value after the other; a bad one is reported and replaced, so that the reading goes on."""
 
-    def __init__(self, values: Mapping[Any, Any], clock: LocalClock, problems: list[Problem]) -> None:
-        self._values, self._clock, self._problems = values, clock, problems
+    def __init__(self, values: Mapping[Any, Any], clock: LocalClock, problems: list[Problem], similar: Similar) -> None:
+        self._values, self._clock, self._problems, self._similar = values, clock, problems, similar
 
     def refuse_keys_other_than(self, keys: tuple[str, ...]) -> None:
         known = {key: key for key in keys}
         for key in self._values:
             if key not in known:
-                hint = _did_you_mean(key, known) if isinstance(key, str) else ""
+                hint = self._similar(key, lambda: known) if isinstance(key, str) else ""
                 self._refuse(str(key)[:_SHOWN_LENGTH], f"unknown key{hint or _known(keys)}")
 
     def number(self, key: str, low: int, high: int, default: int | None = None) -> int:
@@ -198,7 +204,7 @@ class _TimeConfig:
             return int(value)
         elif isinstance(value, str) and value.lower() in _WEEKDAY_SPELLINGS:
             return WEEKDAYS.index(_WEEKDAY_SPELLINGS[value.lower()])
-        elif isinstance(value, str) and (hint := _did_you_mean(value, _WEEKDAY_SPELLINGS)):
+        elif isinstance(value, str) and (hint := self._similar(value, lambda: _WEEKDAY_SPELLINGS)):
             self._refuse("day", f"unknown weekday {_shown(value)}{hint}")
         else:
             self._refuse("day", f"must be a weekday's name or 0 (Monday) to 6 (Sunday), got {_shown(value)}")
@@ -284,9 +290,14 @@ def _iso_datetime(text: str) -> datetime | None:
         return None
 
 
-def _did_you_mean(text: str, spellings: Mapping[str, str]) -> str:
-    close = get_close_matches(text[:_SHOWN_LENGTH].lower(), spellings, n=1)
-    return f": did you mean '{spellings[close[0]]}'?" if close else ""
+def _did_you_mean(text: str, spellings: Callable[[], Mapping[str, str]]) -> str:
+    known = spellings()
+    close = get_close_matches(text[:_SHOWN_LENGTH].lower(), known, n=1)
+    return f": did you mean '{known[close[0]]}'?" if close else ""
+
+
+def _no_suggestion(text: str, spellings: Callable[[], Mapping[str, str]]) -> str:
+    return ""
 
 
 def _known(names: Iterable[str]) -> str:

@@ -1,0 +1,101 @@
+"""What became of the rows of an earlier scheduler when its database was taken over: told once, by run_migrations.
+
+Rows whose timing no replica could read are parked at this moment, not by the first replica: the list is complete.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from services.errors import InvalidSchedule
+from services.triggers import stored_trigger
+
+SHOWN = 3
+ROWS_AT_ONCE = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What was there before the first revision was applied."""
+
+    schedules: int
+    executions: int
+    neither_on_nor_off: int  # `enabled` was NULL
+
+
+def before_adoption(connection: Connection) -> Adopted | None:
+    """None: there is nothing to adopt, the database is empty or ours already."""
+    if connection.exec_driver_sql(IS_OF_AN_EARLIER_SCHEDULER).scalar_one():
+        return Adopted(*connection.exec_driver_sql(BEFORE).one())
+    return None
+
+
+def after_adoption(connection: Connection, adopted: Adopted) -> Iterator[str]:
+    """Lines for whoever ran the migrations."""
+    _park_unreadable(connection)
+    parked, translated, abandoned = connection.exec_driver_sql(AFTER).one()
+    yield f"adopted {_counted(adopted.schedules, 'schedule')} and {_counted(adopted.executions, 'execution')}"
+    if parked:
+        yield f"  parked: {_counted(parked, 'schedule')} with a timing that cannot be read; nothing was deleted"
+        for row in connection.exec_driver_sql(PARKED, {"limit": SHOWN}):
+            yield f"    {row.domain}: {row.invalid_reason[:150]}"
+        yield "    list them: python manage.py schedule list --status invalid"
+    if adopted.neither_on_nor_off:
+        yield f"  switched off: {_counted(adopted.neither_on_nor_off, 'schedule')} whose `enabled` was empty"
+        yield "    list them: python manage.py schedule list --disabled"
+    if translated:
+        words = f", {abandoned:,} of them as abandoned: they had no end" if abandoned else ""
+        yield f"  translated: {_counted(translated, 'execution')} with another status than ours{words}"
+        yield "    list them: python manage.py executions --status abandoned" if abandoned else "    see metadata"
+    yield "times without a zone were read as UTC; check the next fires: python manage.py schedule list --sort next_run"
+
+
+def _park_unreadable(connection: Connection) -> None:
+    found = connection.exec_driver_sql(READABLE_SO_FAR, execution_options={"yield_per": ROWS_AT_ONCE})
+    reasons = [{"id": row.schedule_id, "reason": reason} for row in found if (reason := _why_unreadable(row))]
+    if reasons:
+        connection.exec_driver_sql(PARK, reasons)
+
+
+def _why_unreadable(row: Row[Any]) -> str | None:
+    try:
+        stored_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
+    except InvalidSchedule as error:
+        return str(error)
+    return None
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+IS_OF_AN_EARLIER_SCHEDULER = """
+SELECT to_regclass('alembic_version') IS NULL
+   AND to_regclass('schedules') IS NOT NULL AND to_regclass('job_executions') IS NOT NULL
+"""
+
+BEFORE = """
+SELECT (SELECT count(*) FROM schedules), (SELECT count(*) FROM job_executions),
+       (SELECT count(*) FROM schedules WHERE enabled IS NULL)
+"""
+
+READABLE_SO_FAR = """
+SELECT schedule_id, frequency, time_config::text AS time_config, timezone, start_at, end_at
+FROM schedules WHERE invalid_reason IS NULL
+"""
+
+PARK = """
+UPDATE schedules SET last_status = 'invalid', invalid_reason = %(reason)s, next_run = NULL WHERE schedule_id = %(id)s
+"""
+
+AFTER = """
+SELECT (SELECT count(*) FROM schedules WHERE invalid_reason IS NOT NULL),
+       count(*), count(*) FILTER (WHERE status = 'abandoned')
+FROM job_executions WHERE metadata ? 'adopted_status'
+"""
+
+PARKED = """
+SELECT domain, invalid_reason FROM schedules WHERE invalid_reason IS NOT NULL ORDER BY domain LIMIT %(limit)s
+"""

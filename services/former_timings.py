@@ -1,0 +1,27 @@
+"""Was there such a fire? What the log of changes says about the timings that a schedule had before its present one.
+
+A row is written only for a fire that some definition in force really had: switched off at its instant, there was none.
+The rows are those of execution_sql.FORMER_TIMINGS.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Row
+
+from services.errors import InvalidSchedule
+from services.triggers import parse_trigger
+
+
+def had_fire(timings: Iterable[Row[Any]], at: datetime) -> bool:
+    """Did one of these stretches of a schedule have this fire?"""
+    return any(timing.effective_from < at <= timing.ended_at and _fires_at(timing, at) for timing in timings)
+
+
+def _fires_at(timing: Row[Any], at: datetime) -> bool:
+    try:
+        trigger = parse_trigger(timing.frequency, timing.time_config, timing.timezone, timing.start_at, timing.end_at)
+    except InvalidSchedule:
+        return False  # it was parked and never fired
+    return trigger.next_after(at - timedelta(seconds=1)) == at

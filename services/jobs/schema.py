@@ -1,0 +1,85 @@
+"""What the job_config of a job type may contain, read from its model: for the command line and the documentation."""
+
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from services.jobs.registry import ISOLATION_KEY, JobDefinition
+
+ISOLATION = "thread: in the replica; process: in a process of its own, which a timeout or a cancel kills"
+KINDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+
+
+@dataclass(frozen=True, slots=True)
+class JobField:
+    """One field of a job_config. `default` is JSON text, empty for a field that must be given or is unset."""
+
+    name: str
+    kind: str
+    required: bool
+    default: str
+    description: str
+
+
+def summary(definition: JobDefinition) -> str:
+    """The first paragraph of the handler's docstring."""
+    return " ".join((inspect.getdoc(definition.handler) or "").split("\n\n", 1)[0].split())
+
+
+def fields_of(definition: JobDefinition) -> list[JobField]:
+    """Those of its model, in their order, and `isolation`, which every job type has."""
+    schema = json_schema(definition)
+    required = schema.get("required", [])
+    return [_field(name, item, schema, name in required) for name, item in schema["properties"].items()]
+
+
+def json_schema(definition: JobDefinition) -> dict[str, Any]:
+    """Of the whole job_config. A type without a model takes any field."""
+    model = definition.config_model
+    schema: dict[str, Any] = {"type": "object", "properties": {}} if model is None else model.model_json_schema()
+    isolation = {"enum": ["thread", "process"], "default": definition.isolation, "description": ISOLATION}
+    return {**schema, "properties": {**schema.get("properties", {}), ISOLATION_KEY: isolation}}
+
+
+def _field(name: str, item: Mapping[str, Any], schema: Mapping[str, Any], required: bool) -> JobField:
+    default = item.get("default")
+    return JobField(
+        name=name,
+        kind=_kind(item, schema.get("$defs", {})),
+        required=required,
+        default="" if required or default is None else json.dumps(default, ensure_ascii=False),
+        description=" ".join(str(item.get("description", "")).split()),
+    )
+
+
+def _kind(item: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    """`whole number (1 to 50)`: the type as people say it, with its limits."""
+    if "$ref" in item:
+        return _kind(definitions[item["$ref"].rpartition("/")[2]], definitions)
+    if "anyOf" in item:
+        kinds = [_kind(one, definitions) for one in item["anyOf"] if one.get("type") != "null"]
+        return " or ".join(dict.fromkeys(kinds))
+    if "enum" in item or "const" in item:
+        return ", ".join(map(str, item.get("enum", [item.get("const")])))
+    match item.get("type"):
+        case "array":
+            return f"list of {_kind(item.get('items', {}), definitions)}"
+        case "object":
+            values = item.get("additionalProperties")
+            return f"object of {_kind(values, definitions)}" if isinstance(values, Mapping) else "object"
+        case str(kind) if kind in KINDS:
+            return KINDS[kind] + _limits(item)
+        case _:
+            return "any JSON"
+
+
+def _limits(item: Mapping[str, Any]) -> str:
+    least, most = item.get("minimum"), item.get("maximum")
+    above, below = item.get("exclusiveMinimum"), item.get("exclusiveMaximum")
+    if least is not None and most is not None:
+        return f" ({least:,} to {most:,})"
+    limits = {"at least": least, "above": above, "at most": most, "below": below}
+    words = [f"{word} {limit:,}" for word, limit in limits.items() if limit is not None]
+    return f" ({', '.join(words)})" if words else ""

@@ -1,0 +1,24 @@
+"""JSON that people and programs send: a key that is there twice has two meanings, so it has none."""
+
+import json
+from collections import Counter
+from typing import Any
+
+
+class DuplicateKey(ValueError):
+    def __init__(self, key: str) -> None:
+        self.key = key if len(key) <= 100 else f"{key[:99]}…"
+        super().__init__(f"the key {self.key!r} is there twice")
+
+
+def loads(text: str | bytes) -> Any:
+    """As json.loads; raises DuplicateKey, a ValueError."""
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise DuplicateKey(next(key for key, count in counts.items() if count > 1))
+    return found

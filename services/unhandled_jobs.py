@@ -1,0 +1,65 @@
+"""Job types of enabled schedules that a live replica does not know, as the replicas' heartbeats tell."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from database.connection import DatabaseConnection
+
+MOST_TYPES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnhandledJobs:
+    job_type: str
+    schedules: int  # that are enabled and use it
+    known_to: tuple[str, ...]
+    unknown_to: tuple[str, ...]
+    schedule_id: UUID | None  # of the only one
+
+    @property
+    def words(self) -> str:
+        use = "1 schedule uses it" if self.schedules == 1 else f"{self.schedules:,} schedules use it"
+        if not self.known_to:
+            return f"{use} and cannot run: no live replica knows it"
+        return f"{use}; {_who(self.unknown_to, 'does not', 'do not')} know it, {_who(self.known_to, 'does', 'do')}"
+
+
+def unhandled_jobs(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> list[UnhandledJobs]:
+    """Those that nobody knows first. A replica of an older version, which does not tell, is not counted."""
+    with db.transaction() as connection:
+        told = connection.exec_driver_sql(LIVE, {"timeout": heartbeat_timeout_seconds}).all()
+        if not told:
+            return []
+        known = {row.instance_id: frozenset(row.job_types) for row in told}
+        common = frozenset.intersection(*known.values())
+        rows = connection.exec_driver_sql(UNHANDLED, {"common": sorted(common), "limit": MOST_TYPES}).all()
+    found = [
+        UnhandledJobs(
+            job_type=row.job_type,
+            schedules=row.schedules,
+            known_to=tuple(name for name, types in known.items() if row.job_type in types),
+            unknown_to=tuple(name for name, types in known.items() if row.job_type not in types),
+            schedule_id=row.schedule_id,
+        )
+        for row in rows
+    ]
+    return sorted(found, key=lambda each: bool(each.known_to))
+
+
+def _who(names: tuple[str, ...], one: str, many: str) -> str:
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"{shown} {one if len(names) == 1 else many}"
+
+
+LIVE = """
+SELECT instance_id, ARRAY(SELECT jsonb_array_elements_text(facts->'job_types')) AS job_types
+FROM scheduler_instances
+WHERE heartbeat_at > now() - make_interval(secs => %(timeout)s) AND jsonb_typeof(facts->'job_types') = 'array'
+ORDER BY instance_id, started_at
+"""
+
+UNHANDLED = """
+SELECT job_type, count(*) AS schedules, CASE WHEN count(*) = 1 THEN (array_agg(schedule_id))[1] END AS schedule_id
+FROM schedules WHERE enabled AND invalid_reason IS NULL AND job_type <> ALL (%(common)s::text[])
+GROUP BY job_type ORDER BY count(*) DESC, job_type LIMIT %(limit)s
+"""
