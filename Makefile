@@ -2,30 +2,35 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.ready-to-run
 READY := $(VENV)/.ready
 WORKERS ?= 4  # tests at once; most of them wait for replicas
 
 .DEFAULT_GOAL := help
-.PHONY: help run browser test check format migrate bench clean
+.PHONY: help run browser test check format migrate bench faults clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): requirements.txt requirements-browser.txt requirements-dev.txt
+$(RUNS): requirements.txt requirements-run.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Python 3.11 or newer is needed; found $$($(PYTHON) --version 2>&1). Set PYTHON=/path/to/python3.11."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
 	  echo "Python's venv module is missing. On Debian: apt-get install python3-venv"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing the requirements into $(VENV) ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@test -x $(BIN)/python || { echo "making a virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python .ci/install.py "what running needs" -r requirements-run.txt
 	@touch $@
 
-run: $(READY) ## start everything locally and show it
+$(READY): $(RUNS) requirements-browser.txt requirements-dev.txt
+	@$(BIN)/python .ci/install.py "the development tools" -r requirements-dev.txt
+	@touch $@
+
+run: $(RUNS) ## start everything locally and show it
 	@$(BIN)/python manage.py dev
 
-browser: ## install Debian's Chromium, for scans with engine: browser
+browser: $(RUNS) ## install Debian's Chromium, for scans with engine: browser
 	@sh tests/install_browser.sh
+	@$(BIN)/python .ci/install.py "what drives the browser" -r requirements-browser.txt
 
 test: $(READY) ## run all tests against real servers; ARGS="tests/unit -k cron" runs a part, one by one
 	@sh tests/install_browser.sh || echo "The tests of the browser engine will fail."
@@ -41,11 +46,14 @@ format: $(READY) ## format the code, sort the imports
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
-migrate: $(READY) ## bring the database to the newest schema
+migrate: $(RUNS) ## bring the database to the newest schema
 	@$(BIN)/python run_migrations.py
 
 bench: $(READY) ## measure; ARGS=--quick for a look, PEERS=1 beside other schedulers
 	@$(BIN)/python -m benchmarks $(if $(PEERS),--peers) $(ARGS)
+
+faults: $(READY) ## break real replicas for MINUTES=5 by a SEED=… and judge from outside; ARGS=--help shows more
+	@$(BIN)/python -m tests.proof.fault_run --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 clean: ## remove the virtual environment, caches and embedded servers' data
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m services.embedded stop || true; fi

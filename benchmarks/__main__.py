@@ -4,16 +4,15 @@ What was found is printed, and written to benchmarks/results as JSON, Markdown a
 """
 
 import argparse
+import inspect
 import os
 import platform
-import time
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from benchmarks import (
     burst,
@@ -33,6 +32,7 @@ from benchmarks import (
     sync,
     triggers,
 )
+from benchmarks.progress import scenario
 from benchmarks.scale import FULL, QUICK, Scale
 from benchmarks.sheet import Sheet
 
@@ -74,12 +74,12 @@ def main() -> None:
     names = arguments.scenario or (IN_QUICK if arguments.quick else list(SCENARIOS))
     about = {"at": datetime.now(UTC).isoformat(timespec="minutes"), "quick": arguments.quick, **_machine()}
     found: list[Sheet] = []
-    for name in names:
-        started = time.perf_counter()
-        for one in SCENARIOS[name](scale):
+    for number, name in enumerate(names, 1):
+        with scenario(name, number, len(names), _about(SCENARIOS[name])):
+            sheets = list(SCENARIOS[name](scale))
+        for one in sheets:
             one.show()
-            found.append(one)
-        Console().print(f"{name}: {time.perf_counter() - started:.0f} s", style="dim")
+        found += sheets
     if not arguments.quick:
         sheet.write(found, RESULTS, about)
         plots.draw(RESULTS)
@@ -100,6 +100,11 @@ def _arguments() -> argparse.Namespace:
     if unknown:
         parser.error(f"no scenario {', '.join(unknown)} (known: {', '.join(SCENARIOS)})")
     return arguments
+
+
+def _about(run: Scenario) -> str:
+    """What the scenario's module says it does."""
+    return re.split(r"[.:\n]", inspect.getdoc(inspect.getmodule(run)) or "")[0]
 
 
 def _machine() -> dict[str, Any]:

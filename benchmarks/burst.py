@@ -10,6 +10,7 @@ from benchmarks.cluster import REPLICAS, WORKERS, cluster, ledger_of, sleep_unti
 from benchmarks.designs.catalogue import FLOOR, NAIVE, NAIVE_PER_FIRE, OURS, Design, Processes
 from benchmarks.designs.plan import Plan
 from benchmarks.peers import peers
+from benchmarks.progress import doing
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
 from tests.replicas import Cluster
@@ -47,6 +48,7 @@ def _take_turns(count: int, designs: Sequence[Design], rounds: int) -> dict[str,
         for design in designs:
             is_quick = design in (OURS, FLOOR) or (count < 10_000 and design in (NAIVE, NAIVE_PER_FIRE))
             if is_quick or number < SLOW_DESIGNS_ROUNDS:
+                doing(f"{count:,} fires, round {number + 1} of {rounds}: {design.name}")
                 measured[design.name].append(_measure(count, design))
     return measured
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 from benchmarks.cluster import cluster, insert
+from benchmarks.progress import doing
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
 from database.models import ExecutionStatus
@@ -23,6 +24,7 @@ def run(scale: Scale) -> Iterator[Sheet]:
     columns = ["fires per batch", "claim", "start", "finish", "together per fire"]
     sheet = Sheet("claim-path", "Claim, start and finish of one batch (medians)", columns)
     for size in BATCHES:
+        doing(f"batches of {size:,}")
         with cluster() as made:
             times = _measure(made, size, min(MOST_BATCHES, max(3, scale.claim_fires // size)))
         medians = [statistics.median(step) for step in zip(*times, strict=True)]
@@ -48,7 +50,7 @@ def _batch(store: ExecutionStore, ids: Sequence[UUID], at: datetime) -> tuple[fl
     began = time.perf_counter()
     claims = store.claim([Fire(schedule_id, at, at) for schedule_id in ids]).claims
     claimed = time.perf_counter()
-    started = store.start(claims)
+    started = store.start(claims).started
     running = time.perf_counter()
     report = store.finish(
         [Ending(claim=claim, status=ExecutionStatus.SUCCESS, duration_seconds=0) for claim in started]

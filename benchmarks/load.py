@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from benchmarks.cluster import FIRST_PORT, POLL_SECONDS, cluster, cpu_seconds, fill, memory_mb, metric, soon
+from benchmarks.progress import doing
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
 from tests.replicas import Cluster, Replica
@@ -21,6 +22,7 @@ def run(scale: Scale) -> Iterator[Sheet]:
     columns = ["schedules", "start until loaded", "memory", "idle CPU", "a change is live", f"CPU/fire of {FIRES:,}"]
     sheet = Sheet("load", "One replica with many schedules", columns)
     for count in scale.loads:
+        doing(f"a replica with {count:,} schedules")
         _measure(sheet, count)
     costs = [(int(count), facts["cpu_seconds_per_fire"]) for count, facts in sheet.facts.items()]
     exponent = _exponent(costs)

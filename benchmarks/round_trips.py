@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.cluster import REPLICAS, WORKERS, cluster, sleep_until
 from benchmarks.designs.catalogue import OURS
+from benchmarks.progress import doing
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
 from services.redis_client import RedisClient
@@ -21,6 +22,7 @@ def run(scale: Scale) -> Iterator[Sheet]:
     title = f"What a fire of a burst asks of the servers, {REPLICAS} replicas, MAX_WORKERS={WORKERS}"
     sheet = Sheet("round-trips", title, columns)
     for count in scale.bursts:
+        doing(f"{count:,} fires")
         statements, commits, redis = _count(count)
         sheet.add(f"{count:,}", f"{statements / count:.3f}", f"{commits / count:.3f}", f"{redis / count:.3f}")
         sheet.facts[str(count)] = {

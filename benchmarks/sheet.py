@@ -1,13 +1,20 @@
 """What a scenario found: a table for people and facts for programs. Printed, and written as JSON and Markdown."""
 
 import json
+import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
+
+PIPE_WIDTH = 180
+GAP = 1  # between two columns
 
 
 @dataclass(slots=True)
@@ -22,13 +29,38 @@ class Sheet:
     def add(self, *cells: str) -> None:
         self.rows.append(list(cells))
 
-    def show(self) -> None:
-        table = Table(*self.columns, title=self.title)
-        for row in self.rows:
-            table.add_row(*row)
-        Console().print(table)
+    def show(self, out: Console | None = None) -> None:
+        """Side by side if the terminal is wide enough, else in parts below each other that repeat what names a row."""
+        out = out or Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+        out.print(Text(self.title, "bold"))
+        for part in self._parts(out.width):
+            table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+            for column in part:
+                is_number = all(_is_number(row[column]) for row in self.rows)
+                table.add_column(self.columns[column], justify="right" if is_number else "left")
+            for row in self.rows:
+                table.add_row(*(Text(row[column]) for column in part))
+            out.print(table, Text())
         for note in self.notes:
-            Console().print(f"  {note}")
+            out.print(Padding(Text(note), (0, 0, 0, 2)))
+
+    def _parts(self, width: int) -> list[list[int]]:
+        """Numbers of columns, as many as fit beside those that name a row."""
+        widths = [max(map(len, (name, *(row[at] for row in self.rows)))) + GAP for at, name in enumerate(self.columns)]
+        names = list(range(self._naming_columns()))
+        parts: list[list[int]] = [names.copy()]
+        for column in range(len(names), len(self.columns)):
+            if parts[-1] != names and sum(widths[at] for at in (*parts[-1], column)) - GAP > width:
+                parts.append(names.copy())
+            parts[-1].append(column)
+        return parts
+
+    def _naming_columns(self) -> int:
+        """The first ones that together tell any two rows apart."""
+        for count in range(1, len(self.columns)):
+            if len({tuple(row[:count]) for row in self.rows}) == len(self.rows):
+                return count
+        return 1
 
     def markdown(self) -> str:
         lines = [f"### {self.title}", "", _line(self.columns), _line(["---"] * len(self.columns))]
@@ -71,6 +103,10 @@ def read(directory: Path) -> dict[str, Sheet]:
 
 def _as_sheet(item: dict[str, Any]) -> Sheet:
     return Sheet(**{name: value for name, value in item.items() if name != "measured"})
+
+
+def _is_number(cell: str) -> bool:
+    return re.match(r"[-+]?[\d.,]+( |$)", cell) is not None or not cell
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from benchmarks.cluster import REPLICAS, WORKERS, cluster, sleep_until, tally
 from benchmarks.designs.catalogue import NAIVE, NAIVE_PER_FIRE, OURS, Design
 from benchmarks.designs.ledger import Tally
 from benchmarks.peers import peers
+from benchmarks.progress import doing
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
 
@@ -37,6 +38,7 @@ def run(scale: Scale) -> Iterator[Sheet]:
     for number in range(scale.rounds):
         for design in designs:
             if design in ours_and_naive or number < PEERS_ROUNDS:
+                doing(f"{scale.steady_seconds} s, round {number + 1} of {scale.rounds}: {design.name}")
                 measured[design.name].append(_measure(design, scale.steady_seconds))
     for name, rounds in measured.items():
         _add(sheet, name, rounds, total)

@@ -79,6 +79,7 @@ class BareLoop:
                 "config_ids": uuid_array(row.domain_config_id for row in rows),
                 "next_runs": [None] * count,
                 "starts": [False] * count,
+                "handled": [True] * count,
             }
             self._revisions = {row.schedule_id: row.revision for row in rows}
             return self._connection.run(sql.INSERT_CLAIMS, values)
@@ -101,7 +102,7 @@ class BareLoop:
             **{name: [None] * count for name in ("details", "messages", "errors", "scans", "delays", "reasons")},
         }
         with self._connection.transaction():
-            self._connection.run(sql.LOCK_FOR_FINISH, {"ids": uuid_array(row.schedule_id for row in claimed)})
+            self._connection.run(sql.LOCK_OR_TELL, {"ids": uuid_array(row.schedule_id for row in claimed)})
             self._connection.run(sql.FINISH, values)
 
 

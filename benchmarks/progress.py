@@ -1,0 +1,39 @@
+"""What the benchmark is doing right now: a heading for each scenario, and one line that changes with each step."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.status import Status
+
+
+class _Shown:
+    status: Status | None = None
+
+
+@contextmanager
+def scenario(name: str, number: int, total: int, about: str) -> Iterator[None]:
+    """On stderr, so that what was measured can be piped elsewhere."""
+    out, begun = Console(stderr=True, highlight=False), time.perf_counter()
+    out.print(f"\n[{number}/{total}] {name}: {about}", style="cyan", markup=False)
+    _Shown.status = out.status("starting servers ...")
+    try:
+        if sys.stderr.isatty():
+            _Shown.status.start()
+        yield
+    finally:
+        _Shown.status.stop()
+        _Shown.status = None
+    out.print(f"{name}: {time.perf_counter() - begun:.0f} s", style="dim", markup=False)
+
+
+def doing(words: str) -> None:
+    """The next step of the scenario; nothing outside of one."""
+    if _Shown.status is None:
+        return
+    _Shown.status.update(words)
+    if not sys.stderr.isatty():
+        sys.stderr.write(f"  {words}\n")
+        sys.stderr.flush()
