@@ -12,6 +12,7 @@ from services.dispatcher import Dispatcher
 from services.distributed_lock import Coordinator
 from services.execution_store import ExecutionStore
 from services.finisher import Finisher
+from services.held_claims import HeldClaims
 from services.jobs import ExecutionContext, JobRegistry, WorkerPool
 from services.peers import Peers
 from services.redis_client import RedisClient
@@ -21,6 +22,7 @@ from services.redis_client import RedisClient
 class Parts:
     dispatcher: Dispatcher
     finisher: Finisher
+    held: HeldClaims
     coordinator: Coordinator
     ran: list[UUID]  # the executions whose handler was called
     gate: threading.Event  # handlers wait for it; open unless a test closes it
@@ -39,9 +41,11 @@ def dispatching(store: ExecutionStore, redis: RedisClient, max_workers: int = 2)
         gate.wait(60)
 
     coordinator = Coordinator(redis, owner=str(uuid4()), lease_seconds=60, mark_seconds=60)
-    finisher = Finisher(store, coordinator)
+    held = HeldClaims()
+    finisher = Finisher(store, held, coordinator)
     dispatcher = Dispatcher(
         store=store,
+        held=held,
         coordinator=coordinator,
         finisher=finisher,
         peers=Peers("replica"),
@@ -53,7 +57,6 @@ def dispatching(store: ExecutionStore, redis: RedisClient, max_workers: int = 2)
     )
     pool = WorkerPool(max_workers, registry, dispatcher.done)
     dispatcher.use(pool)
-    finisher.on_written = dispatcher.forget
-    yield Parts(dispatcher, finisher, coordinator, ran, gate)
+    yield Parts(dispatcher, finisher, held, coordinator, ran, gate)
     gate.set()
     pool.shutdown(5)

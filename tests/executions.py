@@ -7,7 +7,9 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import text
 
+from config import Settings
 from database.connection import DatabaseConnection
+from services.bounds import Bounds
 from services.execution_store import ExecutionStore
 from services.fires import Fire, Owner, Policy
 
@@ -20,6 +22,7 @@ POLICY = Policy(
     retry_backoff_seconds=1,
     catchup="one",
 )
+BOUNDS = Bounds.from_settings(Settings(_env_file=None))
 Make = Callable[..., UUID]
 
 
@@ -54,6 +57,33 @@ def age(db: DatabaseConnection, schedule_id: UUID, seconds: int) -> None:
             (seconds, schedule_id),
         )
         connection.execute(text("ALTER TABLE schedules ENABLE TRIGGER USER"))
+
+
+def happened(db: DatabaseConnection, schedule_id: UUID, change: str, at: datetime) -> None:
+    """A change of its timing, as if it had been made at that time."""
+    with db.transaction() as connection:
+        values = {"id": schedule_id, "at": at}
+        connection.exec_driver_sql(f"UPDATE schedules SET {change} WHERE schedule_id = %(id)s", values)
+        connection.exec_driver_sql("SET LOCAL session_replication_role = replica")  # no trigger writes effective_from
+        connection.exec_driver_sql("UPDATE schedules SET effective_from = %(at)s WHERE schedule_id = %(id)s", values)
+        connection.exec_driver_sql(
+            """UPDATE schedule_changes
+               SET changed_at = %(at)s, new = jsonb_set(new, '{effective_from}', to_jsonb(%(at)s::timestamptz))
+               WHERE change_id = (SELECT max(change_id) FROM schedule_changes WHERE schedule_id = %(id)s)""",
+            values,
+        )
+
+
+def missed(db: DatabaseConnection, schedule_id: UUID, first: datetime, last: datetime) -> None:
+    """One summary row, as the gap scan writes it after downtime."""
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, cause,
+                                           reason, completed_at, metadata)
+               VALUES (%(id)s, 'job', 'job', %(id)s, 'missed', %(first)s, 'catchup', 'catchup_cap', now(),
+                       jsonb_build_object('first', %(first)s::text, 'last', %(last)s::text, 'count', 20))""",
+            {"id": schedule_id, "first": first, "last": last},
+        )
 
 
 def rows(db: DatabaseConnection, what: str = "status, reason") -> list[tuple[Any, ...]]:

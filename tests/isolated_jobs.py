@@ -75,6 +75,15 @@ def leave(context: ExecutionContext, config: dict[str, Any]) -> None:
     os._exit(3)
 
 
+@job("isolated_fork", isolation="process")
+def fork(context: ExecutionContext, config: dict[str, Any]) -> Mapping[str, Any]:
+    """The copy is the first to come back."""
+    copy = os.fork()
+    if copy:
+        os.waitpid(copy, 0)
+    return {"copy": copy == 0}
+
+
 @job("isolated_huge", isolation="process")
 def huge(context: ExecutionContext, config: dict[str, Any]) -> Mapping[str, Any]:
     return {"blob": "x" * 5_000_000}

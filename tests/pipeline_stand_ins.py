@@ -2,6 +2,7 @@
 
 with PipelineWorld() as world:
     world.place("p1", website="https://bakery.example/")     both of Google's APIs know it
+    world.search("bakeries in Buffalo", "p1", "p2")           what both find for that, `page_size` to a page
     world.google = denied                                     from now on Google answers like that
     world.page("http://bakery.example/contact", "<p>…</p>")   any page; /* is what all the others answer
     world.sitemap("http://bakery.example/sitemap.xml", "http://bakery.example/contact")
@@ -20,6 +21,7 @@ from tests.scan_site import Answer, Page, Request, WebServer
 KEY = "AIza-secret-of-the-tests"
 DETAILS_PATH = "/maps/api/place/details/json"
 PLACES_PATH = "/v1/places/"
+SEARCH_PATH, NEWER_SEARCH_PATH = "/maps/api/place/textsearch/json", "/v1/places:searchText"
 
 
 class PipelineWorld(WebServer):
@@ -27,6 +29,9 @@ class PipelineWorld(WebServer):
         super().__init__()
         self._places: dict[str, dict[str, Any]] = {}
         self._sites: dict[str, dict[str, Page]] = {}
+        self._searches: dict[str, list[str]] = {}
+        self.page_size = 20
+        self.unripe = 0  # so many times the token of a next page is not valid yet
         self.google: Callable[[Request], Answer] | None = None
         self.go_on = threading.Event()  # set at the end, for pages that hang
 
@@ -34,6 +39,11 @@ class PipelineWorld(WebServer):
 
     def place(self, place_id: str, **result: Any) -> None:
         self._places[place_id] = details(**result)
+
+    def search(self, query: str, *place_ids: str) -> None:
+        for place_id in place_ids:
+            self._places.setdefault(place_id, details(name=f"Bakery {place_id}"))
+        self._searches[query] = list(place_ids)
 
     def page(self, url: str, page: Page | Answer | str) -> None:
         parts = urlsplit(url)
@@ -87,6 +97,8 @@ class PipelineWorld(WebServer):
         usual = super().respond(request)  # counts it
         if request.path == DETAILS_PATH or request.path.startswith(PLACES_PATH):
             return (self.google or self._google)(request)
+        if request.path in (SEARCH_PATH, NEWER_SEARCH_PATH):
+            return (self.google or self._search)(request)
         if site is None:
             return usual
         page = site.get(request.path) or site.get("/*")
@@ -102,9 +114,43 @@ class PipelineWorld(WebServer):
         found = self._places.get(request.path.removeprefix(PLACES_PATH))
         return as_json(_newer(found)) if found else as_json({"error": {"code": 404, "status": "NOT_FOUND"}}, 404)
 
+    def _search(self, request: Request) -> Answer:
+        """A token is `query#offset`. The classic one replaces the question, the newer one goes with it."""
+        classic = request.path == SEARCH_PATH
+        asked = {name: values[0] for name, values in parse_qs(request.query).items()} if classic else {}
+        asked = asked or json.loads(request.body)
+        key = asked.get("key") or request.headers.get("x-goog-api-key")
+        if key != KEY:
+            return denied(request)
+        token = asked.get("pagetoken") or asked.get("pageToken")
+        if token and classic and self.unripe:
+            self.unripe -= 1
+            return as_json({"status": "INVALID_REQUEST"})
+        query, _, offset = (token or f"{asked.get('query') or asked.get('textQuery')}#0").rpartition("#")
+        if not classic:
+            assert asked["textQuery"] == query
+        found, start = self._searches.get(query, []), int(offset)
+        end = start + self.page_size
+        following = f"{query}#{end}" if end < len(found) else None
+        shown = [(place_id, self._places[place_id]) for place_id in found[start:end]]
+        return _found_classic(shown, following) if classic else _found_newer(shown, following)
+
     def __exit__(self, *error: object) -> None:
         self.go_on.set()
         super().__exit__(*error)
+
+
+def _found_classic(shown: list[tuple[str, dict[str, Any]]], token: str | None) -> Answer:
+    wanted = ("name", "formatted_address", "geometry", "rating", "user_ratings_total", "types", "business_status")
+    results = [{"place_id": place_id, **{name: place[name] for name in wanted}} for place_id, place in shown]
+    status = {"status": "OK" if results else "ZERO_RESULTS", "results": results, "html_attributions": []}
+    return as_json(status | ({"next_page_token": token} if token else {}))
+
+
+def _found_newer(shown: list[tuple[str, dict[str, Any]]], token: str | None) -> Answer:
+    wanted = ("displayName", "formattedAddress", "location", "rating", "userRatingCount")
+    places = [{"id": place_id, **{name: _newer(place)[name] for name in wanted}} for place_id, place in shown]
+    return as_json(({"places": places} if places else {}) | ({"nextPageToken": token} if token else {}))
 
 
 def _host(request: Request) -> str:

@@ -30,6 +30,17 @@ QUICK = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A handler was called; in the words of tests/handlers.py."""
+
+    schedule_id: str
+    scheduled_for: str
+    attempt: str
+    instance_id: str
+    at: str
+
+
 @dataclass(slots=True)
 class Replica:
     name: str
@@ -125,10 +136,15 @@ class Cluster:
     def _calls(self) -> Path:
         return self.directory / "calls"
 
-    def called_twice(self) -> list[str]:
-        """Fires whose handler was called more than once for the same attempt, as the handlers say themselves."""
-        calls = self._calls.read_text().splitlines() if self._calls.exists() else []
-        return [call for call, times in Counter(calls).items() if times > 1]
+    def calls(self) -> list[Call]:
+        """What the handlers say themselves, each one as soon as it is called."""
+        lines = self._calls.read_text().splitlines() if self._calls.exists() else []
+        return [Call(*line.split()) for line in lines]
+
+    def called_twice(self) -> list[tuple[str, str, str]]:
+        """Fires whose handler was called more than once for the same attempt."""
+        calls = Counter((call.schedule_id, call.scheduled_for, call.attempt) for call in self.calls())
+        return [call for call, times in calls.items() if times > 1]
 
     def end(self) -> None:
         for replica in self.replicas:

@@ -32,6 +32,7 @@ class Request:
     path: str  # without the query
     query: str
     headers: Mapping[str, str]  # lower-case names
+    body: bytes = b""
 
     @property
     def cookies(self) -> str:
@@ -218,7 +219,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         target = urlsplit(self.path)
         headers = {name.lower(): value for name, value in self.headers.items()}
-        answer = cast(_Server, self.server).site.respond(Request(target.path, target.query, headers))
+        sent = self.rfile.read(int(headers.get("content-length", 0)))
+        answer = cast(_Server, self.server).site.respond(Request(target.path, target.query, headers, sent))
         body = answer.body.encode() if isinstance(answer.body, str) else answer.body
         self.send_response(answer.status)
         if answer.content_type is not None:

@@ -16,6 +16,7 @@ from services.web.app import create_app
 from services.web.auth.authenticator import OneTimeToken
 from services.web.auth.roles import Role
 from services.web.auth.tokens import ApiTokens
+from services.web.connections import Connections
 from tests.waiting import eventually
 
 SECRET = "a secret that is long enough for every algorithm that a forger might like to try"
@@ -43,7 +44,9 @@ class Web:
             self.tokens[role] = ApiTokens(parts.db).create(f"test-{role}", role, "test").text
         listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        config = uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="on")
+        config = uvicorn.Config(
+            self.app, http=Connections().protocol(), log_config=None, access_log=False, lifespan="on"
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
         self._thread.start()

@@ -9,7 +9,7 @@ from tests.ledger import Ledger
 from tests.replicas import Cluster
 from tests.waiting import eventually
 
-JOBS = JobRegistry({"noop", "sleep", "fail", "http_request"})
+JOBS = JobRegistry({"noop", "sleep", "fail", "fork", "http_request"})
 OPEN = "status IN ('pending', 'claimed', 'running')"
 
 

@@ -21,6 +21,7 @@ from services.scanning.browser.process import find_browser
 from services.schedule_repository import ScheduleRepository
 from services.web.auth.roles import Role
 from services.web.auth.tokens import ApiTokens
+from tests.pipeline_stand_ins import PipelineWorld, google_says
 from tests.replicas import QUICK, Cluster
 from tests.waiting import eventually
 
@@ -54,7 +55,10 @@ FAINT_WORDS = """() => {
   }
   return found;
 }"""
-PAGES = ("/", "/schedules", "/schedules/new", "/executions", "/timeline", "/scans", "/queues", "/contacts", "/replicas")
+PAGES = (
+    "/", "/schedules", "/schedules/new", "/executions", "/timeline", "/scans", "/places", "/queues", "/contacts",
+    "/replicas",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +89,23 @@ def cluster(
 
 
 @pytest.fixture(scope="module")
-def web(cluster: Cluster) -> Iterator[str]:
+def town() -> Iterator[PipelineWorld]:
+    """Where the web process finds Google's places."""
+    with PipelineWorld() as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+def web(cluster: Cluster, town: PipelineWorld) -> Iterator[str]:
     """The address of a `manage.py web`."""
     log = cluster.directory / "web.log"
-    environment = {**cluster.environment, "PATH": os.defpath, "WEB_PORT": "0", "WEB_RATE_LIMIT_PER_MINUTE": "0"}
+    environment = {
+        **cluster.environment,
+        **town.environment,
+        "PATH": os.defpath,
+        "WEB_PORT": "0",
+        "WEB_RATE_LIMIT_PER_MINUTE": "0",
+    }
     with log.open("wb") as stream:
         process = subprocess.Popen(
             [sys.executable, "manage.py", "web"],
@@ -203,6 +220,9 @@ def test_a_schedule_is_made_with_a_typo_corrected_previewed_and_saved(page: Page
     page.get_by_role("button", name="New schedule").click()
     page.get_by_label("domain, or what it is about").fill("weekly report")
     page.get_by_label("name (optional, unique)").fill("weekly report")
+    page.get_by_label("job", exact=True).click()
+    page.get_by_role("option", name="http_request").click()
+    expect(page.get_by_text("Fields: url (required), method, headers, json,")).to_be_visible()
     page.get_by_label("job", exact=True).click()
     page.get_by_role("option", name="noop").click()
     page.get_by_label("when", exact=True).fill("weekly mondey 02:30")
@@ -476,6 +496,26 @@ def test_contacts_are_listed_searched_and_linked_to_where_they_were_found(page: 
     expect(link).to_have_attribute("rel", "noopener noreferrer")
 
 
+def test_a_search_of_the_directory_stages_places_and_a_curator_selects_one(
+    page: Page, cluster: Cluster, town: PipelineWorld
+) -> None:
+    town.search("dentists in Berlin", "p1", "p2")
+    page.goto("/places")
+    page.get_by_label("What to look for").fill("dentists in Berlin")
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_text("2 places found: 2 new, 0 known already")).to_be_visible()
+    page.get_by_role("row", name="Bakery p1").get_by_role("checkbox").click()
+    page.get_by_role("button", name="Selected", exact=True).click()
+    expect(page.get_by_text("1 place Selected, 1 deep scan queued")).to_be_visible()
+    rows = cluster.rows("SELECT place_id, status, deep_scan_status FROM places_staging ORDER BY place_id")
+    assert [tuple(row) for row in rows] == [("p1", "Selected", "Queued"), ("p2", "New", None)]
+    page.get_by_label("part of the name or address").fill("bakery P2")
+    expect(page.get_by_role("row", name="Bakery p1")).to_have_count(0)
+    town.google = google_says("OVER_QUERY_LIMIT")
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_text("Google says OVER_QUERY_LIMIT")).to_be_visible()
+
+
 def test_a_button_stays_the_same_while_only_other_things_change(page: Page, cluster: Cluster) -> None:
     page.goto("/queues")
     pause = page.get_by_role("button", name="Pause").first
@@ -494,24 +534,48 @@ def test_a_button_stays_the_same_while_only_other_things_change(page: Page, clus
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
 
 
-def test_without_postgres_a_page_says_so_and_names_no_address(page: Page, cluster: Cluster, web: str) -> None:
-    """A page that is open keeps what it shows; one that is opened says what is missing."""
-    name = cluster.db.engine.url.database
+def test_without_postgres_an_open_page_says_since_when_and_what_that_means(page: Page, cluster: Cluster) -> None:
     overview = page.context.new_page()
     overview.goto("/")
     page.goto("/replicas")
     expect(page.get_by_text("replica-1").first).to_be_visible()
-    cookies = {cookie["name"]: cookie["value"] for cookie in page.context.cookies()}
-    with without_connections(cluster, str(name)):
-        expect(page.get_by_text("Postgres does not answer; this page shows what was known before.")).to_be_visible()
+    with without_connections(cluster, str(cluster.db.engine.url.database)):
+        for open_page in (overview, page):
+            alert = open_page.get_by_role("alert")
+            expect(alert).to_contain_text(re.compile(r"Postgres has not answered since \d\d:\d\d:\d\d"))
+            expect(alert).to_contain_text("Nothing starts until it is back. What runs finishes")
+            expect(alert).to_contain_text(re.compile(r"Everything below is as of \d\d:\d\d:\d\d"))
         expect(page.get_by_text("replica-1").first).to_be_visible()
         expect(overview.get_by_text("away", exact=True)).to_be_visible()
-        answer = requests.get(f"{web}/schedules", cookies=cookies, timeout=60)
-        assert answer.status_code == 500
-        assert "Postgres does not answer" in answer.text
-        assert str(name) not in answer.text
-    expect(page.get_by_text("Postgres does not answer")).to_be_hidden()
+        expect(overview.get_by_text("All is well")).to_have_count(0)
+        expect(overview.locator(".es-page > .es-card", has_text="Needs attention")).to_have_css("opacity", "0.55")
+    expect(overview.get_by_role("alert")).to_be_hidden()
+    expect(page.get_by_role("alert")).to_be_hidden()
     expect(overview.get_by_text("away", exact=True)).to_have_count(0)
+
+
+def test_a_postgres_that_stands_still_is_noticed_although_it_says_nothing(page: Page, cluster: Cluster) -> None:
+    expect(page.get_by_text("answered just now")).to_be_visible()
+    with cluster.db.transaction() as connection:
+        connection.exec_driver_sql("LOCK TABLE schedules")
+        expect(page.get_by_role("alert")).to_contain_text("Postgres has not answered since")
+        expect(page.get_by_text("All is well")).to_have_count(0)
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_page_that_is_opened_without_postgres_leads_to_the_others_and_returns_by_itself(
+    page: Page, cluster: Cluster
+) -> None:
+    fresh, name = page.context.new_page(), str(cluster.db.engine.url.database)
+    with without_connections(cluster, name):
+        answer = fresh.goto("/schedules?order=next_run")
+        assert answer is not None
+        assert (answer.status, answer.headers["retry-after"]) == (503, "3")
+        expect(fresh.get_by_role("alert")).to_contain_text(re.compile(r"Postgres has not answered since \d\d:\d\d"))
+        expect(fresh.get_by_role("navigation").get_by_role("link", name="Executions")).to_be_visible()
+        assert name not in fresh.content()
+    expect(fresh.get_by_role("heading", name="Schedules")).to_be_visible()
+    expect(fresh).to_have_url(re.compile(r"/schedules\?order=next_run$"))
 
 
 def test_a_viewer_can_change_nothing(page: Page, cluster: Cluster) -> None:

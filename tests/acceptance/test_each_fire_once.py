@@ -249,6 +249,18 @@ def test_fires_that_find_no_free_worker_in_their_grace_are_recorded_as_missed(cl
     ]
 
 
+def test_a_replica_that_does_not_know_a_job_leaves_it_to_one_that_does(cluster: Cluster) -> None:
+    """Right after a deployment that has not reached all of them."""
+    cluster.start(1, JOB_MODULES="")
+    at = soon(1)
+    repository(cluster).save_schedules(once(at) for _ in range(20))
+    eventually(lambda: count(cluster, "status = 'pending'") == 20, 20)
+    cluster.start(1)
+    eventually(lambda: count(cluster, "status = 'success'") == 20, 30)
+    assert cluster.rows("SELECT DISTINCT instance_id FROM job_executions") == [("replica-2",)]
+    assert count(cluster) == 20
+
+
 def test_a_replica_answers_probes_and_prometheus(cluster: Cluster, free_port: int) -> None:
     cluster.start(1, METRICS_PORT=str(free_port), METRICS_HOST="127.0.0.1")
     repository(cluster).create_schedule(**every_second())

@@ -1,10 +1,15 @@
 """Postgres goes away and comes back; clocks that are wrong against its own. Lines of the failure table."""
 
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
 from services.audit import audit
+from services.overview import Overview, Trouble
 from tests.acceptance.conftest import Breakable
 from tests.acceptance.rows import (
     calls,
@@ -59,6 +64,60 @@ def test_postgres_may_vanish_and_nothing_is_lost(breakable: Breakable, ledger: L
     assert report.accounted == report.expected >= 3 * 8
     every_run_was_seen(cluster, ledger)
     assert ledger.requests("/impatient") == []
+    for replica in cluster.replicas:  # one line when it begins and one when it is over, not two per loop and second
+        log = replica.log
+        eventually(lambda log=log: times_said(log, "server_available") == times_said(log, "server_unavailable"), 30)  # type: ignore[misc]
+        assert times_said(log, "server_unavailable") <= 4
+
+
+def times_said(log: Path, event: str) -> int:
+    return log.read_text().count(f'"event": "{event}"')
+
+
+# --- a schema that does not fit ---
+
+
+def test_a_replica_whose_claims_all_fail_says_so_and_comes_back_by_itself(cluster: Cluster, free_port: int) -> None:
+    """A column vanishes under it, and is there again."""
+    (replica,) = cluster.start(1, METRICS_PORT=str(free_port))
+    repository(cluster).save_schedules(every_second(misfire_grace_seconds=600, coalesce=False) for _ in range(3))
+    eventually(lambda: count(cluster, "status = 'success'") >= 6, 20)
+    assert readiness(free_port) == (200, [])
+    cluster.run("ALTER TABLE schedules RENAME COLUMN max_instances TO gone")
+    eventually(lambda: readiness(free_port)[0] == 503, 20)
+    (reason,) = readiness(free_port)[1]
+    assert reason.startswith("failing again and again: dispatcher (UndefinedColumn: column s.max_instances")
+    eventually(lambda: gauge(free_port, "scheduler_claiming") == 0, 10)
+    eventually(lambda: cluster.rows("SELECT claiming FROM scheduler_instances") == [(False,)], 10)
+    (idle,) = [item for item in Overview(cluster.db).attention() if item.trouble is Trouble.IDLE]
+    assert (idle.label, idle.words) == (replica.name, f"lives, but starts nothing: {reason}")
+    cluster.run("ALTER TABLE schedules RENAME COLUMN gone TO max_instances")
+    eventually(lambda: cluster.rows("SELECT claiming FROM scheduler_instances") == [(True,)], 10)
+    eventually(lambda: readiness(free_port) == (200, []), 10)
+    before = count(cluster, "status = 'success'")
+    eventually(lambda: count(cluster, "status = 'success'") >= before + 6, 20)
+    switch_off(cluster)
+    nothing_twice_and_no_gap(cluster)
+    assert count(cluster, "status IN ('missed', 'failed')") == 0, "what came due meanwhile ran late"
+    said = [line for line in replica.log.read_text().splitlines() if '"loop_' in line]
+    assert len([line for line in said if "Traceback" in line]) == 1
+    assert len(said) <= 8, "not a line per fire"
+    assert '"loop_recovered"' in said[-1]
+
+
+def readiness(port: int) -> tuple[int, list[str]]:
+    """The status of /readyz, and its reasons."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+            return answer.status, []
+    except HTTPError as refusal:
+        return refusal.code, json.load(refusal)["reasons"]
+
+
+def gauge(port: int, name: str) -> float:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
 
 # --- clocks ---

@@ -140,6 +140,15 @@ def test_fires_whose_redis_replies_get_lost_are_still_run(cluster: Cluster) -> N
         cluster.end()
 
 
+def test_a_replica_without_work_says_within_seconds_that_redis_is_away(cluster: Cluster) -> None:
+    with RedisProxy(cluster.environment["REDIS_URL"]) as proxy:
+        (replica,) = cluster.start(1, REDIS_URL=proxy.url, LOCK_TIMEOUT="600")
+        proxy.refusing = True
+        proxy.cut()
+        eventually(lambda: replica.says("redis_degraded"), 15)
+        cluster.end()
+
+
 def test_a_slow_redis_delays_nothing_for_long_and_loses_nothing(cluster: Cluster) -> None:
     with RedisProxy(cluster.environment["REDIS_URL"]) as proxy:
         cluster.start(2, REDIS_URL=proxy.url)

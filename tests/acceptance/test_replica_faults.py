@@ -1,6 +1,10 @@
 """Replicas that are really killed, frozen, restarted and stopped; jobs that hang. Lines of the failure table."""
 
+import os
+import signal
+import socket
 import time
+from pathlib import Path
 
 from services.audit import audit
 from services.job_history import JobHistory
@@ -16,7 +20,7 @@ from tests.acceptance.rows import (
     switch_off,
 )
 from tests.ledger import Ledger
-from tests.replicas import Cluster
+from tests.replicas import Cluster, Replica
 from tests.waiting import eventually
 
 
@@ -187,3 +191,46 @@ def test_a_manual_run_is_its_own_row_and_waits_for_its_turn(cluster: Cluster) ->
     eventually(lambda: count(cluster, f"execution_id = '{execution_id}' AND status = 'success'") == 1, 20)
     switch_off(cluster)
     nothing_twice_and_no_gap(cluster)
+
+
+# --- handlers that fork ---
+
+
+def test_the_copy_of_a_replica_that_comes_back_from_a_handler_ends_itself(cluster: Cluster, free_port: int) -> None:
+    """One worker and many jobs that wait for it: a copy that went on would run them as well."""
+    (replica,) = cluster.start(1, MAX_WORKERS="1", METRICS_PORT=str(free_port))
+    repository(cluster).save_schedules(
+        [*(every_second(job_type="fork") for _ in range(3)), *(every_second() for _ in range(12))]
+    )
+    eventually(lambda: count(cluster, "status = 'success'") >= 60, 30)
+    switch_off(cluster)
+    copies = living_children(replica)
+    for copy in copies:
+        os.kill(copy, signal.SIGKILL)
+    assert copies == []
+    nothing_twice_and_no_gap(cluster)
+
+
+def test_a_copy_that_stays_keeps_neither_the_port_nor_a_connection_of_its_replica(
+    cluster: Cluster, free_port: int
+) -> None:
+    (replica,) = cluster.start(1, METRICS_PORT=str(free_port))
+    repository(cluster).create_schedule(**once(soon(1), job_type="fork", job_config={"child_seconds": 60}))
+    eventually(lambda: count(cluster, "status = 'success'") == 1, 20)
+    (copy,) = living_children(replica)
+    replica.kill()
+    try:
+        with socket.create_server(("127.0.0.1", free_port)):
+            pass
+        eventually(
+            lambda: cluster.rows("SELECT pid FROM pg_stat_activity WHERE application_name = %s", replica.name) == [], 10
+        )
+    finally:
+        os.kill(copy, signal.SIGKILL)
+
+
+def living_children(replica: Replica) -> list[int]:
+    """Those that have ended and were not asked for their exit code are not among them."""
+    stats = (path.read_text().rpartition(")") for path in Path("/proc").glob("[0-9]*/stat") if path.exists())
+    fields = ((int(head.split()[0]), rest.split()) for head, _, rest in stats)
+    return [pid for pid, (state, parent, *_) in fields if int(parent) == replica.pid and state != "Z"]

@@ -8,8 +8,9 @@ from uuid import UUID
 
 import pytest
 
+from config import Settings
 from database.connection import DatabaseConnection
-from services.audit import SHOWN, AuditReport, audit
+from services.audit import SHOWN, AuditReport, audit, audit_by
 from services.errors import InvalidInput
 from services.schedule_repository import ScheduleRepository
 from services.triggers import spread_offset
@@ -242,11 +243,42 @@ def test_nothing_is_due_while_a_schedule_is_disabled(past: Past) -> None:
     assert [finding.scheduled_for for finding in of_that_day(past).extra] == [DAY + 12 * HOUR]
 
 
-def test_a_row_that_says_that_it_was_no_fire_any_more_is_not_extra(past: Past) -> None:
+@pytest.mark.parametrize("reason", ["changed", "disabled", "deleted"])
+def test_a_skipped_row_belongs_to_a_fire_too(past: Past, reason: str) -> None:
+    """It stands for a fire that came due before the change; there was none while the schedule was off."""
     schedule_id = past.create(DAY - HOUR, **HOURLY)
-    past.change(DAY + 0.5 * HOUR, schedule_id, enabled=False)
-    past.ran(schedule_id, [DAY + HOUR], status="skipped", reason="disabled")
+    past.change(DAY + 1.1 * HOUR, schedule_id, enabled=False)
+    past.change(DAY + 2.9 * HOUR, schedule_id, enabled=True)
+    past.ran(schedule_id, [DAY + HOUR], status="skipped", reason=reason)
+    past.ran(schedule_id, hourly(DAY + 3 * HOUR, DAY + 24 * HOUR))
     assert of_that_day(past).is_clean
+    past.ran(schedule_id, [DAY + 2 * HOUR], status="skipped", reason=reason)
+    report = of_that_day(past)
+    assert [(finding.scheduled_for, finding.status) for finding in report.extra] == [(DAY + 2 * HOUR, "skipped")]
+    assert not report.is_clean
+
+
+def test_a_fire_that_was_claimed_a_moment_before_a_change_is_not_extra(past: Past) -> None:
+    schedule_id = past.create(DAY - HOUR, **HOURLY)
+    past.change(DAY + HOUR - timedelta(milliseconds=15), schedule_id, enabled=False)
+    past.ran(schedule_id, [DAY + HOUR])
+    assert of_that_day(past).is_clean
+
+
+def test_a_change_of_many_rows_ends_each_one_s_timing_when_it_was_changed_not_when_it_was_logged(past: Past) -> None:
+    schedule_id = past.create(DAY - HOUR, **HOURLY)
+    past.change(DAY + HOUR + MINUTE, schedule_id, timezone="Europe/Lisbon")
+    begun = {"id": schedule_id, "at": DAY + HOUR - MINUTE}
+    past.run(
+        """SET LOCAL session_replication_role = replica;
+           UPDATE schedules SET effective_from = %(at)s;
+           UPDATE schedule_changes SET new = jsonb_set(new, '{effective_from}', to_jsonb(%(at)s::timestamptz))
+           WHERE operation = 'update'""",
+        **begun,
+    )
+    past.ran(schedule_id, hourly(DAY + HOUR, DAY + 24 * HOUR))
+    report = of_that_day(past)
+    assert (report.expected, report.accounted, report.is_clean) == (24, 24, True)
 
 
 def test_a_schedule_deleted_and_created_again_owes_nothing_in_between(past: Past) -> None:
@@ -325,6 +357,38 @@ def test_a_fire_that_just_came_due_is_on_the_edge(past: Past) -> None:
     assert report.on_the_edge >= 5
 
 
+@pytest.mark.parametrize(
+    ("slow", "seconds_ago"), [({"verify_after_seconds": 20}, 15), ({"gap_scan_seconds": 300}, 200)]
+)
+def test_nothing_is_lost_that_still_has_its_chance_by_the_settings(
+    past: Past, slow: dict[str, Any], seconds_ago: int
+) -> None:
+    """Redis said that somebody else has it; the verification, or the next gap scan, is still to come."""
+    ago = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+    past.run("UPDATE fires_watched SET until = %(at)s", at=ago - MINUTE)
+    past.create(ago - MINUTE, frequency="once", time_config={"at": ago.replace(microsecond=0).isoformat()})
+    report = audit_by(Settings(_env_file=None, **slow), past.db, ago - MINUTE)
+    assert (report.on_the_edge, report.is_clean) == (1, True)
+    quick = Settings(_env_file=None, verify_after_seconds=0.5, gap_scan_seconds=1)
+    assert len(audit_by(quick, past.db, ago - MINUTE).unwatched) == 1
+
+
+def test_what_a_scan_has_vouched_for_and_has_no_row_is_lost_at_once(past: Past) -> None:
+    ago = datetime.now(UTC) - timedelta(seconds=15)
+    past.create(ago - MINUTE, frequency="once", time_config={"at": ago.replace(microsecond=0).isoformat()})
+    assert len(audit_by(Settings(_env_file=None), past.db, ago - MINUTE).unexplained) == 1
+
+
+def test_an_execution_of_a_dead_replica_is_not_stuck_before_the_settings_let_anybody_notice(past: Past) -> None:
+    schedule_id = past.create(DAY - HOUR)
+    past.ran(schedule_id, [DAY + 2 * HOUR], "claimed")
+    past.run("UPDATE job_executions SET claimed_at = now() - interval '2 minutes'")
+    patient = Settings(_env_file=None, heartbeat_timeout_seconds=300)
+    until = DAY + 24 * HOUR
+    assert audit_by(patient, past.db, DAY, until).in_progress == 1
+    assert len(audit_by(Settings(_env_file=None), past.db, DAY, until).unfinished) == 1
+
+
 def test_a_spread_schedule_is_due_at_its_own_later_moment(past: Past) -> None:
     """Disabled half an hour after the nominal time: who waits longer than that was never due."""
     ids = [past.create(DAY - HOUR, schedule_id=UUID(int=n), spread_seconds=3600, **HOURLY) for n in range(8)]
@@ -352,6 +416,21 @@ def test_a_summary_row_accounts_for_everything_in_between(past: Past) -> None:
     report = of_that_day(past)
     assert [finding.scheduled_for for finding in report.unexplained] == [DAY + 21 * HOUR], "it ends where it says"
     assert (report.expected, report.accounted, len(report.extra)) == (24, 23, 0)
+
+
+def test_what_was_recorded_as_missed_and_run_is_called_by_its_name(past: Past) -> None:
+    schedule_id = past.create(DAY - HOUR, **HOURLY)
+    first, last = DAY + HOUR, DAY + 24 * HOUR
+    more = {"cause": "catchup", "reason": "catchup_cap", "metadata": summary(first, last, 22)}
+    past.ran(schedule_id, [first], "missed", created_at=last + HOUR, **more)
+    past.ran(schedule_id, [DAY + 5 * HOUR], created_at=last)
+    past.ran(schedule_id, [DAY + 6 * HOUR], cause="backfill", created_at=last + 2 * HOUR)
+    past.ran(schedule_id, [DAY + 7 * HOUR], status="skipped", reason="overlap", created_at=last + 2 * HOUR)
+    assert of_that_day(past).is_clean, "it ran before the summary, because somebody asked for it, or not at all"
+    past.ran(schedule_id, [DAY + 8 * HOUR], "failed", created_at=last + 2 * HOUR)
+    report = of_that_day(past)
+    assert [(each.scheduled_for, each.status) for each in report.contradicted] == [(DAY + 8 * HOUR, "failed")]
+    assert (report.accounted, report.is_clean) == (24, False)
 
 
 def test_a_summary_row_from_before_the_window_reaches_into_it(past: Past) -> None:

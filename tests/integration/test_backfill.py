@@ -17,7 +17,7 @@ from services.execution_store import ExecutionStore
 from services.explain import Explainer, Verdict
 from services.fires import Claim, Ending, Outcome
 from services.job_history import JobHistory
-from tests.executions import POLICY, Make, ago, fire, rows
+from tests.executions import BOUNDS, POLICY, Make, ago, fire, rows
 
 MINUTE: dict[str, Any] = {"time_config": {"seconds": 60}}
 
@@ -49,7 +49,7 @@ def asked(made: Backfill) -> list[tuple[datetime, int]]:
 
 
 def finish(store: ExecutionStore, claim: Claim, status: ExecutionStatus = ExecutionStatus.SUCCESS, **more: Any) -> None:
-    assert store.start([claim]) == [claim]
+    assert store.start([claim]).started == [claim]
     assert not store.finish([Ending(claim=claim, status=status, duration_seconds=0.1, **more)]).refused
 
 
@@ -120,7 +120,7 @@ def test_fires_of_a_time_before_the_timing_or_of_a_disabled_schedule_may_be_want
     made = backfills.request(schedule_id, ago(30 * 86_400), ago(30 * 86_400 - 60), "test")
     (claim,), _ = store.claim_pending(10)
     assert [(claim.scheduled_for, claim.attempt)] == asked(made)
-    assert store.start([claim]) == [claim]
+    assert store.start([claim]).started == [claim]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_the_audit_counts_a_backfilled_fire_once_and_calls_none_of_them_invented
 def test_explain_says_that_it_was_a_backfill_and_who_wanted_it(
     db: DatabaseConnection, backfills: Backfills, make: Make, store: ExecutionStore
 ) -> None:
-    explainer = Explainer(db, POLICY, heartbeat_timeout_seconds=15, retention_days=90)
+    explainer = Explainer(db, POLICY, BOUNDS, heartbeat_timeout_seconds=15, retention_days=90)
     schedule_id = make(misfire_grace_seconds=60)
     assert store.claim([fire(schedule_id, 1000)]).outcomes == {fire(schedule_id, 1000): Outcome.MISFIRE}
     backfills.request(schedule_id, ago(1000), ago(998), "cli:anna")
@@ -244,7 +244,7 @@ def test_explain_says_that_it_was_a_backfill_and_who_wanted_it(
 def test_explain_names_the_backfill_that_was_in_the_way(
     db: DatabaseConnection, backfills: Backfills, make: Make, store: ExecutionStore
 ) -> None:
-    explainer = Explainer(db, POLICY, heartbeat_timeout_seconds=15, retention_days=90)
+    explainer = Explainer(db, POLICY, BOUNDS, heartbeat_timeout_seconds=15, retention_days=90)
     schedule_id = make()
     backfills.request(schedule_id, ago(10 * 86_400), ago(10 * 86_400 - 1), "test")
     (claim,), _ = store.claim_pending(10)

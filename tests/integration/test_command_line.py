@@ -21,6 +21,8 @@ from typer.testing import CliRunner, Result
 import manage
 from config import PROJECT_ROOT, get_settings
 from database.connection import get_db_connection
+from database.schema import newest_revision
+from run_migrations import downgrade, schema_state, upgrade
 from services.cli import schedule_files
 from services.cli.schedules import schedule_table
 from services.schedule_listing import ScheduleFilter
@@ -338,6 +340,7 @@ def test_an_export_as_json_goes_where_it_is_told(cli: Cli, repository: ScheduleR
     repository.save_schedules(many(3))
     assert cli("schedule", "export", str(file), "--json").stdout == f"3 schedules written to {file}\n"
     assert json.loads(file.read_text()) == json.loads(cli("schedule", "export", "--json").stdout)
+    assert cli("schedule", "export", "-").stdout == cli("schedule", "export").stdout != ""
     assert json.loads(cli("schedule", "import", str(file), "--json").stdout)["unchanged"] == 3
 
 
@@ -605,6 +608,7 @@ def test_the_doctor_finds_everything_in_order(cli: Cli, db: Any) -> None:
         "redis",
         "clocks",
         "replicas",
+        "schedules",
         "jobs",
         "time zones",
         "cookie rules",
@@ -619,6 +623,29 @@ def test_the_doctor_says_that_nothing_runs(cli: Cli) -> None:
     assert "warn  replicas     none is live: nothing runs" in result.stdout
 
 
+def test_the_doctor_counts_schedules_and_names_those_that_are_parked(cli: Cli, db: Any) -> None:
+    add(cli, "--disabled", domain="off.example")
+    for number in range(4):
+        add(cli, domain=f"bad-{number}.example")
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE schedules SET invalid_reason = 'time_config: no' WHERE enabled")
+    result = cli("doctor")
+    assert result.exit_code == 0
+    assert "ok    schedules    4 of 5 switched on" in result.stdout
+    assert re.search(r"warn  schedules    4 parked, never run: bad-\d\.example \(time_config: no\); ", result.stdout)
+    assert "; and 1 more" in result.stdout
+    assert "schedule list --status invalid" in result.stdout
+
+
+def test_the_doctor_says_that_a_browser_without_its_driver_is_none(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCAN_BROWSER", "sh")  # any program will do: it is not started
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    get_settings.cache_clear()
+    result = cli("doctor")
+    assert "warn  browser      none; only scans with engine: browser need it" in result.stdout
+    assert "run `make browser`" in result.stdout
+
+
 def test_the_doctor_names_replicas_that_are_not_like_the_others(cli: Cli, db: Any) -> None:
     add(cli)
     heartbeat(db, "idle", claiming=False)
@@ -629,6 +656,29 @@ def test_the_doctor_names_replicas_that_are_not_like_the_others(cli: Cli, db: An
     assert "warn  replicas     behind had not applied the newest change at the last heartbeat" in result.stdout
     assert "warn  replicas     idle claims nothing" in result.stdout
     assert "warn  replicas     tzdata differs: 2019.3, 2026.1" in result.stdout
+
+
+def test_the_doctor_names_job_types_that_live_replicas_do_not_know(cli: Cli, db: Any) -> None:
+    add(cli)
+    for name, job_types in (("new", ["http_request", "cookie_scan"]), ("old", ["http_request"])):
+        heartbeat(db, name)
+        with db.transaction() as connection:
+            told = (
+                "UPDATE scheduler_instances SET facts = facts || jsonb_build_object('job_types', to_jsonb(%s::text[]))"
+            )
+            connection.exec_driver_sql(f"{told} WHERE instance_id = %s", (job_types, name))
+    result = cli("doctor")
+    assert result.exit_code == 0
+    assert (
+        "warn  jobs         job type 'cookie_scan': 1 schedule uses it; old does not know it, new does" in result.stdout
+    )
+    with db.transaction() as connection:
+        connection.exec_driver_sql("DELETE FROM scheduler_instances WHERE instance_id = 'new'")
+    result = cli("doctor")
+    assert result.exit_code == 1
+    assert (
+        "FAIL  jobs         job type 'cookie_scan': 1 schedule uses it and cannot run: no live replica" in result.stdout
+    )
 
 
 def test_the_doctor_names_a_module_of_jobs_that_a_replica_would_not_start_with(
@@ -686,7 +736,7 @@ def test_the_doctor_reports_dead_servers_and_goes_on(cli: Cli, monkeypatch: pyte
     monkeypatch.setenv("REDIS_URL", "redis://:hunter2@127.0.0.1:1/0")
     result = cli("doctor")
     assert result.exit_code == 1
-    assert result.stdout.count("FAIL") == 5
+    assert result.stdout.count("FAIL") == 6
     assert "Postgres at u:***@127.0.0.1:1/db does not answer" in result.stdout
     assert "Redis at redis://:***@127.0.0.1:1/0 does not answer" in result.stdout
     assert "hunter2" not in result.output
@@ -710,25 +760,54 @@ def test_the_doctor_does_not_send_people_to_the_server_for_a_bad_setting(
     assert "start the server" not in result.stdout
 
 
-def test_a_schema_from_the_future_is_one_clear_line(cli: Cli, db: Any, own_process: dict[str, str]) -> None:
+def test_a_newer_schema_is_normal_while_replicas_are_upgraded_one_after_the_other(
+    cli: Cli, db: Any, own_process: dict[str, str]
+) -> None:
     with db.transaction() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0815'")
-    result = cli("doctor")
-    assert result.exit_code == 1
-    assert "is at revision 0815, which this program does not know" in result.stdout
-    for program in (["run_migrations.py", "--status"], ["run_migrations.py"], ["run_migrations.py", "--down=-1", "-y"]):
-        ended = run_program(program, own_process)
-        assert ended.returncode == 1
-        assert "is at revision 0815, which this program does not know" in ended.stderr
-        assert len(ended.stderr.splitlines()) == 1
+    assert f"at revision 0815, newer than this program's {newest_revision()}, which works with it" in (
+        cli("doctor").stdout
+    )
+    assert add(cli)["revision"] > 0
+    assert run_program(["run_migrations.py"], own_process).stdout == "the schema is at 0815, nothing to do\n"
+    refused = run_program(["run_migrations.py", "--down=-1", "-y"], own_process)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("the schema is at revision 0815, which this program does not know")
 
 
-def test_a_replica_on_a_database_without_a_schema_ends_with_one_clear_line(
-    empty_database_url: str, own_process: dict[str, str]
+REPLICA, WEB = ["services/enhanced_scheduler.py"], ["manage.py", "web", "--port", "0"]
+ADD = ["manage.py", "schedule", "add", "example.com", "--when", "daily 02:00"]
+
+
+@pytest.mark.parametrize("program", [REPLICA, WEB, ADD], ids=["replica", "web", "command that writes"])
+def test_a_schema_that_does_not_fit_is_the_same_clear_line_from_every_program(
+    db: Any, own_process: dict[str, str], program: list[str]
 ) -> None:
-    ended = run_program(["services/enhanced_scheduler.py"], {**own_process, "DATABASE_URL": empty_database_url})
-    assert ended.returncode == 1
-    assert ended.stderr == "the database has no (or an old) schema; run: python run_migrations.py\n"
+    newest = newest_revision()
+    migrations = "python run_migrations.py"
+    downgrade(db, "-1")
+    behind = schema_state(db).current
+    expect_line(
+        program, own_process, f"the schema is at revision {behind}, this program needs {newest}; run: {migrations}"
+    )
+    upgrade(db)
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0817'")
+        connection.exec_driver_sql("UPDATE schema_compatibility SET oldest_program = '0816'")
+    understood = "the schema is at revision 0817, which only programs from 0816 on understand"
+    expect_line(program, own_process, f"{understood}; this one is of {newest}: use a newer version")
+    with db.transaction() as connection:
+        connection.exec_driver_sql("DROP TABLE alembic_version")
+    expect_line(program, own_process, f"the database has no schema; run: {migrations}")
+
+
+def expect_line(program: list[str], environment: dict[str, str], line: str) -> None:
+    ended = run_program(program, environment)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", f"{line}\n")
+
+
+def test_what_this_program_needs_is_the_newest_of_its_migrations(db: Any) -> None:
+    assert newest_revision() == schema_state(db).newest
 
 
 def run_program(arguments: list[str], environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
@@ -850,3 +929,44 @@ def test_help_comes_with_examples(cli: Cli, arguments: list[str]) -> None:
     assert result.exit_code == 0
     if len(arguments) == 2:
         assert "Examples" in result.stdout
+
+
+# --- credentials and other traps in what users write ---
+
+
+def test_who_saves_a_credential_is_told_so(cli: Cli, tmp_path: Path) -> None:
+    config = '{"url": "https://anna:hunter2@example.com/"}'
+    said = "note: job_config.url contains a credential"
+    added = cli("schedule", "add", "x", "--when", "every 1h", "--job-type", "http_request", "--job-config", config)
+    assert (added.exit_code, said in added.stderr) == (0, True), added.output
+    assert (
+        said
+        in cli(
+            "schedule", "edit", "x", "--job-config", config.replace("hunter2", "hunter3"), "--set", "enabled=false"
+        ).stderr
+    )
+    (tmp_path / "many.yaml").write_text(
+        f"{{domain: y, frequency: daily, time_config: {{hour: 1}}, job_type: http_request, job_config: {config}}}"
+    )
+    imported = cli("schedule", "import", str(tmp_path / "many.yaml"))
+    assert (imported.exit_code, said.replace("note: ", "note: y: ") in imported.stderr) == (0, True), imported.output
+
+
+@pytest.mark.parametrize("option", ["--time-config={}", "--set=time_config={}", "--job-config={}"])
+def test_a_key_that_is_there_twice_is_refused_on_the_command_line(cli: Cli, option: str) -> None:
+    timing = [] if "time" in option else ["--time-config", "{}"]
+    result = cli(
+        "schedule", "add", "example.com", "--frequency", "daily", *timing, option.format('{"hour": 1, "hour": 2}')
+    )
+    assert (result.exit_code, "the key 'hour' is there twice" in result.stderr) == (2, True), result.output
+
+
+@pytest.mark.parametrize("evil", ["\x9b31m", "\x7f", "\u202e", "\u2066", "\u2028"])
+def test_json_output_says_nothing_to_a_terminal(cli: Cli, repository: ScheduleRepository, evil: str) -> None:
+    config = {"url": "https://example.com/", "body": f"a{evil}ü€😀"}
+    repository.create_schedule(**{**VALID, "job_type": "http_request", "job_config": config})
+    for command in (["list", "--json"], ["export", "--json"]):
+        said = cli("schedule", *command).stdout
+        assert evil not in said
+        assert "ü€😀" in said
+        assert json.dumps(evil)[1:-1] in said

@@ -3,8 +3,9 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,11 @@ from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import ScanProfile
 from services.embedded import EmbeddedServers
-from services.errors import ConfigurationError, Unavailable
+from services.errors import ConfigurationError, SchedulerError, Unavailable
+from services.job_history import JobHistory
+from services.schedule_repository import ScheduleRepository
+from tests.places import run_places
+from tests.schedules import VALID
 from tests.waiting import eventually
 
 
@@ -90,6 +95,23 @@ def test_behind_a_transaction_pooler_nothing_is_kept_in_the_session(database_url
     cursor.execute("SHOW statement_timeout")
     assert cursor.fetchone() == ("0",)
     raw_connection.close()
+
+
+@pytest.mark.parametrize("transaction_pooler", [False, True])
+def test_a_dedicated_connection_waits_for_no_lock(
+    db: DatabaseConnection, database_url: str, transaction_pooler: bool
+) -> None:
+    """The heart's single statements, too: one that waits for ever gives no sign of life."""
+    engine = DatabaseConnection(database_url, statement_timeout_seconds=20, transaction_pooler=transaction_pooler)
+    dedicated = engine.dedicated()
+    with db.transaction() as somebody:
+        somebody.execute(text("LOCK TABLE scheduler_instances"))
+        with pytest.raises(DBAPIError, match="lock timeout"):
+            dedicated.run("SELECT instance_id FROM scheduler_instances")
+    limits = "SELECT current_setting('statement_timeout') AS statement, current_setting('timezone') AS zone"
+    assert dedicated.run(limits) == [("20s", "UTC")]
+    dedicated.close()
+    engine.close()
 
 
 def test_a_dead_server_is_reported_at_once_and_without_the_password() -> None:
@@ -189,3 +211,27 @@ def test_the_settings_decide_the_pool(own_process: dict[str, str], monkeypatch: 
     with get_db_connection().transaction() as connection:
         assert connection.execute(text("SHOW application_name")).scalar_one() == "replica-9"
     assert get_db_connection().engine.pool.size() == 1  # type: ignore[attr-defined]
+
+
+LIBRARY_CALLS: dict[str, Callable[[DatabaseConnection], object]] = {
+    "create_schedule": lambda db: ScheduleRepository(db).create_schedule(**VALID),
+    "get_all_schedules": lambda db: ScheduleRepository(db).get_all_schedules(),
+    "get_recent_executions": lambda db: JobHistory(db, fence_horizon_seconds=60).get_recent_executions(hours=1),
+    "run_job_loop": lambda db: run_places(db, lambda key, session: None),
+}
+
+
+@pytest.mark.parametrize("call", LIBRARY_CALLS)
+def test_a_call_without_a_schema_is_one_sentence_with_the_way_out(
+    empty_database_url: str, call: str, only_built_in_jobs: None
+) -> None:
+    with closing(DatabaseConnection(empty_database_url)) as db, pytest.raises(SchedulerError) as refused:
+        LIBRARY_CALLS[call](db)
+    assert str(refused.value) == "the database has no (or an old) schema; run: python run_migrations.py"
+    assert refused.value.__suppress_context__, "the traceback shows our call, not the driver's"
+
+
+def test_a_table_that_was_never_ours_is_no_missing_schema(db: DatabaseConnection) -> None:
+    with pytest.raises(DBAPIError, match='relation "of_a_job" does not exist') as refused, db.transaction() as own:
+        own.execute(text("SELECT * FROM of_a_job"))
+    assert not isinstance(refused.value, SchedulerError)

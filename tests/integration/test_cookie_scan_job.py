@@ -61,7 +61,7 @@ def running(db: DatabaseConnection, repository: ScheduleRepository, job_config: 
     age(db, schedule_id, 3600)
     store = store_of(db)
     (claim,) = store.claim([fire(schedule_id)]).claims
-    assert store.start([claim]) == [claim]
+    assert store.start([claim]).started == [claim]
     return claim
 
 

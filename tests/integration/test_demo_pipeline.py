@@ -1,10 +1,13 @@
 """The pipeline of `make run`: what an empty database gets, and what is left alone."""
 
+import json
+from urllib.parse import urlencode
+
 from config import get_settings
 from database.connection import DatabaseConnection
 from services.cli.dev_demo import demo_schedules
 from services.cli.dev_pipeline import EVERY_SECONDS, is_demo, prepare_pipeline
-from services.demo_directory import BUSINESSES, directory_answer
+from services.demo_directory import BUSINESSES, SEARCH_PATH, directory_answer
 from services.schedule_repository import ScheduleRepository
 from services.workflows.deep_scan import DEEP_SCAN
 from services.workflows.queue import queues
@@ -50,3 +53,13 @@ def test_the_town_answers_by_host() -> None:
     assert nowhere is not None
     assert nowhere.status == 404
     assert directory_answer("127.0.0.1", "/", "") is None
+
+
+def test_the_town_s_directory_can_be_searched() -> None:
+    def found(query: str) -> list[str]:
+        answer = directory_answer("127.0.0.1", SEARCH_PATH, urlencode({"query": query}))
+        assert answer is not None
+        return [place["place_id"] for place in json.loads(answer.body)["results"]]
+
+    assert found("bakeries in Buffalo") == ["demo-place-11"]
+    assert found("lighthouses on the moon") == []

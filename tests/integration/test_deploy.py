@@ -1,6 +1,7 @@
 """The files under deploy/: exactly those rights suffice, and each name in them exists."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID, uuid4
 
 import prometheus_client
@@ -18,16 +20,20 @@ import pytest
 import yaml
 from psycopg2.errors import InsufficientPrivilege
 from sqlalchemy import make_url
+from sqlalchemy.exc import ProgrammingError
 
 from config import PROJECT_ROOT, knobs
 from database.connection import DatabaseConnection
 from run_migrations import upgrade
 from services import metrics as metrics  # registers every collector
 from services.distributed_lock import Answer, Coordinator, DistributedLock
+from services.embedded.programs import find_binaries
+from services.job_history import JobHistory
 from services.redis_client import RedisClient
 from services.schedule_repository import ScheduleRepository
 from tests.integration.test_redis_client import free_port, start
 from tests.replicas import QUICK, Cluster
+from tests.schedules import VALID
 from tests.waiting import eventually
 
 DEPLOY = PROJECT_ROOT / "deploy"
@@ -39,6 +45,7 @@ ALERTS = [
 DASHBOARD = json.loads((DEPLOY / "grafana/dashboards/scheduler.json").read_text())
 COMPOSE = yaml.safe_load((PROJECT_ROOT / "docker-compose.yml").read_text())
 OF_PROMETHEUS = {"up"}
+OURS = ("migrate", "scheduler", "web")
 
 
 # --- rights ---
@@ -96,6 +103,30 @@ def test_the_application_role_cannot_change_tables(roles: Callable[[str], str], 
         pytest.raises(InsufficientPrivilege),
     ):
         cursor.execute(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO schedule_changes (revision, operation, changed_by) VALUES (1, 'update', 'somebody else')",
+        "UPDATE schedule_changes SET changed_by = 'somebody else'",
+    ],
+)
+def test_the_application_role_cannot_forge_history(roles: Callable[[str], str], statement: str) -> None:
+    owner = DatabaseConnection(roles("owner"))
+    upgrade(owner)
+    owner.close()
+    app = DatabaseConnection(roles("app"))
+    try:
+        schedule_id = ScheduleRepository(app).create_schedule(**VALID, actor="test")
+        ScheduleRepository(app).delete_schedule(schedule_id, actor="test")
+        with pytest.raises(ProgrammingError, match="permission denied"), app.transaction() as connection:
+            connection.exec_driver_sql(statement)
+        changes = ScheduleRepository(app).get_changes(schedule_id)
+        assert [change.operation for change in changes] == ["delete", "insert"]
+        assert JobHistory(app).cleanup_old_changes(2) == 0  # retention may delete; nothing is old yet
+    finally:
+        app.close()
 
 
 @pytest.fixture
@@ -194,6 +225,72 @@ def test_in_compose_users_can_set_what_is_theirs_alone(service: str) -> None:
     assert {"API_URL", "API_TOKEN", "JOB_MODULES"} <= given["environment"].keys()
     assert given["env_file"] == [{"path": "scheduler.env", "required": False}]
     assert ("WEB_TRUSTED_PROXIES" in given["environment"]) == (service == "web")
+
+
+def test_in_compose_each_program_has_the_rights_that_it_needs() -> None:
+    """Only the migrations change tables, only web checks tokens, and Postgres makes the roles before they log in."""
+    services = COMPOSE["services"]
+    logins = {name: services[name]["environment"]["DATABASE_URL"].split("/")[2] for name in OURS}
+    assert {name: login.partition(":")[0] for name, login in logins.items()} == {
+        "migrate": "scheduler_owner",
+        "scheduler": "scheduler_app",
+        "web": "scheduler_app",
+    }
+    assert [name for name in OURS if "JWT_SECRET_KEY" in services[name]["environment"]] == ["web"]
+    assert all(
+        services[name]["environment"]["REDIS_URL"].startswith("redis://scheduler:") for name in ("scheduler", "web")
+    )
+    first, second = (mount.split(":") for mount in services["postgres"]["volumes"][1:])
+    assert [(PROJECT_ROOT / file).is_file() for file, *_ in (first, second)] == [True, True]
+    assert first[0].endswith("roles.sql")
+    assert first[1] < second[1]  # the entry point runs them in the order of their names
+
+
+def test_in_compose_nothing_may_take_all_of_the_memory() -> None:
+    assert [name for name, service in COMPOSE["services"].items() if "mem_limit" not in service] == []
+
+
+def test_the_passwords_of_compose_are_those_of_the_roles() -> None:
+    """\\getenv is psql's; the names are those that the container has."""
+    asked = re.findall(r"^\\getenv (\w+) (\w+)$", (DEPLOY / "postgres/passwords.sql").read_text(), re.MULTILINE)
+    assert asked == [("owner", "POSTGRES_OWNER_PASSWORD"), ("app", "POSTGRES_APP_PASSWORD")]
+    given = COMPOSE["services"]["postgres"]["environment"]
+    for role, variable in asked:
+        assert (
+            given[variable]
+            in COMPOSE["services"]["migrate" if role == "owner" else "web"]["environment"]["DATABASE_URL"]
+        )
+
+
+def test_redis_of_compose_knows_the_user_of_users_acl_with_the_password_of_the_environment(tmp_path: Path) -> None:
+    port, password = free_port(), "p/a&s'swörd"
+    shell = COMPOSE["services"]["redis"]["command"][2].replace("$$", "$")
+    shell = shell.replace("/tmp/users.acl", f"{tmp_path}/users.acl")
+    shell = shell.replace("/etc/scheduler/users.acl", str(DEPLOY / "redis/users.acl"))
+    shell = shell.replace("redis-server", f"{find_binaries().redis} --port {port} --bind 127.0.0.1 --dir {tmp_path}", 1)
+    process = subprocess.Popen(["sh", "-c", shell], env={"PATH": os.defpath, "REDIS_PASSWORD": password})
+    client = RedisClient(f"redis://scheduler:{quote(password, safe='')}@127.0.0.1:{port}/0")
+    stranger = RedisClient(f"redis://scheduler:change-this-password@127.0.0.1:{port}/0")
+    try:
+        eventually(client.ping)
+        assert not stranger.ping()
+    finally:
+        client.close()
+        stranger.close()
+        process.terminate()
+        process.wait(10)
+
+
+def test_alerts_reach_an_alertmanager_that_has_somebody_to_tell() -> None:
+    prometheus = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
+    (manager,) = prometheus["alerting"]["alertmanagers"]
+    ((host, port),) = [target.split(":") for group in manager["static_configs"] for target in group["targets"]]
+    assert COMPOSE["services"][host]["ports"] == [f"127.0.0.1:{port}:{port}"]
+    configuration = yaml.safe_load((DEPLOY / "alertmanager/alertmanager.yml").read_text())
+    routes = [configuration["route"], *configuration["route"]["routes"]]
+    assert {route["receiver"] for route in routes} <= {receiver["name"] for receiver in configuration["receivers"]}
+    named = re.findall(r'alertname="(\w+)"', str(configuration["inhibit_rules"]))
+    assert set(named) <= {rule["alert"] for rule in ALERTS}
 
 
 def test_compose_asks_for_each_variable_that_its_example_names() -> None:

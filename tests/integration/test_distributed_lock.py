@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -12,7 +13,7 @@ from uuid import UUID, uuid4
 import fakeredis
 import pytest
 
-from services import redis_client
+from services import distributed_lock, redis_client
 from services.distributed_lock import Answer, Coordinator, DistributedLock
 from services.embedded import Addresses, EmbeddedServers
 from services.errors import Unavailable
@@ -148,7 +149,7 @@ def test_a_lock_is_not_reentrant_and_two_objects_of_one_replica_are_two_holders(
 def test_release_and_extend_leave_a_lock_alone_that_expired_and_is_anothers_now(redis: RedisClient) -> None:
     name = f"report:{uuid4()}"
     slow, quick = DistributedLock(redis, "a"), DistributedLock(redis, "b")
-    assert slow.acquire(name, timeout=0.05)
+    assert slow.acquire(name, timeout=0.05, renew=False)
     assert quick.acquire(name, timeout=5, blocking=True)
     assert not slow.extend(name)
     assert not slow.release(name)
@@ -208,7 +209,7 @@ def test_a_with_block_that_outlived_its_lock_does_not_release_the_next_one_of_th
     redis: RedisClient,
 ) -> None:
     lock, name = DistributedLock(redis, "a"), f"report:{uuid4()}"
-    with lock.lock(name, timeout=0.05):
+    with lock.lock(name, timeout=0.05, renew=False):
         assert lock.acquire(name, timeout=5, blocking=True)
     assert not DistributedLock(redis, "b").acquire(name)
     assert lock.release(name)
@@ -263,6 +264,133 @@ def test_work_under_a_lock_does_not_fail_because_redis_went_away_meanwhile(
         proxy.refusing = True
         proxy.cut()
     assert [getattr(record, "event", None) for record in caplog.records] == ["lock_not_released"]
+
+
+def test_a_lock_that_is_held_outlives_its_timeout_and_ends_with_its_release(redis: RedisClient) -> None:
+    name = f"report:{uuid4()}"
+    first, second = DistributedLock(redis, "a"), DistributedLock(redis, "b")
+    assert first.acquire(name, timeout=0.3)
+    assert not second.acquire(name, timeout=5, blocking=True, wait_timeout=0.8)
+    assert first.holds(name)
+    assert first.release(name)
+    assert not first.holds(name)
+    assert second.acquire(name, timeout=5)
+    assert second.release(name)
+
+
+def test_a_lock_in_a_with_block_is_renewed_too(redis: RedisClient) -> None:
+    name = f"report:{uuid4()}"
+    with DistributedLock(redis, "a").lock(name, timeout=0.3) as mine:
+        assert mine
+        assert not DistributedLock(redis, "b").acquire(name, blocking=True, wait_timeout=0.8)
+    assert DistributedLock(redis, "b").acquire(name, timeout=1)
+
+
+def test_a_connection_that_is_closed_during_a_renewal_does_not_end_the_renewing(
+    real_redis: RedisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, name = DistributedLock(real_redis, "a"), f"report:{uuid4()}"
+    answering = distributed_lock._answering
+    closed: list[bool] = []
+
+    @contextmanager
+    def close_once(redis: RedisClient) -> Iterator[None]:
+        if not closed and threading.current_thread().name == "lock-renewal":
+            closed.append(True)
+            raise ValueError("I/O operation on closed file.")
+        with answering(redis):
+            yield
+
+    monkeypatch.setattr(distributed_lock, "_answering", close_once)
+    lock.acquire(name, timeout=0.6)
+    assert not DistributedLock(real_redis, "b").acquire(name, blocking=True, wait_timeout=1.2)
+    assert closed
+    lock.release(name)
+
+
+def test_a_renewal_keeps_the_lifetime_that_extend_has_set(real_redis: RedisClient) -> None:
+    lock, name = DistributedLock(real_redis, "a"), f"report:{uuid4()}"
+    lock.acquire(name, timeout=0.3)
+    lock.extend(name, timeout=30)
+    assert not DistributedLock(real_redis, "b").acquire(name, blocking=True, wait_timeout=0.4)
+    assert lifetime_seconds(real_redis, f"lock:{name}") > 20
+    lock.release(name)
+
+
+def test_the_thread_that_renews_ends_with_the_last_lock(real_redis: RedisClient) -> None:
+    def renewing() -> int:
+        return sum(thread.name == "lock-renewal" for thread in threading.enumerate())
+
+    eventually(lambda: renewing() == 0)  # those of other tests' locks
+    lock = DistributedLock(real_redis, "a")
+    for name in ("one", "two"):
+        assert lock.acquire(f"{name}:{id(lock)}", timeout=0.3)
+    assert renewing() == 1
+    for name in ("one", "two"):
+        assert lock.release(f"{name}:{id(lock)}")
+    eventually(lambda: renewing() == 0)
+
+
+def test_a_holder_that_lost_its_lock_is_told(real_redis: RedisClient, caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody deleted the key, or Redis was emptied: taking it again could take it from a new holder."""
+    lock, name = DistributedLock(real_redis, "a"), f"report:{uuid4()}"
+    assert lock.acquire(name, timeout=0.3)
+    real_redis.commands.delete(f"lock:{name}")
+    eventually(lambda: not lock.holds(name))
+    (lost,) = [record for record in caplog.records if vars(record).get("event") == "lock_lost"]
+    assert lost.levelname == "WARNING"
+    assert name in lost.getMessage()
+    assert not lock.release(name)
+
+
+def test_a_lock_survives_a_redis_that_is_away_for_less_than_its_timeout(
+    proxy: RedisProxy, behind_proxy: RedisClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    lock, name = DistributedLock(behind_proxy, "a"), f"report:{uuid4()}"
+    assert lock.acquire(name, timeout=6)
+    proxy.refusing = True
+    proxy.cut()
+    eventually(lambda: "lock_not_renewed" in [vars(record).get("event") for record in caplog.records])
+    assert lock.holds(name)
+    proxy.refusing = False
+    assert eventually(lambda: lock.extend(name, timeout=6))
+    assert lock.release(name)
+
+
+def test_without_redis_a_holder_stops_trusting_its_lock_when_it_has_expired(
+    proxy: RedisProxy, behind_proxy: RedisClient
+) -> None:
+    lock = DistributedLock(behind_proxy, "a")
+    assert lock.acquire(f"report:{uuid4()}", timeout=0.3)
+    (name,) = lock.held
+    proxy.refusing = True
+    proxy.cut()
+    eventually(lambda: not lock.holds(name))
+
+
+def test_who_takes_and_gives_back_a_lock_is_in_the_log_of_a_debugger(
+    real_redis: RedisClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "services.distributed_lock")
+    name = f"report:{uuid4()}"
+    first, second = DistributedLock(real_redis, "a"), DistributedLock(real_redis, "b")
+    first.acquire(name)
+    second.acquire(name)
+    first.release(name)
+    said = [(record.levelname, vars(record)["event"], vars(record)["instance_id"]) for record in caplog.records]
+    assert said == [("DEBUG", "lock_acquired", "a"), ("DEBUG", "lock_busy", "b"), ("DEBUG", "lock_released", "a")]
+    assert all(name in record.getMessage() for record in caplog.records)
+
+
+def test_leases_that_are_taken_and_released_are_in_the_log_of_a_debugger(
+    real_redis: RedisClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "services.distributed_lock")
+    schedule_id, replica = uuid4(), coordinator(real_redis)
+    replica.take_leases({schedule_id: 7})
+    replica.release_leases({schedule_id: 7})
+    assert [vars(record)["event"] for record in caplog.records] == ["leases_taken", "leases_released"]
+    assert all(str(schedule_id) in record.getMessage() for record in caplog.records)
 
 
 # Fire marks
@@ -585,6 +713,45 @@ def test_an_idle_replica_notices_through_its_renewals_that_redis_is_away_and_bac
     proxy.refusing = False
     replica.renew()
     assert not replica.degraded
+
+
+def test_an_idle_replica_notices_soon_that_redis_is_away(proxy: RedisProxy, behind_proxy: RedisClient) -> None:
+    clock = Clock()
+    replica = coordinator(behind_proxy, now=clock)
+    replica.watch()
+    proxy.refusing = True
+    for _ in range(5):
+        clock.seconds += 1
+        replica.watch()
+    assert replica.degraded
+
+
+def test_watching_asks_no_redis_that_has_just_answered(proxy: RedisProxy, behind_proxy: RedisClient) -> None:
+    clock = Clock()
+    replica = coordinator(behind_proxy, now=clock)
+    for _ in range(5):
+        clock.seconds += 1
+        replica.mark_fires(fires(1))
+        replica.watch()
+    assert proxy.requests["EVALSHA"] == 5
+
+
+def test_an_outage_is_told_once_then_every_minute_and_when_it_is_over(
+    proxy: RedisProxy, behind_proxy: RedisClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    clock = Clock()
+    replica = coordinator(behind_proxy, now=clock)
+    proxy.refusing = True
+    for _ in range(150):
+        clock.seconds += 1
+        replica.watch()
+    proxy.refusing = False
+    replica.watch()
+    events = [getattr(record, "event", None) for record in caplog.records]
+    assert events == ["redis_degraded", "redis_still_degraded", "redis_still_degraded", "redis_recovered"]
+    assert "has been failing for 2 min" in caplog.messages[2]
+    assert "works again after 2 min 2" in caplog.messages[3]
 
 
 def test_leases_that_were_taken_and_released_without_redis_are_put_right_by_the_next_renewal(

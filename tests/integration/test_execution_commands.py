@@ -249,7 +249,7 @@ def test_waiting_for_a_run_ends_with_its_verdict(
     result = cli("schedule", "run", "nightly", "--wait", "--timeout", "20s")
     ender.join()
     assert result.exit_code == code
-    assert result.stdout.splitlines()[1] == f"{status} after 2.00 s"
+    assert result.stdout.splitlines()[1] == f"{status} after 2.0 s"
 
 
 def test_waiting_for_a_run_that_nobody_takes_ends_too(cli: Cli, schedule_id: UUID) -> None:
@@ -258,6 +258,37 @@ def test_waiting_for_a_run_that_nobody_takes_ends_too(cli: Cli, schedule_id: UUI
     assert "still pending after 1s; does a replica run?" in result.stdout
     answer = json.loads(cli("schedule", "run", "nightly", "--wait", "--timeout", "1s", "--json").stdout)
     assert answer["status"] == "pending"
+
+
+def test_waiting_for_a_run_tells_each_attempt_and_the_wait_before_the_next(
+    cli: Cli, db: DatabaseConnection, schedule_id: UUID
+) -> None:
+    def fail() -> None:
+        eventually(lambda: JobHistory(db).get_recent_executions())
+        run_sql(
+            db,
+            """UPDATE job_executions SET status = 'failed', duration_seconds = 2, error_message = 'boom [red]';
+               INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, scheduled_for, cause, attempt,
+                   status, due_at)
+               SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, cause, 2, 'pending',
+                   now() + interval '59 minutes' FROM job_executions""",
+        )
+
+    replica = threading.Thread(target=fail)
+    replica.start()
+    result = cli("schedule", "run", "nightly", "--wait", "--timeout", "3s")
+    replica.join()
+    assert "attempt 1 failed after 2.0 s: boom [red]\nattempt 2 follows in 58 min" in result.stderr
+    assert "still pending after 3s: attempt 2 of it is due in 58 min" in result.stdout
+
+
+def test_who_asks_for_a_run_is_told_at_once_that_no_replica_is_alive(
+    cli: Cli, db: DatabaseConnection, schedule_id: UUID
+) -> None:
+    nobody = "no replica is alive: it waits until one is (python services/enhanced_scheduler.py)\n"
+    assert cli("schedule", "run", "nightly").stderr == nobody
+    run_sql(db, "INSERT INTO scheduler_instances (instance_id, incarnation) VALUES ('one', gen_random_uuid())")
+    assert cli("schedule", "run", "nightly").stderr == ""
 
 
 def test_cancelling_says_what_became_of_it(cli: Cli, db: DatabaseConnection, schedule_id: UUID) -> None:

@@ -10,10 +10,11 @@ from sqlalchemy import event, text
 
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
+from services.execution_sql import CHANGES_LOOKED_AT
 from services.execution_store import ExecutionStore, FinishReport
 from services.fires import Claim, Ending, Outcome
 from services.job_history import JobHistory
-from tests.executions import Make, ago, fire, rows, store_of
+from tests.executions import Make, ago, fire, happened, missed, rows, store_of
 
 
 def change(db: DatabaseConnection, sql: str) -> None:
@@ -77,6 +78,61 @@ def test_a_fire_that_came_due_right_before_a_change_leaves_its_row(
     change(db, "UPDATE schedules SET enabled = false")
     store.claim([due])
     assert rows(db) == [("skipped", "disabled")]
+
+
+def test_no_row_is_made_for_a_fire_of_a_time_at_which_the_schedule_was_off(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    """Whoever hands it over was cut off while somebody switched it off and on, and off again."""
+    schedule_id = make()
+    happened(db, schedule_id, "enabled = false", ago(40))
+    happened(db, schedule_id, "enabled = true", ago(20))
+    was_on, was_off = fire(schedule_id, 50), fire(schedule_id, 30)
+    at_the_switch = fire(schedule_id, 40), fire(schedule_id, 20)  # an instant belongs to what was valid before it
+    assert set(store.claim([was_on, was_off, *at_the_switch]).outcomes.values()) == {Outcome.GONE}
+    assert rows(db, "scheduled_for, reason") == [(ago(50), "changed"), (ago(40), "changed")]
+    happened(db, schedule_id, "enabled = false", ago(10))
+    ended = fire(schedule_id, 15)
+    assert set(store.claim([was_off, ended]).outcomes.values()) == {Outcome.DISABLED}
+    assert rows(db, "scheduled_for, reason")[2:] == [(ago(15), "disabled")]
+
+
+@pytest.mark.parametrize("former", ["time_config = '{\"seconds\": 7}'", "frequency = 'sometimes'"])
+def test_no_row_is_made_for_an_instant_that_was_no_fire_of_the_timing_of_that_time(
+    db: DatabaseConnection, store: ExecutionStore, make: Make, former: str
+) -> None:
+    schedule_id = make()
+    happened(db, schedule_id, former, ago(40))
+    happened(db, schedule_id, "frequency = 'interval', time_config = '{\"seconds\": 1}'", ago(20))
+    instants = [fire(schedule_id, seconds) for seconds in range(39, 30, -1)]
+    assert set(store.claim(instants).outcomes.values()) == {Outcome.GONE}
+    expected = [each.scheduled_for for each in instants if "7" in former and each.scheduled_for.timestamp() % 7 == 0]
+    assert [at for (at,) in rows(db, "scheduled_for")] == expected
+
+
+def test_what_too_many_changes_hide_is_left_to_the_gap_scan(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    schedule_id = make()
+    for enabled in ("false", "true") * (CHANGES_LOOKED_AT // 2 + 1):
+        change(db, f"UPDATE schedules SET enabled = {enabled}")
+    assert set(store.claim([fire(schedule_id, 30)]).outcomes.values()) == {Outcome.GONE}
+    assert rows(db) == []
+
+
+def test_a_summary_fences_every_fire_that_it_speaks_for(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    """Also one that was put around others: an old hole that was found late."""
+    schedule_id, other = make(), make()
+    missed(db, schedule_id, ago(60), ago(10))
+    missed(db, schedule_id, ago(40), ago(35))
+    spoken_for = [fire(schedule_id, seconds) for seconds in (60, 40, 38, 20, 10)]
+    free = [fire(schedule_id, 61), fire(schedule_id, 9), fire(other, 20)]
+    assert store.without_row([*spoken_for, *free]) == free
+    outcomes = store.claim([*spoken_for, *free]).outcomes
+    assert [outcomes[fire] for fire in spoken_for] == [Outcome.EXISTS] * 5
+    assert [outcomes[fire] for fire in free] == [Outcome.COALESCED, Outcome.CLAIMED, Outcome.CLAIMED]
 
 
 def test_postgres_clock_says_what_is_early_and_what_is_too_old(store: ExecutionStore, make: Make) -> None:
@@ -200,11 +256,11 @@ def test_a_claim_moves_next_run_forward_and_never_back(
 def test_a_start_uses_the_definition_of_that_moment(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
     (claim,) = store.claim([fire(make())]).claims
     change(db, "UPDATE schedules SET job_config = '{\"new\": true}'")
-    assert store.start([claim]) == []
+    assert store.start([claim]).started == []
     newer = store.look_again(claim)
     assert newer is not None
     assert newer.spec.job_config == {"new": True}
-    assert store.start([newer]) == [newer]
+    assert store.start([newer]).started == [newer]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +276,7 @@ def test_what_was_withdrawn_between_claim_and_start_is_skipped(
 ) -> None:
     (claim,) = store.claim([fire(make())]).claims
     change(db, sql)
-    assert store.start([claim]) == []
+    assert store.start([claim]).started == []
     assert store.look_again(claim) is None
     assert rows(db) == [("skipped", reason)]
 
@@ -228,7 +284,7 @@ def test_what_was_withdrawn_between_claim_and_start_is_skipped(
 def test_a_start_with_an_old_token_is_refused(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
     (claim,) = store.claim([fire(make())]).claims
     stale = replace(claim, fencing_token=claim.fencing_token - 1)
-    assert store.start([stale]) == []
+    assert store.start([stale]).started == []
     assert store.look_again(stale) is None
     assert rows(db) == [("claimed", None)]
 
@@ -276,7 +332,7 @@ def test_only_the_newest_claim_of_an_execution_can_be_started(
     store.hand_back([old])
     (new,), _ = store.claim_pending(10)
     assert old.execution_id == new.execution_id
-    assert store.start([old, new]) == [new]
+    assert store.start([old, new]).started == [new]
     assert store.look_again(old) is None
 
 
@@ -371,7 +427,7 @@ def test_a_claim_that_is_handed_back_is_anybody_s(db: DatabaseConnection, store:
     assert rows(db, "status, instance_id") == [("pending", None)]
     (again,), _ = store_of(db, "other").claim_pending(10)
     assert (again.execution_id, again.attempt) == (claim.execution_id, 1)
-    assert store.start([claim]) == [], "its former owner lost it"
+    assert store.start([claim]).started == [], "its former owner lost it"
 
 
 def test_a_fire_that_was_handed_back_is_missed_when_its_grace_is_over(
@@ -422,6 +478,18 @@ def test_a_claim_is_on_disk_before_it_counts_although_the_database_does_not_wait
         store.start(claims)
         store.finish([ended(claim) for claim in claims])
     assert said == ["on"] * 3
+
+
+@pytest.mark.parametrize("column", ["scheduled_for", "due_at"])
+def test_a_pending_row_with_a_date_that_python_cannot_read_keeps_no_other_one_waiting(
+    db: DatabaseConnection, store: ExecutionStore, make: Make, column: str
+) -> None:
+    """Written by SQL. It made every claim of pending rows fail, for ever and on all replicas."""
+    bad, good = make(), make()
+    store.hand_back(store.claim([fire(bad), fire(good)]).claims)
+    change(db, f"UPDATE job_executions SET {column} = '0044-01-01 BC', cause = 'manual' WHERE schedule_id = '{bad}'")
+    claims, _ = store.claim_pending(10)
+    assert good in {claim.schedule_id for claim in claims}
 
 
 def test_pending_rows_wait_while_their_schedule_runs(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:

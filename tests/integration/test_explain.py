@@ -19,13 +19,13 @@ from services.fires import Claim, Ending
 from services.job_history import JobHistory
 from services.jobs import JobRegistry
 from services.schedule_repository import ScheduleRepository
-from tests.executions import POLICY, Make, age, ago, fire
+from tests.executions import BOUNDS, POLICY, Make, age, ago, fire
 from tests.schedules import VALID
 
 
 @pytest.fixture
 def explainer(db: DatabaseConnection) -> Explainer:
-    return Explainer(db, POLICY, heartbeat_timeout_seconds=15, retention_days=90)
+    return Explainer(db, POLICY, BOUNDS, heartbeat_timeout_seconds=15, retention_days=90)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def claim(store: ExecutionStore, schedule_id: UUID, seconds_ago: int = 1) -> Cla
 
 def start(store: ExecutionStore, schedule_id: UUID, seconds_ago: int = 1) -> Claim:
     claimed = claim(store, schedule_id, seconds_ago)
-    assert store.start([claimed])
+    assert store.start([claimed]).started
     return claimed
 
 
@@ -227,6 +227,21 @@ def test_an_overlap_names_what_was_in_the_way(explainer: Explainer, store: Execu
     assert f"In the way: the one of {ago(3):%Y-%m-%d %H:%M:%S} UTC on replica, which is still going on." in said(answer)
 
 
+def test_an_overlap_with_an_execution_of_a_dead_replica_says_so(
+    explainer: Explainer, store: ExecutionStore, make: Make, db: DatabaseConnection
+) -> None:
+    schedule_id = make(coalesce=False)
+    claim = start(store, schedule_id, 3)
+    store.claim([fire(schedule_id, 1)])
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            "UPDATE job_executions SET status = 'abandoned', completed_at = clock_timestamp() WHERE execution_id = %s",
+            (claim.execution_id,),
+        )
+    answer = explainer.explain(schedule_id, ago(1))
+    assert " UTC on replica, a replica that is gone; it was given up at " in said(answer)
+
+
 def test_a_coalesced_fire_names_the_one_that_ran_for_it(
     explainer: Explainer, store: ExecutionStore, make: Make
 ) -> None:
@@ -288,6 +303,7 @@ def test_a_fire_of_a_deleted_schedule_is_explained_after_its_end(
     [
         ("downtime", "The catch-up rule is 'one': this fire is recorded, not run."),
         ("changed", "the timing that it belonged to has ended since then"),
+        ("no_handler", "It waited for a replica that can run it: none knew its job type."),
         ("planned_outage", "It was missed: planned_outage."),
     ],
 )
@@ -472,6 +488,18 @@ def test_a_fire_of_a_moment_ago_still_has_its_chance(explainer: Explainer, make:
     schedule_id = make()
     backdate(db, schedule_id, 1)
     assert explainer.explain(schedule_id, ago(2)).verdict is Verdict.SETTLING
+
+
+def test_a_fire_without_a_row_has_the_chance_of_a_gap_scan_that_has_not_looked_yet(
+    explainer: Explainer, make: Make, db: DatabaseConnection
+) -> None:
+    schedule_id = make()
+    backdate(db, schedule_id, 1)
+    assert explainer.explain(schedule_id, ago(20)).verdict is Verdict.NO_REPLICA
+    a_replica(db)
+    assert explainer.explain(schedule_id, ago(20)).verdict is Verdict.SETTLING
+    watched(db)
+    assert explainer.explain(schedule_id, ago(20)).verdict is Verdict.UNACCOUNTED
 
 
 def test_a_change_at_the_same_moment_may_have_been_first(

@@ -15,15 +15,21 @@ from services.embedded import Addresses
 from services.execution_store import FinishReport
 from services.finisher import Finisher
 from services.fires import Claim, Ending
+from services.held_claims import HeldClaims
 from services.redis_client import RedisClient
 from tests.executions import Make, fire, rows, store_of
 
 
 @pytest.fixture
-def finisher(db: DatabaseConnection, servers: Addresses) -> Iterator[Finisher]:
+def held() -> HeldClaims:
+    return HeldClaims()
+
+
+@pytest.fixture
+def finisher(db: DatabaseConnection, servers: Addresses, held: HeldClaims) -> Iterator[Finisher]:
     with closing(RedisClient(servers.redis_url)) as redis:
         coordinator = Coordinator(redis, owner=str(uuid4()), lease_seconds=60, mark_seconds=60)
-        yield Finisher(store_of(db), coordinator)
+        yield Finisher(store_of(db), held, coordinator)
 
 
 def running(db: DatabaseConnection, make: Make, count: int) -> list[Claim]:
@@ -38,17 +44,41 @@ def ending(claim: Claim, **more: Any) -> Ending:
 
 
 def test_results_that_came_together_are_written_together(
-    db: DatabaseConnection, make: Make, finisher: Finisher
+    db: DatabaseConnection, make: Make, finisher: Finisher, held: HeldClaims
 ) -> None:
-    written: list[Claim] = []
-    finisher.on_written = written.append
     claims = running(db, make, 20)
+    held.accept(claims, [])
     for claim in claims:
         finisher.put(ending(claim))
     finisher.tick()
-    assert written == claims
+    assert len(held) == 0
     assert set(rows(db, "status, xmin::text")) == {("success", rows(db, "xmin::text")[0][0])}
     assert finisher.unwritten == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "retry_in_seconds", "level"),
+    [("success", None, "INFO"), ("failed", 30.0, "WARNING"), ("failed", None, "ERROR"), ("timed_out", None, "ERROR"),
+     ("skipped", None, "INFO"), ("cancelled", None, "INFO")],
+)  # fmt: skip
+def test_the_end_of_an_execution_is_logged_as_it_deserves(
+    db: DatabaseConnection, make: Make, finisher: Finisher, caplog: pytest.LogCaptureFixture,
+    status: str, retry_in_seconds: float | None, level: str,
+) -> None:  # fmt: skip
+    caplog.set_level("INFO")
+    (claim,) = running(db, make, 1)
+    error = None if status == "success" else "the door is locked"
+    finisher.put(
+        Ending(claim=claim, status=ExecutionStatus(status), error_message=error, retry_in_seconds=retry_in_seconds)
+    )
+    finisher.tick()
+    (said,) = [record for record in caplog.records if vars(record).get("event") == "execution_finished"]
+    assert said.levelname == level
+    assert claim.job_id in said.getMessage()
+    assert vars(said)["execution_id"] == str(claim.execution_id)
+    assert vars(said)["schedule_id"] == str(claim.schedule_id)
+    if error:
+        assert error in said.getMessage()
 
 
 def test_a_result_that_cannot_be_stored_fails_alone(db: DatabaseConnection, make: Make, finisher: Finisher) -> None:

@@ -1,7 +1,7 @@
 """The gap scan against a real table: every fire gets its row, in short steps, whatever happened meanwhile."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -22,7 +22,7 @@ from services.jobs import JobRegistry
 from services.schedule_repository import ScheduleRepository
 from services.schedule_watcher import ScheduleWatcher
 from services.timer import Timer
-from tests.executions import POLICY
+from tests.executions import POLICY, happened, missed
 
 DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 OPERATIONS = PROJECT_ROOT / "docs/operations.md"
@@ -88,6 +88,13 @@ class Table:
         return report.expected > 0 and found == (0, 0, 0)
 
 
+class Standing(GapScanner):
+    """Where Postgres' clock stands, too."""
+
+    def _now(self, looked_at: datetime) -> datetime:
+        return self._clock.now()
+
+
 @dataclass(slots=True)
 class Replica:
     """The parts of a replica that scan."""
@@ -97,6 +104,7 @@ class Replica:
     limits: CatchupLimits = LIMITS
     handed_over: list[Fire] = field(default_factory=list)
     may_scan: bool = True
+    scanner_class: type[GapScanner] = Standing
     watcher: ScheduleWatcher = field(init=False)
     scanner: GapScanner = field(init=False)
 
@@ -104,7 +112,7 @@ class Replica:
         clock = DatabaseClock(5, lambda: self.now.timestamp())
         timer = Timer(lambda fires: None, clock)
         self.watcher = ScheduleWatcher(self.db, timer, clock, check_interval_seconds=60, listen=False)
-        self.scanner = GapScanner(
+        self.scanner = self.scanner_class(
             self.db,
             clock,
             POLICY,
@@ -153,7 +161,7 @@ def test_after_a_day_without_replicas_a_dense_schedule_has_one_row_for_the_rest(
 
 
 def test_after_a_restore_with_the_documented_statements_nothing_runs_again(table: Table, replica: Replica) -> None:
-    (statements,) = re.findall(r"^```sql\n(.*?)^```", OPERATIONS.read_text(), re.DOTALL | re.MULTILINE)
+    (statements,) = re.findall(r"^```sql\n(BEGIN;.*?)^```", OPERATIONS.read_text(), re.DOTALL | re.MULTILINE)
     schedule_id = table.schedule(HOUR, catchup="all")
     table.watched_until(table.now - 30 * MINUTE)
     table.run(
@@ -333,6 +341,62 @@ def test_a_summary_whose_place_was_taken_is_found_missing_by_the_next_scan(
     assert [fire.scheduled_for for fire in replica.handed_over] == minutes(table.now - 2 * HOUR, 120)[1:]
 
 
+def between_look_and_row(replica: Replica, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """One scan; somebody else acts when it has seen what is missing and has not written anything about it yet."""
+    unchanged = replica.scanner._unchanged
+
+    def and_meanwhile(gaps: Any) -> Any:
+        act()
+        return unchanged(gaps)
+
+    monkeypatch.setattr(replica.scanner, "_unchanged", and_meanwhile)
+    replica.scan()
+    monkeypatch.undo()
+
+
+def test_a_fire_that_somebody_ran_after_the_look_is_not_recorded_as_missed(
+    table: Table, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule_id = table.schedule(2 * HOUR, catchup="none", misfire_grace_seconds=1)
+    ran = minutes(table.now - 2 * HOUR, 50)[-1:]
+    between_look_and_row(replica, monkeypatch, lambda: table.ran(schedule_id, ran))
+    assert table.summaries() == []
+    replica.scan(SECOND)
+    assert {fire.scheduled_for for fire in replica.handed_over} == {*minutes(table.now - 2 * HOUR, 120)} - {*ran}
+
+
+def test_what_another_one_s_summary_speaks_for_is_not_caught_up(
+    table: Table, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule_id = table.schedule(5 * MINUTE, catchup="all")
+    first, *_, last = fires = minutes(table.now - 5 * MINUTE, 5)
+    between_look_and_row(replica, monkeypatch, lambda: missed(table.db, schedule_id, first, last))
+    assert table.rows("SELECT status, reason, scheduled_for FROM job_executions") == [
+        ("missed", "catchup_cap", fires[0])
+    ]
+
+
+def test_a_scan_does_not_wait_for_somebody_who_holds_what_all_scans_write(table: Table, replica: Replica) -> None:
+    table.schedule(HOUR)
+    table.watched_until(table.now - HOUR)
+    with table.db.transaction() as frozen:
+        frozen.exec_driver_sql("UPDATE fires_watched SET until = until")
+        replica.scan()
+        assert table.rows("SELECT until FROM fires_watched") == [(table.now - HOUR,)]
+    replica.scan(30 * SECOND)
+    assert table.rows("SELECT until FROM fires_watched") == [(table.now + 30 * SECOND - 2 * LIMITS.settle,)]
+    Replica(table.db, table.now - 20 * MINUTE).scan()
+    assert table.rows("SELECT until FROM fires_watched") == [(table.now + 30 * SECOND - 2 * LIMITS.settle,)]
+
+
+def test_a_clock_that_runs_ahead_records_nothing_that_is_still_to_come(table: Table) -> None:
+    table.schedule(HOUR, time_config={"seconds": 1}, catchup="none")
+    ((now,),) = table.rows("SELECT clock_timestamp()")
+    Replica(table.db, table.now + HOUR, scanner_class=GapScanner).scan()
+    ((_, last, _),) = table.summaries()
+    assert last < now
+
+
 # --- later scans ---
 
 
@@ -414,6 +478,31 @@ def test_what_a_definition_owed_when_it_ended_has_a_row(table: Table, replica: R
     )
     assert rows in ([("catchup_cap", "30")], [("catchup_cap", "29")])
     assert table.is_accounted_for(HOUR)
+
+
+def test_every_stretch_of_a_schedule_that_was_switched_off_and_on_has_its_own_summary(
+    table: Table, replica: Replica
+) -> None:
+    schedule_id = table.schedule(HOUR)
+    for minutes_ago, change in ((40, "false"), (25, "true"), (10, "false")):
+        happened(table.db, schedule_id, f"enabled = {change}", table.now - minutes_ago * MINUTE)
+    replica.scan()
+    on = [(HOUR, 20), (25 * MINUTE, 15)]
+    expected = [minutes(table.now - since, number) for since, number in on]
+    assert table.summaries() == [(fires[0], fires[-1], len(fires)) for fires in expected]
+    assert table.is_accounted_for(HOUR)
+
+
+def test_a_change_of_many_rows_ends_a_timing_where_the_next_one_begins(table: Table, replica: Replica) -> None:
+    """It is logged at its statement's end, minutes later; between the two the schedule was off already."""
+    schedule_id = table.schedule(HOUR)
+    happened(table.db, schedule_id, "enabled = false", table.now - 5 * MINUTE)
+    table.run("UPDATE schedule_changes SET changed_at = %(at)s WHERE operation = 'update'", at=table.now - 2 * MINUTE)
+    table.watched_until(table.now - 10 * MINUTE)
+    replica.scan()
+    assert table.rows("SELECT max(metadata->>'last')::timestamptz FROM job_executions") == [
+        (minutes(table.now - 10 * MINUTE, 5)[-1],)
+    ]
 
 
 def test_many_ended_definitions_are_looked_at_page_by_page(

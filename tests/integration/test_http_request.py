@@ -26,6 +26,7 @@ FAILED, SUCCESS = ExecutionStatus.FAILED, ExecutionStatus.SUCCESS
 def _settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("ENV_FILE", "")
     monkeypatch.setenv("FETCH_ALLOWED_NETWORKS", "127.0.0.0/8")
+    monkeypatch.setenv("JOB_SECRETS", "LEDGER_TOKEN@127.0.0.1,ASCII,NOT_SET_ANYWHERE")
     get_settings.cache_clear()
     yield
     get_settings.cache_clear()
@@ -376,11 +377,28 @@ def test_a_missing_secret_fails_for_good_and_is_named(ledger: Ledger) -> None:
     assert ledger.requests() == []
 
 
+def test_a_variable_that_nobody_allowed_is_not_sent_away(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    result = call(ledger.url, headers={"Authorization": "${env:AWS_SECRET_ACCESS_KEY}"})
+    assert (result.status, result.retryable) == (FAILED, False)
+    assert str(result.error_message).startswith("JOB_SECRETS does not name the environment variable AWS_SECRET")
+    assert ledger.requests() == []
+
+
 def test_a_password_in_the_url_is_sent_and_hidden(ledger: Ledger) -> None:
     result = call(ledger.url.replace("//", "//anna:hunter2@"))
     [request] = ledger.requests()
     assert request.headers["Authorization"] == "Basic YW5uYTpodW50ZXIy"
     assert "hunter2" not in shown(result)
+
+
+@pytest.mark.parametrize("status", [200, 401])
+def test_a_key_that_was_written_into_the_url_is_sent_and_hidden(ledger: Ledger, status: int) -> None:
+    ledger.answer("/", status=status)
+    result = call(f"{ledger.url}/?page=2&api_key=hunter2")
+    assert ledger.requests()[0].target == "/?page=2&api_key=hunter2"
+    assert "hunter2" not in shown(result)
+    assert "page=2&api_key=***" in shown(result)
 
 
 def test_secrets_do_not_follow_a_redirect_to_another_site(ledger: Ledger, secret: str) -> None:

@@ -4,10 +4,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import asc, text
+from sqlalchemy import Connection, asc, text
 from sqlalchemy.event import listen
 from sqlalchemy.orm import Session
 
@@ -22,7 +23,9 @@ from services.workflows.batches import BatchPace
 from services.workflows.deadline import remaining_seconds
 from services.workflows.item_writer import ItemWriter
 from services.workflows.job_loop import run_job_loop
-from services.workflows.outcomes import Ended, Verdict
+from services.workflows.loop_limits import LoopLimits
+from services.workflows.outcomes import Claimed, Ended, Verdict
+from services.workflows.queue_table import QueueTable
 from services.workflows.rescue import Rescue
 from services.workflows.run_ledger import RunLedger
 from services.workflows.steps import Steps
@@ -88,6 +91,125 @@ def test_a_save_may_choose_another_end(db: DatabaseConnection) -> None:
 
     assert run_places(db, process).succeeded == 1
     assert places(db, "deep_scan_status, claim_token") == [(None, None)]
+
+
+# --- a function of a user's, as the documents write it ---
+
+
+async def coroutine(key: int, session: Session) -> None:
+    raise AssertionError("nobody awaits this")
+
+
+class CallableCoroutine:
+    async def __call__(self, key: int, session: Session) -> None:
+        raise AssertionError("nobody awaits this")
+
+
+def generator(key: int, session: Session) -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("function", [coroutine, partial(coroutine), CallableCoroutine(), generator])
+def test_a_function_that_a_plain_call_would_not_run_is_refused_before_anything_is_claimed(
+    db: DatabaseConnection, function: Any
+) -> None:
+    add_places(db, 3)
+    with pytest.raises(TypeError, match=r"processing_function .* is a (coroutine|generator) function"):
+        run_places(db, function)
+    assert places(db, "deep_scan_status, attempts") == [("Queued", 0)] * 3
+
+
+def test_steps_are_no_coroutine_functions_either() -> None:
+    with pytest.raises(TypeError, match=r"save .*coroutine function"):
+        Steps(save=coroutine)  # type: ignore[arg-type]
+
+
+def test_a_function_that_returns_a_coroutine_completes_nothing(db: DatabaseConnection) -> None:
+    add_places(db, 3)
+    summary = run_places(db, lambda key, session: coroutine(key, session))  # type: ignore[arg-type]
+    assert (summary.succeeded, summary.ended) == (0, "paused")
+    assert places(db, "deep_scan_status, attempts") == [("Queued", 0)] * 3
+    assert "coroutine" in query(db, "SELECT paused_reason FROM workflow_queues")[0][0]
+
+
+def test_a_function_that_sets_the_failed_status_itself_ends_with_its_own_text(
+    db: DatabaseConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_places(db, 2)
+
+    def process(key: int, session: Session) -> None:
+        place = session.get_one(Place, key)
+        if key == 1:
+            place.deep_scan_status, place.deep_scan_error = DeepScanStatus.ERROR, "no such place at Google"
+
+    summary = run_places(db, process)
+    assert (summary.succeeded, summary.failed) == (1, 1)
+    assert places(db, "deep_scan_status, deep_scan_error, claim_token") == [
+        ("Error", "no such place at Google", None), ("Completed", None, None),
+    ]  # fmt: skip
+    assert [record.levelname for record in caplog.records if "no such place at Google" in record.message] == ["WARNING"]
+
+
+def test_a_failed_status_without_a_text_says_who_set_it(db: DatabaseConnection) -> None:
+    add_places(db, 1)
+
+    def process(key: int, session: Session) -> None:
+        session.get_one(Place, key).deep_scan_status = DeepScanStatus.ERROR
+
+    assert run_places(db, process).failed == 1
+    assert places(db, "deep_scan_error") == ["the processing function set this status and gave no error"]
+
+
+def test_a_save_that_fails_its_item_tells_the_same_hook_as_an_exception(db: DatabaseConnection) -> None:
+    add_places(db, 1)
+    told = []
+
+    def save(session: Session, key: int, result: None) -> None:
+        session.execute(text("UPDATE places_staging SET deep_scan_status = 'Error', deep_scan_error = 'no'"))
+
+    run_places(db, Steps(save=save, on_failed=lambda session, key, error: told.append((key, error))))
+    assert told == [(1, "no")]
+
+
+def begins(session: Session, key: int) -> None:
+    with session.begin():
+        session.get_one(Place, key).name = "done"
+
+
+def commits(session: Session, key: int) -> None:
+    session.get_one(Place, key).name = "done"
+    session.commit()
+
+
+def starts_over(session: Session, key: int) -> None:
+    session.get_one(Place, key).name = "a mistake"
+    session.flush()
+    session.rollback()
+    session.get_one(Place, key).name = "done"
+    session.commit()
+    session.close()
+
+
+@pytest.mark.parametrize("write", [begins, commits, starts_over])
+def test_a_function_may_handle_its_own_transaction(
+    db: DatabaseConnection, write: Callable[[Session, int], None]
+) -> None:
+    add_places(db, 3)
+    summary = run_places(db, lambda key, session: write(session, key))
+    assert (summary.succeeded, summary.retried, summary.dead) == (3, 0, 0)
+    assert places(db, "deep_scan_status, name, attempts") == [("Completed", "done", 1)] * 3
+
+
+def test_what_a_function_committed_is_gone_if_it_fails_afterwards(db: DatabaseConnection) -> None:
+    """Its commit is a savepoint in the transaction that ends the item: the next attempt finds the row as it was."""
+    add_places(db, 1)
+
+    def process(key: int, session: Session) -> None:
+        commits(session, key)
+        raise PermanentFailure("after all")
+
+    run_places(db, process)
+    assert places(db, "deep_scan_status, name") == [("Error", None)]
 
 
 def test_the_keys_of_a_model_may_be_of_any_type(db: DatabaseConnection) -> None:
@@ -646,6 +768,29 @@ def test_a_late_worker_cannot_end_what_another_has_in_work(db: DatabaseConnectio
         late_ended.set()
         assert other.result(30).succeeded == 1
     assert places(db, "deep_scan_status, name") == [("Completed", "second")]
+
+
+def test_a_claim_whose_answer_comes_too_late_to_be_worked_on_in_time_goes_back(
+    db: DatabaseConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its work could end, another worker would take it for abandoned and do the work again."""
+    add_places(db, 1)
+    late: list[float] = []
+    claim, monotonic = QueueTable.claim, time.monotonic
+
+    def answered_late(self: QueueTable[int], connection: Connection, count: int) -> list[Claimed[int]]:
+        claims = claim(self, connection, count)
+        if claims and not late:
+            late.append(LoopLimits().late_claim_seconds + 1)
+        return claims
+
+    monkeypatch.setattr(QueueTable, "claim", answered_late)
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + sum(late))
+    worked: list[object] = []
+    run_places(db, working(worked.append))
+    assert (worked, places(db, "deep_scan_status, attempts, claim_token")) == ([], [("Queued", 0, None)])
+    run_places(db, working(worked.append))
+    assert (len(worked), places(db, "deep_scan_status, attempts")) == (1, [("Completed", 1)])
 
 
 def test_a_late_failure_changes_nothing_either(db: DatabaseConnection) -> None:

@@ -18,6 +18,16 @@ from services.scanning.listing import ScanFilter, select_page
 from services.schedule_batch import RECORD_COLUMNS
 from services.schedule_listing import SORT_KEYS, Order, ScheduleFilter
 from services.schedule_repository import select_changes, select_deleted, select_meant
+from services.workflows.row_lists import (
+    BUSINESSES,
+    DOMAINS,
+    PAGES,
+    PLACES,
+    SITEMAP_FILES,
+    RowFilter,
+    list_rows,
+    select_rows,
+)
 
 # One domain has a third of the history, and none of its trouble: who multiplies the two shares expects a page of both.
 FILL = """
@@ -323,3 +333,26 @@ def test_why_a_fire_ran_or_not_is_found_by_indexes(
     found = explain(filled, statement, **values)
     assert index in found
     assert "Seq Scan" not in found
+
+
+PIPELINE = """
+INSERT INTO places_staging (place_id, created_at)
+SELECT n, now() - make_interval(secs => n) FROM generate_series(1, 5000) AS n;
+INSERT INTO local_businesses (place_id, created_at)
+SELECT n, now() - make_interval(secs => n) FROM generate_series(1, 5000) AS n;
+INSERT INTO domains (domain, created_at)
+SELECT n || '.example', now() - make_interval(secs => n) FROM generate_series(1, 5000) AS n;
+INSERT INTO sitemap_files (domain_id, url, created_at) SELECT id, 'https://' || domain, created_at FROM domains;
+INSERT INTO pages (domain_id, url, created_at) SELECT id, 'https://' || domain, created_at FROM domains;
+ANALYZE places_staging, local_businesses, domains, sitemap_files, pages;
+"""
+
+
+def test_a_page_of_the_pipeline_s_rows_is_read_from_an_index_wherever_it_is(db: DatabaseConnection) -> None:
+    with db.transaction() as connection:
+        connection.execute(text(PIPELINE.replace(":", r"\:")))
+    for rows in (PLACES, BUSINESSES, DOMAINS, SITEMAP_FILES, PAGES):
+        cursor = list_rows(db, rows).next_cursor
+        found = plan(db, select_rows(rows, RowFilter(), 50, cursor))
+        assert f"{rows.model.__tablename__}_created_at_idx" in found, found
+        assert "Sort" not in found, found

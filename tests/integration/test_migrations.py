@@ -297,6 +297,33 @@ def test_the_command_needs_only_the_database_and_says_what_it_did(empty_database
     assert command("--status", url=empty_database_url).stdout == f"applied: {REVISIONS[-1]}   newest: {REVISIONS[-1]}\n"
 
 
+def test_the_command_says_what_became_of_the_rows_of_an_earlier_scheduler(
+    first_db: DatabaseConnection, empty_database_url: str
+) -> None:
+    run_sql(
+        first_db,
+        """INSERT INTO schedules (schedule_id, domain_config_id, domain, frequency, time_config)
+           VALUES (gen_random_uuid(), gen_random_uuid(), 'four.example', 'fortnightly', '{}')""",
+    )
+    result = command(url=empty_database_url)
+    assert result.returncode == 0, result.stderr
+    said = result.stdout.splitlines()[len(REVISIONS) :]
+    assert said[0] == "adopted 4 schedules and 3 executions"
+    assert said[1] == "  parked: 3 schedules with a timing that cannot be read; nothing was deleted"
+    assert said[2].startswith("    four.example: frequency: ")
+    assert said[5:] == [
+        "    list them: python manage.py schedule list --status invalid",
+        "  switched off: 1 schedule whose `enabled` was empty",
+        "    list them: python manage.py schedule list --disabled",
+        "  translated: 2 executions with another status than ours, 1 of them as abandoned: they had no end",
+        "    list them: python manage.py executions --status abandoned",
+        "times without a zone were read as UTC; check the next fires: python manage.py schedule list --sort next_run",
+        f"the schema is at {REVISIONS[-1]}",
+    ]
+    parked = run_sql(first_db, "SELECT domain FROM schedules WHERE last_status = 'invalid' ORDER BY 1")
+    assert [row.domain for row in parked] == ["four.example", "three.example", "two.example"]
+
+
 def test_going_back_asks_first(database_url: str) -> None:
     refused = command("--down", "-1", url=database_url, answer="n\n")
     assert refused.returncode == 1

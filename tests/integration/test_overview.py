@@ -101,6 +101,13 @@ def test_a_replica_that_died_lately_needs_attention_until_it_is_back(db: Databas
     assert _troubles(db) == []
 
 
+def test_a_replica_that_lives_and_starts_nothing_needs_attention_unless_it_drains(db: DatabaseConnection) -> None:
+    beat = "INSERT INTO scheduler_instances (instance_id, incarnation, claiming, facts) VALUES (%s, %s, false, %s)"
+    _sql(db, beat, "draining", UUID(int=1), "{}")
+    _sql(db, beat, "skewed", UUID(int=2), '{"not_claiming": ["the clock is off"], "not_claiming_since": "2026-01-01"}')
+    assert _troubles(db) == [(Trouble.IDLE, "lives, but starts nothing: the clock is off")]
+
+
 def test_items_that_failed_for_good_need_attention_for_a_day(db: DatabaseConnection) -> None:
     dead = "INSERT INTO dead_letters (queue, item_key, attempts, error, died_at) VALUES (%s, %s, 3, %s, now() - %s)"
     _sql(db, dead, "deep_scan", "old", "long ago", timedelta(days=2))
@@ -126,7 +133,7 @@ def test_a_queue_that_somebody_paused_needs_attention_with_the_reason(db: Databa
 
 def test_a_manual_run_that_finds_no_worker_needs_attention(db: DatabaseConnection) -> None:
     _execution(db, status="pending", cause="manual", due_at=datetime.now(UTC) - timedelta(minutes=10))
-    assert [trouble for trouble, _ in _troubles(db)] == [Trouble.WAITING]
+    assert _troubles(db) == [(Trouble.WAITING, "waits for a free worker of a replica that knows its job")]
 
 
 def test_backfills_that_wait_for_each_other_need_none(db: DatabaseConnection) -> None:

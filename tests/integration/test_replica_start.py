@@ -42,7 +42,7 @@ def nothing_is_left(db: DatabaseConnection) -> Callable[[], bool]:
 
     def check() -> bool:
         with db.transaction() as connection:
-            sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'under-test'"
+            sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'under-test#%%'"
             registered = "SELECT count(*) FROM scheduler_instances"
             found = [connection.exec_driver_sql(sql).scalar_one() for sql in (sessions, registered)]
         return found == [0, 0] and set(threading.enumerate()) <= before
@@ -71,6 +71,15 @@ def test_a_scheduler_is_started_once(replica: Make, nothing_is_left: Callable[[]
     with pytest.raises(SchedulerError, match="started already"):
         scheduler.start()
     eventually(nothing_is_left)
+
+
+def test_a_setting_that_cannot_be_obeyed_is_warned_about_at_the_start(
+    replica: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica(JOB_REPLACE_EXISTING_INSTANCE="false").start()
+    (warned,) = [record for record in caplog.records if vars(record).get("event") == "setting_without_effect"]
+    assert warned.levelname == "WARNING"
+    assert "JOB_REPLACE_EXISTING_INSTANCE=false has no effect" in warned.getMessage()
 
 
 def test_a_port_in_use_leaves_nothing_behind(

@@ -85,7 +85,7 @@ def test_a_batch_of_any_size_is_claimed_started_and_ended_in_eight_round_trips(
     asked.clear()
     claims = store.claim(fires).claims
     assert (len(claims), asked["postgres"]) == (BATCH, 3)
-    started = store.start(claims)
+    started = store.start(claims).started
     assert (len(started), asked["postgres"]) == (BATCH, 5)
     store.finish([Ending(claim=claim, status=ExecutionStatus.SUCCESS) for claim in started])
     assert asked["postgres"] == 8

@@ -171,7 +171,7 @@ def test_two_scans_that_end_together_are_compared_one_after_the_other(db: Databa
 
 def running(store: ExecutionStore, make: Make) -> Claim:
     (claim,) = store.claim([fire(make())]).claims
-    assert store.start([claim]) == [claim]
+    assert store.start([claim]).started == [claim]
     return claim
 
 

@@ -15,7 +15,8 @@ from services.clock import DatabaseClock
 from services.errors import Unavailable
 from services.job_history import JobHistory
 from services.replica_listing import NEWEST_REVISION, list_replicas
-from services.schedule_watcher import REPAIR_NEXT_RUN, REPAIR_ROWS, ScheduleWatcher
+from services.schedule_upkeep import PARK, REPAIR_NEXT_RUN, REPAIR_ROWS
+from services.schedule_watcher import ScheduleWatcher
 from services.timer import Timer
 from tests.waiting import eventually
 
@@ -28,13 +29,15 @@ def watcher(db: DatabaseConnection) -> Iterator[ScheduleWatcher]:
     made.close()
 
 
+INSERT = """
+INSERT INTO schedules (domain_config_id, domain, frequency, time_config)
+SELECT gen_random_uuid(), 'd' || n, 'daily', '{"hour": 2}' FROM generate_series(1, %s) AS n
+"""
+
+
 def _insert(db: DatabaseConnection, count: int) -> None:
     with db.transaction() as connection:
-        connection.exec_driver_sql(
-            """INSERT INTO schedules (domain_config_id, domain, frequency, time_config)
-               SELECT gen_random_uuid(), 'd' || n, 'daily', '{"hour": 2}' FROM generate_series(1, %s) AS n""",
-            (count,),
-        )
+        connection.exec_driver_sql(INSERT, (count,))
 
 
 def _unplanned(db: DatabaseConnection) -> int:
@@ -43,8 +46,8 @@ def _unplanned(db: DatabaseConnection) -> int:
 
 
 def test_schedules_inserted_by_sql_get_their_next_run(db: DatabaseConnection, watcher: ScheduleWatcher) -> None:
-    _insert(db, REPAIR_ROWS + 1)
-    watcher.reconcile()
+    _insert(db, 2)
+    watcher.tick()
     assert _unplanned(db) == 0
 
 
@@ -54,26 +57,37 @@ def test_next_run_is_repaired_a_few_rows_at_a_time_because_the_fires_of_locked_r
     portions: list[int] = []
 
     def record(_conn: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
-        if statement == REPAIR_NEXT_RUN:
+        if statement.endswith(REPAIR_NEXT_RUN):
             portions.append(len(json.loads(values["rows"])))
 
     _insert(db, 2 * REPAIR_ROWS + 1)
     event.listen(db.engine, "before_cursor_execute", record)
-    watcher.reconcile()
-    assert sorted(portions) == [1, REPAIR_ROWS, REPAIR_ROWS]
+    for _ in range(4):
+        watcher.tick()
+    assert portions == [REPAIR_ROWS, REPAIR_ROWS, 1]
+    assert _unplanned(db) == 0
 
 
-def test_the_repair_reads_no_more_rows_than_it_repairs_although_the_table_has_no_statistics(
-    db: DatabaseConnection,
+@pytest.mark.parametrize("analyzed", [False, True], ids=["never analyzed", "analyzed before the commit"])
+@pytest.mark.parametrize("statement", [REPAIR_NEXT_RUN, PARK], ids=["repair", "park"])
+def test_a_part_costs_what_it_writes_whatever_the_statistics_say(
+    db: DatabaseConnection, statement: str, analyzed: bool
 ) -> None:
-    _insert(db, 5000)
+    """Autovacuum comes by during a long INSERT: many pages, and not one row that it can see."""
     with db.transaction() as connection:
-        found = connection.exec_driver_sql("SELECT schedule_id::text, revision FROM schedules").all()
-        planned = [{"schedule_id": row[0], "revision": row[1], "next_run": str(datetime.now(UTC))} for row in found]
+        connection.exec_driver_sql(INSERT, (5000,))
+        if analyzed:
+            with db.transaction() as autovacuum:
+                autovacuum.exec_driver_sql("ANALYZE schedules")
+    with db.transaction() as connection:
+        connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        found = connection.exec_driver_sql("SELECT schedule_id::text, revision FROM schedules LIMIT 100").all()
+        facts = {"next_run": str(datetime.now(UTC)), "reason": "bad"}
+        rows = [{"schedule_id": row[0], "revision": row[1], **facts} for row in found]
         plan = connection.exec_driver_sql(
-            f"EXPLAIN (ANALYZE, FORMAT JSON) {REPAIR_NEXT_RUN}", {"rows": json.dumps(planned)}
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", {"rows": json.dumps(rows), "ids": [row[0] for row in found]}
         ).scalar_one()
-    assert max(_rows_touched(plan[0]["Plan"])) <= len(planned)
+    assert max(_rows_touched(plan[0]["Plan"])) <= len(rows) ** 2, "not the table times the part"
 
 
 def _rows_touched(node: dict[str, Any]) -> Iterator[float]:
@@ -90,7 +104,7 @@ def test_a_row_that_somebody_else_has_locked_is_left_to_the_next_time(
     _insert(db, 2)
     with db.transaction() as connection:
         connection.exec_driver_sql("SELECT FROM schedules WHERE domain = 'd1' FOR UPDATE")
-        watcher.reconcile()
+        watcher.tick()
         assert _unplanned(db) == 1
 
 
@@ -141,6 +155,55 @@ def test_a_senseless_row_that_somebody_holds_keeps_nobody_waiting_and_is_parked_
         assert _invalid(db) == []
     watcher.tick()
     assert _invalid(db) == [("d1", "time_config.hour: must be between 0 and 23, got 77")]
+
+
+def test_thousands_of_senseless_rows_are_parked_in_parts_and_a_good_change_does_not_wait_for_the_last(
+    db: DatabaseConnection, database_url: str
+) -> None:
+    clock, parts, good_after = DatabaseClock(5), list[int](), list[int]()
+    with closing(DatabaseConnection(database_url)) as own:
+        watcher = ScheduleWatcher(own, Timer(lambda fires: None, clock), clock, check_interval_seconds=3600)
+        watcher.tick()
+
+        def record(_conn: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+            if "last_status = 'invalid'" in statement:
+                parts.append(len(json.loads(values["rows"])))
+                if len(parts) == 1:
+                    _insert(db, 1)
+
+        def parked() -> bool:
+            watcher.tick()
+            if len(watcher._timer) == 1 and not good_after:
+                good_after.append(sum(parts))
+            return len(_invalid(db)) == 5000
+
+        event.listen(own.engine, "before_cursor_execute", record)
+        _insert_senseless(db, 5000)
+        eventually(parked, 30)
+        assert max(parts) <= 1000
+        assert good_after[0] <= 2 * max(parts), "the good change was live after the first part or the second"
+        watcher.close()
+
+
+def _insert_senseless(db: DatabaseConnection, count: int) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO schedules (domain_config_id, domain, frequency, time_config, timezone)
+               SELECT gen_random_uuid(), 'bad' || n, 'daily', '{"hour": 2}', 'Mars/Zone' || n
+               FROM generate_series(1, %s) AS n""",
+            (count,),
+        )
+
+
+def test_senseless_rows_that_somebody_holds_do_not_keep_the_others_from_being_parked(
+    db: DatabaseConnection, watcher: ScheduleWatcher
+) -> None:
+    _insert_senseless(db, 2500)
+    with db.transaction() as somebody:
+        somebody.exec_driver_sql("SELECT FROM schedules WHERE substring(domain, 4)::int <= 2000 FOR UPDATE")
+        watcher._connection.run("SET statement_timeout = 2000")
+        eventually(lambda: watcher.tick() is not None and len(_invalid(db)) == 500, 20)
+    eventually(lambda: watcher.tick() is not None and len(_invalid(db)) == 2500, 20)
 
 
 def _invalid(db: DatabaseConnection) -> list[tuple[str, str]]:

@@ -88,7 +88,7 @@ def test_a_default_is_what_the_contract_says(name: str, default: object) -> None
         ),
         (
             {"HEARTBEAT_INTERVAL_SECONDS": "8"},
-            "HEARTBEAT_INTERVAL_SECONDS=8 must be at most half of HEARTBEAT_TIMEOUT_SECONDS=15",
+            "HEARTBEAT_INTERVAL_SECONDS=8 must be at most a third of HEARTBEAT_TIMEOUT_SECONDS=15",
         ),
         ({"VERIFY_AFTER_SECONDS": "40"}, "VERIFY_AFTER_SECONDS=40 must be shorter than GAP_SCAN_SECONDS=30"),
         ({"ENABLE_API_SYNC": "true"}, "ENABLE_API_SYNC is true but API_URL is not set"),
@@ -165,6 +165,15 @@ def test_secrets_never_show() -> None:
     assert masked(settings.redis_password) == "***"
 
 
+def test_a_key_in_the_query_of_the_api_s_url_never_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert masked("https://api.example/x?key=hunter2&page=1#hunter2") == "https://api.example/x?key=***&page=***#***"
+    assert masked("postgresql://host/db?sslmode=require&password=hunter2").endswith("?sslmode=require&password=***")
+    monkeypatch.setenv("API_URL", "htps://api.example/x?apikey=hunter2")
+    with pytest.raises(ConfigurationError, match=r"apikey=\*\*\*'") as refused:
+        load_settings()
+    assert "hunter2" not in str(refused.value)
+
+
 def test_one_server_given_and_the_other_missing_is_refused_with_the_way_out() -> None:
     only_postgres = Settings(database_url="postgresql://host/db")
     assert database_url(only_postgres) == "postgresql://host/db"
@@ -207,6 +216,13 @@ def test_api_sync_is_on_when_there_is_an_api(monkeypatch: pytest.MonkeyPatch) ->
     assert load_settings().syncs_from_api is False
 
 
+def test_a_setting_that_cannot_be_obeyed_is_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings().warnings == []
+    monkeypatch.setenv("JOB_REPLACE_EXISTING_INSTANCE", "false")
+    (warning,) = load_settings().warnings
+    assert warning.startswith("JOB_REPLACE_EXISTING_INSTANCE=false has no effect: ")
+
+
 def test_the_env_example_is_complete_and_current() -> None:
     assert (PROJECT_ROOT / ".env.example").read_text() == env_example() + "\n"
     assert re.findall(r"^# ([A-Z_]+)=", env_example(), re.MULTILINE) == list(config.knobs())
@@ -220,7 +236,7 @@ def test_the_readme_s_table_is_current() -> None:
 
 
 def test_every_variable_of_the_environment_example_is_accepted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    computed = ("INSTANCE_ID", "ENABLE_API_SYNC")
+    computed = ("INSTANCE_ID", "ENABLE_API_SYNC", "WEB_SECURE_COOKIE")
     lines = [line[2:] for line in env_example().splitlines() if re.match(r"# [A-Z_]+=.", line)]
     file = tmp_path / ".env"
     file.write_text("\n".join(line for line in lines if not line.startswith(computed)))

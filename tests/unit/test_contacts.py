@@ -35,6 +35,14 @@ def emails(body: str) -> list[str]:
         "<p>anna(at)bakery(dot)example</p>",
         "<p>anna {AT} bakery {DOT} example</p>",
         "<p>anna at bakery dot example</p>",
+        "<p>Write to anna at bakery dot example or call</p>",
+        "<p>E-mail: anna at bakery dot example</p>",
+        "<p>Anna Baker, anna @ bakery.example</p>",
+        "<p>anna @ bakery.example</p>",
+        "<p>anna%40bakery.example</p>",
+        '<a href="mailto:anna%2540bakery.example">Mail</a>',
+        '<meta itemprop="email" content="anna@bakery.example">',
+        '<span itemprop="email" content="mailto:anna@bakery.example">Mail</span>',
         "<p>anna@<b>bakery</b>.example</p>",
         "<p>anna@\u200bbakery.ex\u00adample</p>",
         "<p>anna\uff20bakery.example</p>",
@@ -70,6 +78,12 @@ def test_an_address_is_found_however_it_is_written(body: str) -> None:
         "<p>Meet us at bakery dot</p>",
         "<p>https://key@errors.bakery.example/1 ftp://anna:secret@files.bakery.example git@github.com</p>",
         "<p>@anna@social.example</p>",
+        "<p>I worked at a dot com, then she was a manager at google dot com</p>",
+        "<p>Find us at bakery dot example. Meet me @ bakery.example. Shop at bakery dot example!</p>",
+        "<p>Our friend Anna at bakery dot example says hello; 5 @ bakery.example</p>",
+        "<p>follow @bakery.example</p>",
+        "<p>anna@bakery.local root@srv.lan anna@bakery.invalid anna@elsewhere.test pot@toes.mash</p>",
+        "<p>intro@2x.mov app@1.map</p>",
         "<script>var mail = 'anna@bakery.example'</script>",
         "<!-- anna@bakery.example -->",
         "<style>.a { content: 'anna@bakery.example' }</style>",
@@ -143,7 +157,7 @@ def test_other_digits_are_no_phone_number(body: str) -> None:
 
 
 def test_the_country_of_a_number_is_known_from_the_domain_or_the_language() -> None:
-    body = "<p>info@bakery.example 030 901820</p>"
+    body = "<p>info@bakery.com 030 901820</p>"
     (german,) = find_contacts(body, "https://b.de/", "b.de")
     (unknown,) = find_contacts(body, "https://b.example/", "b.example")
     (spoken,) = find_contacts(f'<html lang="de-DE"><body>{body}', "https://b.example/", "b.example")
@@ -187,16 +201,60 @@ def test_the_words_of_a_link_are_a_name_when_they_look_like_one(text: str, name:
     assert contact.name == name
 
 
-def test_a_huge_page_of_digits_and_at_signs_costs_a_bounded_number_of_steps() -> None:
-    checks = 0
+def _json_ld(**thing: object) -> str:
+    return f'<script type="application/ld+json">{json.dumps(thing)}</script>'
+
+
+TEL_LINKS = '<a href="tel:+17165550100">Call</a>' * 4_900
+HOSTILE = {
+    "digits and at signs": "".join(f"<p>{n} 716 555 0100 a@b@c@d {n}@2x.png</p>" for n in range(20_000)),
+    "an endless name": _json_ld(email=["anna@bakery.example"] * 3_000, name="&x" * 125_000),
+    "an endless phone number": _json_ld(email=["anna@bakery.example"] * 3_000, telephone="1%" * 125_000),
+    "phone links and recipients": f'{TEL_LINKS}<a href="mailto:{"anna@bakery.example," * 100_000}">Mail</a>',
+    "phone links and addresses": TEL_LINKS + "<p>anna@bakery.example</p>" * 19_000,
+    "mail links": '<a href="mailto:anna@bakery.example">Mail</a>' * 100_000,
+    "international hosts": "".join(f"<p>a@{n}{('ü' * 30 + '.') * 5}com</p>" for n in range(10_000)),
+    "hidden elements": f"<div hidden>{'<b>' * 1_900}{'<i></i>' * 200_000}",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_page_is_read_in_a_moment(kind: str) -> None:
+    with within_a_moment():
+        found(HOSTILE[kind], country="US")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<p>anna@bakery.example</p>" * 1_000,
+        f'<a href="mailto:{"anna@bakery.example," * 1_000}">Mail</a>',
+        '<a href="tel:+17165550100">Call</a>' * 1_000,
+        _json_ld(email=["anna@bakery.example"] * 1_000),
+        _json_ld(thing=[{"email": "anna@bakery.example"}] * 1_000),
+    ],
+)
+def test_the_deadline_is_asked_for_at_every_sighting(body: str) -> None:
+    class Over(Exception):
+        pass
+
+    asked = 0
 
     def check() -> None:
-        nonlocal checks
-        checks += 1
+        nonlocal asked
+        asked += 1
+        if asked == 500:
+            raise Over
 
-    body = "".join(f"<p>{number} 716 555 0100 a@b@c@d {number}@2x.png</p>" for number in range(20_000))
-    find_contacts(body, "https://a.example/", "a.example", "US", check)
-    assert checks < 500
+    with pytest.raises(Over):
+        find_contacts(body, "https://bakery.example/", "bakery.example", check=check)
+
+
+def test_an_address_counts_under_a_top_level_domain_that_exists_or_is_the_sites_own() -> None:
+    body = "<p>anna@bakery.pizza bert@bäcker.рф cleo@b.co.uk dora@bakery.example</p>"
+    own, other = found(body, "bakery.example"), found(body, "bakery.com")
+    assert [contact.email.partition("@")[0] for contact in own] == ["anna", "bert", "cleo", "dora"]
+    assert [contact.email.partition("@")[0] for contact in other] == ["anna", "bert", "cleo"]
 
 
 def test_end_tags_that_end_nothing_cannot_keep_a_thread_busy() -> None:

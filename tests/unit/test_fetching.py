@@ -118,6 +118,23 @@ def test_everything_can_be_allowed() -> None:
     assert Guard.parse(True, "").allows("localhost", ip_address("127.0.0.1"))
 
 
+@pytest.mark.parametrize(
+    ("url", "host", "port", "expected"),
+    [
+        ("http://api.internal:8000/x", "API.internal.", 8000, True),
+        ("http://api.internal:8000/x", "api.internal", 443, False),
+        ("http://api.internal/x", "api.internal", 443, True),
+        ("https://api.internal/x", "api.internal", 80, False),
+        ("http://[fd00::1]:8000/x", "fd00::1", 8000, True),
+        ("http://api.internal:99999/", "api.internal", 99999, False),
+    ],
+)
+def test_a_configured_url_may_be_private_at_its_own_host_and_port(
+    url: str, host: str, port: int, expected: bool
+) -> None:
+    assert Guard.parse(False, "").allowing(url).allows(host, ip_address("10.0.0.1"), port) is expected
+
+
 @pytest.mark.parametrize("entry", ["10.0.0.0/99", "10.0.0.256", "http://intranet", "a b", "host:80", "fd00::/200"])
 def test_an_entry_that_means_nothing_is_an_error_of_the_configuration(entry: str) -> None:
     with pytest.raises(ConfigurationError, match="FETCH_ALLOWED_NETWORKS"):

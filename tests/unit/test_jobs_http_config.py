@@ -6,9 +6,11 @@ import pytest
 
 from config import environment_secret
 from services.errors import Problem
+from services.job_secrets import JobSecrets
 from services.jobs import PermanentFailure, default_registry
 from services.jobs.http_config import HttpRequestConfig, resolve
 
+ALLOWED = JobSecrets.parse("TOKEN,HOST,PW,A,NOPE")
 SECRETS = {"TOKEN": "t0p", "HOST": "example.com", "PW": "p@ss"}
 
 
@@ -40,6 +42,13 @@ def test_a_bad_configuration_is_refused_with_field_and_reason(fields: dict[str, 
     assert default_registry.check_config("http_request", fields) == [problem]
 
 
+@pytest.mark.parametrize("name", ["Transfer-Encoding", "host", "CONNECTION", "Content-Length", "TE", "Upgrade"])
+def test_headers_that_say_where_a_message_ends_or_goes_are_not_for_users(name: str) -> None:
+    reason = f"{name!r} is set by the connection, not by a job"
+    problems = default_registry.check_config("http_request", {"url": "http://a", "headers": {name: "x"}})
+    assert problems == [Problem("job_config.headers", reason)]
+
+
 @pytest.mark.parametrize(
     "fields", [{"method": "TRACE"}, {"expected_status": []}, {"expected_status": 99}, {"timeout_seconds": 0}]
 )
@@ -62,6 +71,7 @@ def test_references_are_replaced_in_every_place() -> None:
             json={"${env:TOKEN}": [{"deep": "a ${env:PW} b ${env:TOKEN}"}, 1, None]},
         ),
         SECRETS.get,
+        ALLOWED,
     )
     assert wanted.url == "https://example.com/?t=t0p"
     assert wanted.headers == {"Authorization": "Bearer t0p", "X-Plain": "$TOKEN ${TOKEN}"}
@@ -72,21 +82,37 @@ def test_references_are_replaced_in_every_place() -> None:
 
 
 def test_a_value_is_not_searched_for_references_again() -> None:
-    assert resolve(config(body="${env:A}"), {"A": "${env:B}"}.get).body == b"${env:B}"
+    assert resolve(config(body="${env:A}"), {"A": "${env:B}"}.get, ALLOWED).body == b"${env:B}"
 
 
 def test_a_missing_secret_fails_for_good_and_is_named() -> None:
     with pytest.raises(PermanentFailure, match="the environment variable NOPE is not set"):
-        resolve(config(body="${env:NOPE}"), SECRETS.get)
+        resolve(config(body="${env:NOPE}"), SECRETS.get, ALLOWED)
+
+
+@pytest.mark.parametrize("field", ["url", "headers", "json", "body"])
+def test_a_variable_that_the_operator_did_not_allow_fails_for_good_whatever_it_is_in(field: str) -> None:
+    text = "https://example.com/${env:PGPASSWORD}"
+    fields = {field: {"X": text} if field in ("headers", "json") else text}
+    with pytest.raises(PermanentFailure, match=r"^JOB_SECRETS does not name the environment variable PGPASSWORD"):
+        resolve(config(**fields), {"PGPASSWORD": "p"}.get, ALLOWED)
+
+
+@pytest.mark.parametrize("url", ["https://evil.test/", "https://${env:HOST}/", "https://evil.test/?t=${env:TOKEN}"])
+def test_a_secret_goes_to_its_own_host_only(url: str) -> None:
+    bound = JobSecrets.parse("HOST,TOKEN@good.example")
+    with pytest.raises(PermanentFailure, match=r"allows TOKEN for good\.example only, not for (evil|exa)"):
+        resolve(config(url=url, headers={"Authorization": "${env:TOKEN}"}), SECRETS.get, bound)
+    assert resolve(config(url="https://good.example/", body="${env:TOKEN}"), SECRETS.get, bound).body == b"t0p"
 
 
 def test_a_url_that_is_none_with_its_secret_fails_without_showing_it() -> None:
     with pytest.raises(PermanentFailure, match=r"url '\$\{env:TOKEN\}': must start with http"):
-        resolve(config(url="${env:TOKEN}"), SECRETS.get)
+        resolve(config(url="${env:TOKEN}"), SECRETS.get, ALLOWED)
 
 
 def test_a_password_inside_the_url_is_a_secret_also_as_it_is_sent() -> None:
-    wanted = resolve(config(url="https://anna:se%20cret@example.com/"), SECRETS.get)
+    wanted = resolve(config(url="https://anna:se%20cret@example.com/"), SECRETS.get, ALLOWED)
     assert wanted.secrets == {"se%20cret", "se cret", "YW5uYTpzZSBjcmV0"}
 
 

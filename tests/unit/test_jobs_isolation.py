@@ -67,6 +67,10 @@ def test_a_failure_in_the_child_keeps_its_facts() -> None:
     assert result.error_details == {"type": "JobFailed", "code": 7}
 
 
+def test_a_copy_of_the_child_that_comes_back_from_the_handler_reports_nothing() -> None:
+    assert run("isolated_fork").details["result"] == {"copy": False}
+
+
 def test_an_unexpected_exception_in_the_child_comes_with_its_traceback() -> None:
     result = run("isolated_add", job_config={"a": 1})
     assert (result.error_message, result.retryable) == ("KeyError: 'b'", True)

@@ -70,6 +70,19 @@ def test_a_handler_is_run_and_its_result_reported_with_its_duration(bench: Bench
     assert duration_seconds >= 0
 
 
+def test_the_start_of_a_job_is_logged_with_its_names_and_ids(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "services.jobs.pool")
+    context = a_context(job_type="test")
+    bench.pool(lambda _context, _config: None).submit(context)
+    bench.results(1)
+    (said,) = [record for record in caplog.records if vars(record).get("event") == "execution_started"]
+    assert said.levelname == "INFO"
+    assert context.job_id in said.getMessage()
+    facts = vars(said)
+    assert (facts["execution_id"], facts["schedule_id"]) == (str(context.execution_id), str(context.schedule_id))
+    assert (facts["job_type"], facts["attempt"]) == ("test", context.attempt)
+
+
 def test_log_and_progress_are_kept_beside_the_result(bench: Bench) -> None:
     def handler(context: ExecutionContext, _config: Any) -> dict[str, Any]:
         context.log("half way")

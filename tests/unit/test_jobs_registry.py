@@ -147,7 +147,7 @@ def test_users_modules_register_their_handlers_also_when_loaded_twice(modules: P
 @pytest.mark.parametrize(
     ("source", "cause"),
     [
-        (None, "ModuleNotFoundError: No module named 'users_broken'"),
+        (None, "there is no such module beside manage.py, on the PYTHONPATH or among the installed packages"),
         ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("raise SystemExit(1)", "SystemExit: 1"),
@@ -161,6 +161,11 @@ def test_a_module_that_cannot_be_imported_is_named_with_the_cause(
     with pytest.raises(ConfigurationError) as caught:
         JobRegistry().load_modules("users_broken")
     assert str(caught.value) == f"JOB_MODULES: 'users_broken' cannot be imported: {cause}"
+
+
+def test_a_path_instead_of_a_module_is_told_how_to_write_it() -> None:
+    with pytest.raises(ConfigurationError, match="as `import` does: my_jobs, and put its directory, /srv/jobs, on the"):
+        JobRegistry().load_modules("/srv/jobs/my_jobs.py")
 
 
 def test_nothing_is_loaded_when_nothing_is_named() -> None:

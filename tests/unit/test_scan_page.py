@@ -4,7 +4,7 @@ import pytest
 
 from services.cli.scan_page import SHOWN_NOTES, flags, print_scan
 from services.scanning.findings import Storage
-from services.scanning.report_words import visible
+from services.visible import visible
 from tests.sample_scan import HOSTILE, a_cookie, a_page, a_rich_scan, a_scan, scan_full_of
 
 

@@ -12,7 +12,8 @@ import pytest
 from services.scanning.findings import Category, Consent, Cookie, EngineName, Party, Scan, Storage
 from services.scanning.report import cell, csv_report, json_report
 from services.scanning.report_html import html_report
-from services.scanning.report_words import duration, lifetime, summary_sentences, visible
+from services.scanning.report_words import duration, lifetime, summary_sentences
+from services.visible import visible
 from tests.sample_scan import HOSTILE, PREVIOUS_ID, a_cookie, a_rich_scan, a_scan, scan_full_of
 
 DAY = 86_400

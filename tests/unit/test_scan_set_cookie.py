@@ -68,6 +68,8 @@ def test_the_value_is_not_kept() -> None:
         ("gr\xf6\xdfe=x", {"name": "größe"}),
         ("__Secure-id=x; Secure", {"name": "__Secure-id"}),
         ("__Host-id=x; Secure; Path=/", {"name": "__Host-id"}),
+        ("__Http-id=x; Secure; HttpOnly", {"name": "__Http-id"}),
+        ("__Host-Http-id=x; Secure; HttpOnly; Path=/", {"name": "__Host-Http-id"}),
     ],
 )
 def test_odd_cookies_are_read_as_browsers_do(raw: str, changes: dict[str, Any]) -> None:
@@ -87,6 +89,12 @@ def test_odd_cookies_are_read_as_browsers_do(raw: str, changes: dict[str, Any]) 
         ("id=x; Domain=shop.www.example.com", NoCookie.FOREIGN_DOMAIN),
         ("id=x; Domain=ample.com", NoCookie.FOREIGN_DOMAIN),
         ("id=x; Domain=com", NoCookie.FOREIGN_DOMAIN),
+        ("id=x; Domain=.", NoCookie.FOREIGN_DOMAIN),
+        ("id=x; Domain=..example.com", NoCookie.FOREIGN_DOMAIN),
+        ("__Http-id=x; Secure", NoCookie.BAD_PREFIX),
+        ("__http-id=x; HttpOnly", NoCookie.BAD_PREFIX),
+        ("__Host-Http-id=x; Secure; Path=/", NoCookie.BAD_PREFIX),
+        ("__Host-Http-id=x; Secure; HttpOnly", NoCookie.BAD_PREFIX),
         ("__Secure-id=x", NoCookie.BAD_PREFIX),
         ("__secure-id=x", NoCookie.BAD_PREFIX),
         ("__Host-id=x; Secure", NoCookie.BAD_PREFIX),

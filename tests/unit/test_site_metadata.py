@@ -75,6 +75,18 @@ def test_addresses_are_read_from_their_base() -> None:
     assert read(html).favicon_url == "https://cdn.example/x/i.png"
 
 
+@pytest.mark.parametrize(
+    "html",
+    [
+        f'<base href="https://bakery.example/{"a/" * 200_000}">' + "<a href=x>x</a>" * 5_000,
+        '<script type="application/ld+json">{"sameAs": ["x"' + ', "x"' * 400_000 + "]}</script>",
+    ],
+)
+def test_a_page_with_many_addresses_is_read_in_a_moment(html: str) -> None:
+    with within_a_moment():
+        assert read(html).facebook_url is None
+
+
 def test_what_is_too_long_is_cut_or_left_out() -> None:
     found = read(f'<title>{"x" * 10_000}</title><link rel="icon" href="/{"y" * 10_000}">')
     assert (len(found.title or ""), found.favicon_url) == (2000, None)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -141,6 +142,29 @@ def test_a_password_in_an_address_never_reaches_a_log(formatter: logging.Formatt
         record("no answer from postgresql://user:hunter2@host/db", event="x", url="redis://:hunter2@h")
     )
     assert "hunter2" not in line
+
+
+@pytest.mark.parametrize("formatter", [JsonLines(), TextLines()])
+@pytest.mark.parametrize("name", ["key", "api_key", "X-Amz-Signature", "access_token", "password"])
+def test_a_key_in_a_query_never_reaches_a_log(formatter: logging.Formatter, name: str) -> None:
+    line = formatter.format(record(f"GET https://api.example/?page=2&{name}=hunter2&more=1", url=f"/x?{name}=hunter2"))
+    assert "hunter2" not in line
+    assert "page=2" in line
+
+
+@pytest.mark.parametrize("formatter", [JsonLines(), TextLines()])
+@pytest.mark.parametrize("evil", ["\n", "\r", "\x1b[2J", "\x00", "\x9b31m", "\u2028", "\u202e"])
+def test_a_log_line_cannot_be_forged(formatter: logging.Formatter, evil: str) -> None:
+    forged = f"x{evil}12:00:00.000 INFO    all is well"
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        failure = sys.exc_info()
+    line = formatter.format(record(forged, path=forged, **{f"a{evil}b": 1}, exc_info=failure))
+    first, *more = line.splitlines()
+    assert evil not in first
+    assert not any(evil.strip() in each for each in more if evil.strip())
+    assert all(each.startswith("    ") for each in more)
 
 
 # --- durations ---

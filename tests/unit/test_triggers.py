@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from services.errors import InvalidSchedule
-from services.triggers import Trigger, parse_trigger, spread_offset, tzdata_version
+from services.triggers import Trigger, parse_trigger, spread_offset, stored_trigger, tzdata_version
 
 ROOT = Path(__file__).parents[2]
 
@@ -396,6 +396,22 @@ FIVE_FIELDS = "must have 5 fields (minute hour day month weekday) or 6 with seco
         ("cron", {"expression": "0 0 32 2 *"},
          "time_config.expression: bad day-of-month field '32' (allowed: 1-31 or L)"),
         ("cron", {"expression": "99 * * * * *"}, "time_config.expression: bad second field '99' (allowed: 0-59)"),
+        ("cron", {"expression": "0 2 * * MON-SUN"}, "time_config.expression: bad day-of-week field 'MON-SUN':"
+                                                    " a range that ends on Sunday ends in 7: write '1-7'"),
+        ("cron", {"expression": "0 2 * * fri-mon"}, "time_config.expression: bad day-of-week field 'FRI-MON':"
+                                                    " a range cannot pass its end: write '5-6,0-1'"),
+        ("cron", {"expression": "0 2 ? * 1"},
+         "time_config.expression: bad day-of-month field '?': write '*' instead of '?'"),
+        ("cron", {"expression": "*/5 8,22-2 * * *"}, "time_config.expression: bad hour field '8,22-2':"
+                                                     " a range cannot pass its end: write '8,22-23,0-2'"),
+        ("cron", {"expression": "0 22-2/2 * * *"}, "time_config.expression: bad hour field '22-2/2':"
+                                                   " a range cannot pass its end: write '22,0,2'"),
+        ("cron", {"expression": "0 0 15W * *"},
+         "time_config.expression: bad day-of-month field '15W': the nearest weekday (W) is not supported:"
+         " write '15' for that day or 'LW' for the month's last weekday"),
+        ("cron", {"expression": "0 0 * * FRIL"}, "time_config.expression: bad day-of-week field 'FRIL': write '5L'"
+                                                 " for the month's last one"),
+        ("cron", {"expression": "0 30-99 * * *"}, "time_config.expression: bad hour field '30-99' (allowed: 0-23)"),
         ("cron", {"expression": "@daily"}, "time_config.expression: macros are not supported: write '0 0 * * *'"),
         ("cron", {"expression": "0," * 150}, "time_config.expression: must have at most 200 characters, got 300"),
         ("once", {}, "time_config.at: is required"),
@@ -428,6 +444,13 @@ def test_a_bad_time_zone_is_refused_with_a_suggestion(timezone: Any, message: st
     with pytest.raises(InvalidSchedule) as refusal:
         parse_trigger("daily", {"hour": 2}, timezone)
     assert str(refusal.value) == message
+
+
+def test_a_row_of_the_table_is_refused_without_the_search_for_what_was_meant() -> None:
+    with pytest.raises(InvalidSchedule) as refusal:
+        stored_trigger("weekly", '{"day": "mondey", "huor": 1}', "Europe/Berln", None, None)
+    assert "did you mean" not in str(refusal.value)
+    assert str(refusal.value).endswith("unknown time zone 'Europe/Berln'; use a name such as 'Europe/Berlin' or 'UTC'")
 
 
 @pytest.mark.parametrize(
@@ -476,7 +499,7 @@ def test_no_spread_means_no_delay() -> None:
 QUESTION = """
 import uuid
 from datetime import UTC, datetime
-from services.triggers import parse_trigger, spread_offset, tzdata_version
+from services.triggers import parse_trigger, spread_offset, stored_trigger, tzdata_version
 cases = [
     ("hourly", {"minute": 5}, "Australia/Lord_Howe"), ("daily", {"hour": 2, "minute": 30}, "Europe/Berlin"),
     ("weekly", {"day": "sun", "hour": 1}, "America/New_York"), ("monthly", {"day": 31, "hour": 2}, "Asia/Tehran"),

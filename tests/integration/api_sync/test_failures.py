@@ -9,8 +9,8 @@ from config import Settings
 from database.connection import DatabaseConnection
 from services.api_sync import ApiSyncFailed, Outcome, SyncState, open_api_sync
 from services.schedule_repository import ScheduleRepository
-from tests.api_stand_in import ApiStandIn, many_items, raw, status
-from tests.integration.api_sync.looking import EXACTLY, Run, rows, write
+from tests.api_stand_in import ApiStandIn, many_items, raw, redirect, status
+from tests.integration.api_sync.looking import EXACTLY, Run, counts, rows, write
 
 UNUSABLE = [
     (status(500), "it answered 500 Internal Server Error"),
@@ -83,3 +83,38 @@ def test_a_status_written_by_another_version_is_not_in_the_way(run: Run, db: Dat
     write(db, """UPDATE api_sync_state SET last = '{"new": 1}', applied = '{}'""")
     assert SyncState(db).read().last is None
     assert run().outcome is Outcome.NOT_MODIFIED
+
+
+# --- a private address ---
+
+
+@pytest.fixture
+def unlisted(settings: Settings) -> Settings:
+    """FETCH_ALLOWED_NETWORKS names nothing: API_URL alone says where the API is."""
+    return settings.model_copy(update={"fetch_allowed_networks": ""})
+
+
+def test_an_api_on_a_private_address_needs_no_other_setting(
+    unlisted: Settings, db: DatabaseConnection, only_built_in_jobs: None
+) -> None:
+    with open_api_sync(unlisted, db) as sync:
+        assert counts(sync.run()) == {"created": 10}
+
+
+@pytest.mark.parametrize("elsewhere", ["http://localhost:{other}/x", "http://127.0.0.1:{other}/x", "http://10.0.0.1/x"])
+def test_a_redirect_of_the_api_to_another_private_address_is_refused(
+    api: ApiStandIn, unlisted: Settings, db: DatabaseConnection, elsewhere: str
+) -> None:
+    with ApiStandIn() as other:
+        api.script = [redirect(elsewhere.format(other=other.port))]
+        with open_api_sync(unlisted, db) as sync, pytest.raises(ApiSyncFailed, match="is not a public address"):
+            sync.run()
+    assert other.requests == []
+
+
+def test_a_redirect_of_the_api_to_itself_is_followed(
+    api: ApiStandIn, unlisted: Settings, db: DatabaseConnection, only_built_in_jobs: None
+) -> None:
+    api.script = [redirect("/moved")]
+    with open_api_sync(unlisted, db) as sync:
+        assert counts(sync.run()) == {"created": 10}

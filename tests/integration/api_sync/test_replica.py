@@ -76,6 +76,29 @@ def test_a_failure_is_logged_and_counted_and_the_schedules_stay(
     assert rows(db, "SELECT count(*) FROM schedules WHERE enabled") == [(10,)]
 
 
+def test_a_restart_after_a_failed_sync_tries_again_at_once(
+    api: ApiStandIn, replica: ReplicaSync, another: ReplicaSync, db: DatabaseConnection
+) -> None:
+    """Whoever has mended the address or the token restarts, and must not wait for the rest of the interval."""
+    api.script = [status(401)]
+    replica.tick()
+    replica.tick()
+    assert len(api.requests) == 1, "the replica that failed waits for its interval"
+    another.tick()
+    another.tick()
+    assert len(api.requests) == 2
+    assert another.facts()["outcome"] == "done"
+
+
+def test_a_restart_does_not_hurry_an_api_that_asked_to_be_left_alone(
+    api: ApiStandIn, replica: ReplicaSync, another: ReplicaSync
+) -> None:
+    api.script = [status(503, Retry_After="3600")]
+    replica.tick()
+    another.tick()
+    assert len(api.requests) == 1
+
+
 def test_refused_removals_are_in_log_metric_and_probe_of_every_replica(
     api: ApiStandIn, replica: ReplicaSync, another: ReplicaSync, db: DatabaseConnection,
     caplog: pytest.LogCaptureFixture,

@@ -89,6 +89,12 @@ def start(own_process: dict[str, str], tmp_path: Path) -> Iterator[Start]:
             program.process.wait(30)
 
 
+def _first_line(url: str, sent: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60) as connection:
+        connection.sendall(sent)
+        return connection.recv(1000).partition(b"\r\n")[0]
+
+
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
@@ -101,6 +107,7 @@ def test_without_any_token_it_prints_one_that_works_until_it_ends(start: Start) 
     answer = requests.get(f"{url}/api/v3/session", headers=bearer(token), timeout=30)
     assert (answer.json()["actor"], answer.json()["role"]) == ("web:one-time-token", "admin")
     assert "server" not in answer.headers
+    assert _first_line(url, b"GET / HTTP/1.1\r\nX: " + b"x" * 2**16) == b"HTTP/1.1 431 Request Header Fields Too Large"
     browser = requests.Session()
     browser.post(f"{url}/api/v3/session", json={"token": token}, timeout=30)
     assert browser.get(f"{url}/api/v3/replicas", timeout=30).status_code == 200

@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -437,3 +438,22 @@ def test_every_body_that_can_be_sent_has_an_example(web: Web) -> None:
     }
     assert len(bodies) > 5
     assert sorted(name for name in bodies if '"example' not in json.dumps(schemas[name])) == []
+
+
+# --- bodies that mean two things, or too much ---
+
+
+@pytest.mark.parametrize("body", ['{"hour": 1, "hour": 2}', '{"a": [{"hour": 1}, {"hour": 1, "hour": 1}]}'])
+def test_a_key_that_is_there_twice_is_refused(web: Web, body: str) -> None:
+    answer = web.ask("POST", "/schedules/preview", data=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, problem(answer)["detail"]) == (400, "the body has the key 'hour' twice in one object")
+
+
+def test_a_preview_names_twenty_problems_and_costs_little_whatever_it_is_asked(web: Web) -> None:
+    body = {**VALID, **{f"enable{number}": 1 for number in range(50_000)}}
+    begun = time.process_time()
+    found = problem(web.post("/schedules", body))["errors"]
+    shown = web.post("/schedules/preview", body, "viewer").json()["problems"]
+    assert time.process_time() - begun < 5  # of both sides; before, half a minute
+    assert (len(found), found[0]["field"], found[-1]["reason"]) == (20, "enable0", "49981 more problems")
+    assert shown == found

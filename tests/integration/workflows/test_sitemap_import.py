@@ -137,7 +137,7 @@ def test_many_pages_go_in_chunks(world: PipelineWorld, db: DatabaseConnection) -
     ("answer", "error"),
     [
         (Answer("<!DOCTYPE html><html><body>Moved"), "it is no sitemap: its root element is <html>"),
-        (xml("<urlset><url><loc>a</url>"), "it is not well-formed XML: 1:21: mismatched tag"),
+        (xml("<urlset><url><loc>a</l"), "it is not well-formed XML: 1:19: unclosed token"),
         (xml(""), "it is empty"),
         (Answer(status=404), f"GET {FILE} answered 404"),
         (Answer(status=410), f"GET {FILE} answered 410"),
@@ -151,6 +151,25 @@ def test_what_is_no_sitemap_is_an_error_with_its_reason(
     assert run(world, db).failed == 1
     assert (*file(db), pages(db)) == ("Error", error, [])
     assert file(db, "status") == ("Error",)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"<urlset><url><loc>{SITE}/a</loc></url><url><loc>{SITE}/b?x=1&y=2</loc></url></urlset>",
+        f"<urlset><url><loc>{SITE}/a</loc></url><url><loc>{SITE}/b?x=1&amp;y=2</loc></url><url><loc>{SITE}/c",
+    ],
+)
+def test_the_pages_of_a_broken_sitemap_are_imported_and_its_error_is_kept(
+    world: PipelineWorld, db: DatabaseConnection, body: str
+) -> None:
+    world.page(FILE, xml(body))
+    add_file(db)
+    assert run(world, db).failed == 1
+    assert pages(db) == [f"{SITE}/a", f"{SITE}/b?x=1&y=2"]
+    status, error = file(db)
+    assert (status, error[:27]) == ("Error", "it is not well-formed XML: ")
+    assert file(db, "status, url_count, page_count") == ("Error", 2, 2)
 
 
 @pytest.mark.parametrize("kind", BOMBS)

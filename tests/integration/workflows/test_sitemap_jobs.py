@@ -15,6 +15,7 @@ from services.workflows.sitemap_submission import SITEMAP_SUBMISSION
 from tests.pipeline_stand_ins import PipelineWorld, xml
 from tests.places import query
 from tests.scan_site import Answer
+from tests.sitemap_bombs import bomb
 
 SITE = "http://bakery.example"
 Found = dict[str, tuple[str, str]]
@@ -164,6 +165,29 @@ def test_a_site_that_answers_200_to_everything_has_no_sitemap(
     assert found(world, db) == {}
     assert query(db, "SELECT status, result_data->'sitemaps' FROM jobs") == [("complete", {})]
     assert query(db, "SELECT sitemap_analysis_status, total_sitemaps FROM domains") == [("submitted", 0)]
+
+
+def test_a_broken_sitemap_is_kept_with_its_error(world: PipelineWorld, db: DatabaseConnection) -> None:
+    world.page(f"{SITE}/robots.txt", f"Sitemap: {SITE}/named.xml\nSitemap: {SITE}/list.txt")
+    world.page(f"{SITE}/named.xml", "<html><body>Not found")
+    world.page(f"{SITE}/list.txt", Answer(f"{SITE}/a\n{SITE}/b\n", content_type="text/plain"))
+    world.page(f"{SITE}/sitemap.xml", xml(f"<urlset><url><loc>{SITE}/?a&b</loc></url></urlset>"))
+    world.page(f"{SITE}/sitemap_index.xml", bomb("entities", SITE)[0])
+    world.page(f"{SITE}/wp-sitemap.xml", "<html><body>Not found")
+    found(world, db)
+    columns = "url, status, url_count, sitemap_import_status, sitemap_import_error"
+    assert query(db, f"SELECT {columns} FROM sitemap_files ORDER BY url") == [
+        (f"{SITE}/list.txt", "Completed", 2, "Queued", None),
+        (f"{SITE}/named.xml", "Error", None, "Error", "it is no sitemap: its root element is <html>"),
+        (
+            f"{SITE}/sitemap.xml",
+            "Error",
+            1,
+            "Queued",
+            "it is not well-formed XML: 1:44: not well-formed (invalid token)",
+        ),
+        (f"{SITE}/sitemap_index.xml", "Error", None, "Error", bomb("entities", SITE)[1]),
+    ]
 
 
 def test_two_ways_to_one_file_are_one_file(world: PipelineWorld, db: DatabaseConnection) -> None:

@@ -1,14 +1,17 @@
 """Sitemap files: every shape that sites have, and every trick."""
 
 import gzip
+import re
 import tracemalloc
 from datetime import UTC, datetime
 
 import pytest
 
 from database.workflow_statuses import SitemapType
-from services.workflows.parsing import sitemap_documents
-from services.workflows.parsing.sitemap_documents import BadSitemap, parse_last_modified, read_sitemap
+from services.sites import listing, sitemaps
+from services.sites.listing import BadSitemap, parse_last_modified
+from services.sites.sitemaps import read_sitemap
+from tests.waiting import within_a_moment
 
 NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 
@@ -99,10 +102,10 @@ def test_dates_with_and_without_a_zone(text: str, at: datetime | None) -> None:
     [
         (b"<!DOCTYPE html><html><body>Not found</body></html>", "its root element is <html>"),
         (b"<html><p>Not even<p>closed", "its root element is <html>"),
-        (b'<rss version="2.0"><channel/></rss>', "its root element is <rss>"),
-        (b"<urlset><url><loc>a</url></urlset>", "not well-formed XML: 1:21: mismatched tag"),
-        (b"<urlset><url><loc>a</loc></url>", "not well-formed XML"),
-        (b"https://a.example/", "not well-formed XML"),
+        (b'<rss version="2.0"><channel/></rss>', "it lists no address"),
+        (b"<urlset><url><loc>a</url", "not well-formed XML: 1:19: "),
+        (b"Not found: https://a.example/", "not well-formed XML"),
+        (b"<p>https://a.example/<url>", "its root element is <p>"),
         (b'<?xml version="1.0" encoding="x-nobody"?><urlset/>', "not well-formed XML"),
         (b"\x00\x01\x02", "not well-formed XML"),
         (b"", "it is empty"),
@@ -116,13 +119,96 @@ def test_what_is_no_sitemap_is_refused_with_its_reason(body: bytes, reason: str)
         read_sitemap(body)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\n\n <?xml version='1.0'?>\n" + urlset("<loc>u</loc>", "<loc>v</loc>")[38:],
+        b"https://a.example/u\nhttps://a.example/v\n",
+        b"\xef\xbb\xbfhttps://a.example/u\r\n\r\nhttps://a.example/v",
+        gzip.compress(b"https://a.example/u\nhttps://a.example/v"),
+        b"<rss version='2.0'><channel><link>c</link><image><url>i</url><link>c</link></image>"
+        b"<item><title>t</title><link>u</link></item><item><guid>g</guid><link>v</link></item></channel></rss>",
+        b"<rdf:RDF xmlns:rdf='r'><channel><link>c</link></channel><item><link>u</link></item><item>"
+        b"<link>v</link></item></rdf:RDF>",
+        b"<feed xmlns='http://www.w3.org/2005/Atom'><link href='c'/><entry><link rel='self' href='x'/><link href='u'/>"
+        b"</entry><entry><link rel='alternate' href='v'/><link href='w'/></entry></feed>",
+    ],
+)
+def test_every_kind_of_the_protocol_is_read_without_a_complaint(body: bytes) -> None:
+    sitemap = read_sitemap(body)
+    assert [entry.url.rpartition("/")[2] for entry in sitemap.entries] == ["u", "v"]
+    assert (sitemap.kind, sitemap.problem) == (SitemapType.STANDARD, None)
+
+
+def test_dates_of_feeds_are_read() -> None:
+    rss = b"<rss><channel><item><link>u</link><pubDate>Tue, 10 Mar 2026 04:00:00 +0100</pubDate></item></channel></rss>"
+    atom = b"<feed><entry><link href='u'/><updated>2026-03-10T03:00:00Z</updated></entry></feed>"
+    at = datetime(2026, 3, 10, 3, tzinfo=UTC)
+    assert [read_sitemap(body).entries[0].last_modified for body in (rss, atom)] == [at, at]
+
+
+HEAD = b'<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
+FIRST, LAST = b"<url><loc>https://a.example/1</loc></url>", b"<url><loc>https://a.example/9</loc></url>"
+
+
+@pytest.mark.parametrize(
+    ("body", "between", "problem"),
+    [
+        (HEAD + FIRST + LAST + b"<url><loc>https://a.exam", [], "no element found"),
+        (HEAD + FIRST + LAST + b"<url><loc>https://a.example/2</lo", [], "unclosed token"),
+        (HEAD + FIRST + b"<url><loc>/?a=1&b=2&amp;c=3&copy=4</loc></url>" + LAST,
+         ["/?a=1&b=2&c=3&copy=4"], "invalid token"),
+        (HEAD + FIRST + b"<url><loc><![CDATA[/?a=1&b=2]]></loc></url><url><loc>/& b</loc></url>" + LAST,
+         ["/?a=1&b=2", "/& b"], "invalid token"),
+        (HEAD + FIRST + b"<url><loc>/caf\xe9</loc></url>" + LAST, ["/caf\xe9"], "invalid token"),
+        (HEAD + FIRST + b"<url><loc>/\x0b2</loc></url>" + LAST, ["/2"], "invalid token"),
+        (HEAD + FIRST + b"<url><loc>/2</url>" + LAST, ["/2"], "mismatched tag"),
+        (HEAD + FIRST + b"<url><loc>/2</loc>" + LAST, ["/2"], "no element found|mismatched tag"),
+        (b"Warning: headers sent\n" + HEAD + FIRST + LAST + b"</urlset>", [], "syntax error"),
+        (HEAD + FIRST + LAST + b"</urlset><!-- cached --><x/>", [], "junk after document element"),
+        (HEAD.replace(b"UTF-8", b"x-nobody") + FIRST + LAST + b"</urlset>", [], "unknown encoding"),
+        (HEAD.replace(b"UTF-8", b"zip") + FIRST + LAST + b"</urlset>", [], "unknown encoding|not a text encoding"),
+    ],
+)  # fmt: skip
+def test_of_a_broken_sitemap_all_that_can_be_read_counts_and_the_fault_is_told(
+    body: bytes, between: list[str], problem: str
+) -> None:
+    sitemap = read_sitemap(body)
+    assert [entry.url for entry in sitemap.entries] == ["https://a.example/1", *between, "https://a.example/9"]
+    assert re.search(f"not well-formed XML: .*({problem})", sitemap.problem or "")
+
+
+def test_what_a_broken_compression_holds_is_read() -> None:
+    packed = gzip.compress(urlset(*(f"<loc>https://a.example/{number}</loc>" for number in range(10_000))))
+    sitemap = read_sitemap(packed[: len(packed) // 2])
+    assert 100 < len(sitemap.entries) < 10_000
+    assert sitemap.problem == "its gzip compression breaks off"
+
+
+def test_a_thousand_faults_are_as_good_as_one() -> None:
+    """Each one leaves an element open; libxml2 gives up when they are nested too deep."""
+    body = HEAD + b"<url><loc>https://a.example/</url>" * 1_000
+    assert 100 < len(urls(body)) <= 1_000
+
+
 BILLION_LAUGHS = b"""<?xml version="1.0"?><!DOCTYPE urlset [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">
 ]><urlset><url><loc>&b;</loc></url></urlset>"""
 OUR_FILES = b"""<!DOCTYPE urlset [<!ENTITY f SYSTEM "file:///etc/passwd">]><urlset><url><loc>&f;</loc></url></urlset>"""
 ELSEWHERE = b"""<!DOCTYPE urlset SYSTEM "http://127.0.0.1/x.dtd"><urlset><url><loc>a</loc></url></urlset>"""
 
 
-@pytest.mark.parametrize("body", [BILLION_LAUGHS, OUR_FILES, ELSEWHERE])
+BEFORE_THE_FAULT = b"x\n", b"\x00", b"&", b'<?xml version="1.0" encoding="x-nobody"?>'
+IN_UTF_16 = ("x" + BILLION_LAUGHS.decode()).encode("utf-16")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(BILLION_LAUGHS, OUR_FILES, ELSEWHERE, IN_UTF_16),
+        *(fault + trick for fault in BEFORE_THE_FAULT for trick in (BILLION_LAUGHS, OUR_FILES, ELSEWHERE)),
+        b"x<urlset><!DOCTYPE u [<!ENTITY a 'u'>]><url><loc>&a;</loc></url></urlset>",
+    ],
+)
 def test_entities_and_other_documents_are_refused(body: bytes) -> None:
     with pytest.raises(BadSitemap, match="declares entities or refers to another document"):
         read_sitemap(body)
@@ -139,7 +225,7 @@ def _peak_megabytes(body: bytes, reason: str) -> float:
 
 
 def test_a_gzip_bomb_is_noticed_without_being_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sitemap_documents, "MAX_BYTES", 10 * 1024**2)
+    monkeypatch.setattr(sitemaps, "MAX_BYTES", 10 * 1024**2)
     bomb = gzip.compress(b"<urlset>" + b" " * 30 * 1024**2, 1)
     assert len(bomb) < 1024**2
     assert _peak_megabytes(bomb, "unpacks to more than 10 MiB") < 2
@@ -149,6 +235,20 @@ def test_a_million_addresses_are_refused_before_they_are_held() -> None:
     entry = b"<url><loc>https://a.example/</loc></url>"
     bomb = gzip.compress(b"<urlset>" + entry * 1_000_000 + b"</urlset>", 1)
     assert _peak_megabytes(bomb, "lists more than 50,000 addresses") < 30
+
+
+@pytest.mark.parametrize("fault", [b"x", b"<urlset>&"])
+def test_the_limits_hold_for_broken_ones_too(fault: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = gzip.compress(fault + b"<urlset>" + b" " * 10 * 1024**2, 1)
+    assert _peak_megabytes(bomb, "not well-formed") < 8
+    monkeypatch.setattr(listing, "MAX_ENTRIES", 1_000)
+    many = fault + b"<urlset>" + b"<url><loc>https://a.example/</loc></url>" * 1_001
+    assert _peak_megabytes(many, "lists more than 1,000 addresses") < 8
+    assert _peak_megabytes(fault + b"<urlset>" + b"<a>" * 200, "nested deeper than 100|not well-formed") < 8
+    with within_a_moment(), pytest.raises(BadSitemap):
+        read_sitemap(fault + b"<urlset><url><loc " + b"x" * 5 * 1024**2)
+    monkeypatch.setattr(sitemaps, "MAX_BYTES", 1024**2)
+    assert _peak_megabytes(gzip.compress(fault + b"<urlset>" + b"<url></url>" * 150_000, 1), "more than 1 MiB") < 8
 
 
 @pytest.mark.parametrize("begin", [b"<urlset a='", b"<urlset><!--", b"<urlset", b"<urlset><url><loc "])

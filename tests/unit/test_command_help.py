@@ -1,0 +1,133 @@
+"""What manage.py says about itself: help, version, job types, and what the Tab key finds."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+from typer.testing import CliRunner, Result
+
+import manage
+from config import PROJECT_ROOT
+from services.cli.jobs import markdown_tables
+from services.enhanced_scheduler import VERSION
+from services.jobs import BUILT_IN_JOB_TYPES, JobRegistry, default_registry
+from services.jobs.schema import JobField, fields_of, summary
+
+
+def cli(*arguments: str) -> Result:
+    return CliRunner().invoke(manage.app, list(arguments), env={"COLUMNS": "120"})
+
+
+@pytest.mark.parametrize("command", [[], ["schedule"], ["schedule", "list"], ["doctor"], ["scans", "export"]])
+def test_help_shows_a_switch_as_a_switch(command: list[str]) -> None:
+    said = cli(*command, "--help").stdout
+    assert "--help" in said
+    assert "<bool>" not in said
+
+
+def test_the_version_is_told() -> None:
+    said = cli("--version")
+    assert (said.exit_code, said.stdout.split(" (")[0]) == (0, f"enhanced-scheduler {VERSION}")
+
+
+# --- job types ---
+
+
+def test_all_job_types_are_listed_with_what_they_do() -> None:
+    lines = cli("jobs").stdout.splitlines()
+    assert {line.split()[0] for line in lines if line} >= BUILT_IN_JOB_TYPES  # other tests register theirs
+    assert any(re.match(r"http_request +Call a URL", line) for line in lines)
+
+
+def test_a_job_type_shows_every_field_of_its_configuration() -> None:
+    said = cli("jobs", "http_request").stdout
+    for name in ("url", "method", "headers", "json", "body", "timeout_seconds", "expected_status", "follow_redirects"):
+        assert re.search(rf"^{name} ", said, re.MULTILINE), name
+    assert re.search(r"^isolation +thread, process +\"thread\"", said, re.MULTILINE)
+
+
+def test_a_job_type_as_json_is_a_schema() -> None:
+    found = json.loads(cli("jobs", "cookie_scan", "--json").stdout)
+    assert found["job_config"]["properties"]["max_pages"]["maximum"] == 10_000
+    assert {item["job_type"] for item in json.loads(cli("jobs", "--json").stdout)} >= BUILT_IN_JOB_TYPES
+
+
+def test_an_unknown_job_type_is_named_with_those_that_there_are() -> None:
+    said = cli("jobs", "ftp_fetch")
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert said.stderr.startswith("type: no job type 'ftp_fetch' is registered (known: cookie_scan")
+
+
+def test_every_field_of_the_built_in_types_says_what_it_is_for() -> None:
+    for name in BUILT_IN_JOB_TYPES:
+        definition = default_registry.get(name)
+        assert summary(definition)
+        assert [field.name for field in fields_of(definition) if not field.description or field.kind == "any JSON"] in (
+            [],
+            ["json"],
+        )
+
+
+def test_a_users_own_model_is_shown_as_it_is_written() -> None:
+    class Report(BaseModel):
+        customer: str = Field(description="whose report")
+        pages: list[int] = Field(default_factory=list)
+        share: float = Field(0.5, gt=0, le=1)
+
+    registry = JobRegistry()
+
+    @registry.job("report", config_model=Report, isolation="process")
+    def report(context: Any, config: Report) -> None:
+        """Make a report.
+
+        And more.
+        """
+
+    definition = registry.get("report")
+    assert summary(definition) == "Make a report."
+    assert fields_of(definition)[:3] == [
+        JobField("customer", "text", True, "", "whose report"),
+        JobField("pages", "list of whole number", False, "", ""),
+        JobField("share", "number (above 0, at most 1)", False, "0.5", ""),
+    ]
+    assert fields_of(definition)[3].default == '"process"'
+
+
+def test_the_tables_of_the_documentation_are_those_of_the_models() -> None:
+    text = (PROJECT_ROOT / "docs" / "jobs.md").read_text()
+    assert text.split("<!-- jobs -->\n")[1].split("\n<!-- /jobs -->")[0] == markdown_tables()
+
+
+# --- the Tab key ---
+
+
+def pressed_tab(tmp_path: Path, line: str) -> set[str]:
+    """What bash offers behind these words."""
+    script = tmp_path / "completion.bash"
+    script.write_text(cli("completion", "bash").stdout)
+    words = line.split(" ")
+    program = f"""source {script}
+        COMP_WORDS=({" ".join(word or "''" for word in words)}); COMP_CWORD={len(words) - 1}
+        _manage_py; printf '%s\\n' "${{COMPREPLY[@]}}" """
+    path = f"{Path(sys.executable).parent}:{os.defpath}"
+    found = subprocess.run(
+        ["bash", "-c", program], cwd=PROJECT_ROOT, env={"PATH": path}, capture_output=True, text=True, check=True
+    )
+    assert found.stderr == ""
+    return set(found.stdout.split())
+
+
+def test_the_tab_key_completes_commands_and_options(tmp_path: Path) -> None:
+    assert pressed_tab(tmp_path, "python manage.py sche") == {"schedule"}
+    assert {"list", "add", "run"} <= pressed_tab(tmp_path, "python ./manage.py schedule ")
+    assert pressed_tab(tmp_path, "python manage.py schedule list --js") == {"--json"}
+
+
+def test_the_tab_key_leaves_other_programs_of_python_to_the_shell(tmp_path: Path) -> None:
+    assert pressed_tab(tmp_path, "python other.py sche") == set()
