@@ -29,11 +29,11 @@ run: $(RUNS) ## start everything locally and show it
 	@$(BIN)/python manage.py dev
 
 browser: $(RUNS) ## install Debian's Chromium, for scans with engine: browser
-	@sh tests/install_browser.sh
+	@sh tests/support/install_browser.sh
 	@$(BIN)/python .ci/install.py "what drives the browser" -r requirements-browser.txt
 
 test: $(READY) ## run all tests against real servers; ARGS="tests/unit -k cron" runs a part, one by one
-	@sh tests/install_browser.sh || echo "The tests of the browser engine will fail."
+	@sh tests/support/install_browser.sh || echo "The tests of the browser engine will fail."
 	@$(BIN)/pytest $(if $(ARGS),$(ARGS),-n $(strip $(WORKERS)) --dist loadgroup)
 
 check: $(READY) ## ruff, mypy --strict, import-linter

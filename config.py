@@ -20,8 +20,8 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsConfigDict
 
+from services.checks.job_secrets import JobSecrets
 from services.errors import ConfigurationError
-from services.job_secrets import JobSecrets
 from services.knob import knob as _knob
 from services.workflow_settings import GROUP as WORKFLOWS
 from services.workflow_settings import WorkflowSettings

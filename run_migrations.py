@@ -23,9 +23,9 @@ from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection, get_db_connection
 from database.schema import schema_problem
-from services.adoption import after_adoption, before_adoption
 from services.cli.output import ClearHelp
 from services.errors import ConfigurationError, SchedulerError
+from services.schedules.adoption import after_adoption, before_adoption
 
 # Any fixed number will do, as long as no other program in the same database takes it: "sched" in ASCII.
 LOCK_KEY = 0x7363686564

@@ -13,7 +13,7 @@ from benchmarks.peers import peers
 from benchmarks.progress import doing
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
-from tests.replicas import Cluster
+from tests.support.replicas import Cluster
 
 LONGEST_SECONDS = 240
 SLOW_DESIGNS_ROUNDS = 1  # of the peers, and of the largest burst, which takes the slowest of them minutes

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from benchmarks.cluster import FIRST_PORT, POLL_SECONDS, REPLICAS, cluster, insert, metric
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 def run(scale: Scale) -> Iterator[Sheet]:

@@ -11,10 +11,10 @@ from benchmarks.progress import doing
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
 from database.models import ExecutionStatus
-from services.execution_store import ExecutionStore
-from services.fires import Ending, Fire, Owner
-from tests.executions import POLICY
-from tests.replicas import Cluster
+from services.ledger.claims import ExecutionStore
+from services.ledger.fires import Ending, Fire, Owner
+from tests.support.executions import POLICY
+from tests.support.replicas import Cluster
 
 BATCHES = (1, 10, 100, 500)
 MOST_BATCHES = 100

@@ -18,7 +18,7 @@ from benchmarks.designs.plan import Plan
 from database.connection import DatabaseConnection
 from run_migrations import upgrade
 from services.embedded import EmbeddedServers
-from tests.replicas import QUICK, Cluster
+from tests.support.replicas import QUICK, Cluster
 
 REPLICAS, WORKERS = 3, 5
 DEFAULTS = {name: value for name, value in QUICK.items() if name in ("ENV_FILE", "METRICS_PORT")}

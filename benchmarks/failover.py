@@ -13,8 +13,8 @@ from benchmarks.cluster import REPLICAS, cluster, insert, sleep_until, tally
 from benchmarks.designs.catalogue import OURS
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
-from tests.replicas import Cluster, Replica
-from tests.waiting import eventually
+from tests.support.replicas import Cluster, Replica
+from tests.support.waiting import eventually
 
 FIRES_PER_SECOND, SECONDS = 200, 45
 BEFORE_SECONDS = (

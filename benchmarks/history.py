@@ -20,11 +20,11 @@ from benchmarks.surface_rows import DAYS
 from benchmarks.surface_rows import fill as fill_history
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
-from services.execution_store import ExecutionStore
-from services.fires import Claim, Ending, Fire, Outcome, Owner
 from services.job_history import JobHistory
-from tests.executions import POLICY
-from tests.replicas import Cluster
+from services.ledger.claims import ExecutionStore
+from services.ledger.fires import Claim, Ending, Fire, Outcome, Owner
+from tests.support.executions import POLICY
+from tests.support.replicas import Cluster
 
 FIRES = 50
 GROUPS = 50  # of schedules that fire each second: so many claims in a second are of new fires

@@ -30,9 +30,9 @@ from database.workflow_statuses import DomainStatus, SitemapAnalysisStatus
 from run_migrations import upgrade
 from services.embedded import EmbeddedServers
 from services.jobs import JobFailed
-from services.workflows.job_loop import run_job_loop
-from services.workflows.steps import Steps
-from tests.places import LIMITS, add_places, query, run_places
+from services.queues.job_loop import run_job_loop
+from services.queues.steps import Steps
+from tests.support.places import LIMITS, add_places, query, run_places
 
 ROUNDS = 3
 CONTENTION_SECONDS = 30

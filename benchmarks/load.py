@@ -10,8 +10,8 @@ from benchmarks.cluster import FIRST_PORT, POLL_SECONDS, cluster, cpu_seconds, f
 from benchmarks.progress import doing
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
-from tests.replicas import Cluster, Replica
-from tests.waiting import eventually
+from tests.support.replicas import Cluster, Replica
+from tests.support.waiting import eventually
 
 IDLE_SECONDS = 30
 CHANGES = 20

@@ -14,9 +14,9 @@ from benchmarks.job_loop import database
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet, from_table
 from database.connection import DatabaseConnection
-from services.workflows.queue import queues
-from tests.pipeline_stand_ins import PipelineWorld
-from tests.places import query
+from services.queues.queue import queues
+from tests.support.pipeline_stand_ins import PipelineWorld
+from tests.support.places import query
 
 SITES, PAGES = 100, 5
 BASELINE = 30  # items a minute, all workflows together: what the first design reached

@@ -14,9 +14,9 @@ from database.connection import DatabaseConnection
 from run_migrations import upgrade
 from services.cli.schedule_files import read_documents, write_documents
 from services.embedded import EmbeddedServers
-from services.schedule_listing import ScheduleFilter
 from services.schedule_repository import ScheduleRepository
-from tests.schedules import many
+from services.schedules.listing import ScheduleFilter
+from tests.support.schedules import many
 
 COUNT = 100_000
 

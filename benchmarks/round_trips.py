@@ -11,8 +11,8 @@ from benchmarks.progress import doing
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
 from services.redis_client import RedisClient
-from tests.replicas import Cluster
-from tests.waiting import eventually
+from tests.support.replicas import Cluster
+from tests.support.waiting import eventually
 
 LOG_STATEMENTS = {"log_statement": "all", "log_line_prefix": "%a|"}
 

@@ -22,19 +22,19 @@ from config import Settings
 from database.connection import DatabaseConnection
 from run_migrations import upgrade
 from services.embedded import EmbeddedServers
-from services.execution_listing import BY_CREATION, select_records, to_execution
-from services.execution_tallies import ExecutionTallies
-from services.forecast import forecast
+from services.insight.forecast import forecast
+from services.insight.overview import Overview
+from services.insight.replicas import list_replicas
 from services.job_history import JobHistory
-from services.overview import Overview
-from services.replica_listing import list_replicas
-from services.schedule_batch import RECORD_COLUMNS, to_record
-from services.schedule_listing import SORT_KEYS, Order, ScheduleFilter
+from services.ledger.listing import BY_CREATION, select_records, to_execution
+from services.ledger.tallies import ExecutionTallies
+from services.queues.dead_letters import DeadLetters
+from services.queues.overview import QueueOverview
 from services.schedule_repository import ScheduleRepository
+from services.schedules.batch import RECORD_COLUMNS, to_record
+from services.schedules.listing import SORT_KEYS, Order, ScheduleFilter
 from services.web.dashboard.executions_page import WENT_WRONG
-from services.workflows.dead_letters import DeadLetters
-from services.workflows.overview import QueueOverview
-from tests.web import Web
+from tests.support.web import Web
 
 PER_SCHEDULE, ROUNDS = 10, 5
 LIMIT_MS, QUICK_MS = 300, 100

@@ -22,7 +22,7 @@ from database.connection import DatabaseConnection
 from run_migrations import upgrade
 from services.api_sync import SyncReport, open_api_sync
 from services.embedded import EmbeddedServers
-from tests.api_stand_in import ApiStandIn, item, many_items
+from tests.support.api_stand_in import ApiStandIn, item, many_items
 
 COUNT = 50_000
 

@@ -18,10 +18,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from config import Settings, get_settings, masked
+from database.forks import keep_from_copies
 from database.models import Base
+from services.embedded.servers import database_url
 from services.errors import ConfigurationError, SchedulerError, Unavailable
-from services.forks import keep_from_copies
-from services.servers import database_url
 
 logger = logging.getLogger(__name__)
 

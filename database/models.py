@@ -305,7 +305,7 @@ class JobExecution(Base):
 
 
 class ExecutionHour(Base):
-    """What became of one past hour's executions. The row of -infinity is a mark: services/execution_tallies_sql.py."""
+    """What became of one past hour's executions. The row of -infinity is a mark: services/ledger/tallies_sql.py."""
 
     __tablename__ = "execution_hours"
 

@@ -27,12 +27,12 @@ from redis import RedisError
 from redis.commands.core import Script
 
 from config import get_settings
-from services.circuit_breaker import CircuitBreaker
-from services.clock import awake_or_not
-from services.durations import duration
+from database.clock import awake_or_not
+from services.coordination.circuit_breaker import CircuitBreaker
+from services.coordination.lock_renewal import HeldLocks
 from services.errors import Unavailable
-from services.lock_renewal import HeldLocks
 from services.redis_client import RedisClient, get_redis_client
+from services.wording.durations import duration
 
 logger = logging.getLogger(__name__)
 

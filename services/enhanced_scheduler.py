@@ -29,35 +29,35 @@ from sqlalchemy import QueuePool
 from sqlalchemy.exc import DBAPIError
 
 from config import Settings, get_settings
+from database.clock import DatabaseClock
 from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS, DatabaseConnection
 from database.schema import require_schema
-from services import metrics
 from services.api_sync import ReplicaSync
 from services.api_sync.replica import LOOK_SECONDS, TICK_PATIENCE_SECONDS
-from services.clock import DatabaseClock
-from services.dispatcher import Dispatcher
 from services.distributed_lock import Coordinator
+from services.engine.dispatcher import Dispatcher
+from services.engine.finisher import Finisher
+from services.engine.gap_scan.plan import CatchupLimits
+from services.engine.gap_scan.scanner import GapScanner
+from services.engine.held_claims import HeldClaims, Proof
+from services.engine.loops import LONGEST_PAUSE_SECONDS, Loop, Outages
+from services.engine.peers import Peers
+from services.engine.recovery import Heart, Pulse, Rescuer
+from services.engine.timer import Timer
 from services.errors import SchedulerError, Unavailable
-from services.execution_store import ExecutionStore
-from services.finisher import Finisher
-from services.fires import Claim, Owner, Policy
-from services.gap_scan import GapScanner
-from services.gap_scan_plan import CatchupLimits
-from services.health import HealthServer
-from services.held_claims import HeldClaims, Proof
 from services.job_history import JobHistory
 from services.jobs import ExecutionContext, WorkerPool, default_registry
-from services.logs import configure_logging
-from services.loops import LONGEST_PAUSE_SECONDS, Loop, Outages
-from services.peers import Peers
-from services.recovery import Heart, Pulse, Rescuer
+from services.ledger.claims import ExecutionStore
+from services.ledger.fires import Claim, Owner, Policy
 from services.redis_client import RedisClient
-from services.refusals import refusal
-from services.scanning.categories import CategoryRules
+from services.scanning.cookies.categories import CategoryRules
 from services.scanning.retention import ScanRetention
 from services.schedule_watcher import ScheduleWatcher
-from services.timer import Timer
+from services.telemetry import metrics
+from services.telemetry.health import HealthServer
+from services.telemetry.logs import configure_logging
 from services.triggers import tzdata_version
+from services.wording.refusals import refusal
 from services.workflows.replica import WATCH_SECONDS, ReplicaWorkflows
 
 logger = logging.getLogger(__name__)

@@ -20,9 +20,10 @@ from sqlalchemy import ColumnElement, Connection, Select
 from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import ExecutionStatus, JobExecution
-from services import job_history_sql as sql
+from database.texts import storable, storable_json
 from services.errors import InvalidInput, Problem, ScheduleNotFound
-from services.execution_listing import (
+from services.ledger import history_sql as sql
+from services.ledger.listing import (
     BY_CREATION,
     BY_FIRE,
     MAX_PAGE,
@@ -34,11 +35,10 @@ from services.execution_listing import (
     select_records,
     to_execution,
 )
-from services.execution_tallies import ExecutionTallies
-from services.history_retention import HistoryRetention, Progress
-from services.jobs.texts import storable, storable_json
-from services.schedule_spec import config_id, parse_uuid
-from services.short_ids import ID_PREFIX, ids_that_begin
+from services.ledger.retention import HistoryRetention, Progress
+from services.ledger.tallies import ExecutionTallies
+from services.schedules.spec import config_id, parse_uuid
+from services.wording.short_ids import ID_PREFIX, ids_that_begin
 
 DAY_SECONDS = 86_400
 BATCH = 5000

@@ -15,8 +15,8 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from config import Settings, get_settings, masked
+from services.embedded.servers import redis_url
 from services.errors import ConfigurationError, Unavailable
-from services.servers import redis_url
 
 logger = logging.getLogger(__name__)
 

@@ -19,15 +19,15 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, or_, sel
 from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import Schedule, ScheduleChange, Source
-from services.api_edits import LocalEdits
-from services.api_items import ApiItems, log_skipped
-from services.api_upsert import API_ACTOR, ApiUpsert
-from services.audited_writes import ROWS_PER_COMMIT as ROWS_PER_COMMIT
-from services.audited_writes import write_as
+from database.writing import ROWS_PER_COMMIT as ROWS_PER_COMMIT
+from database.writing import write_as
+from services.api_sync.edits import LocalEdits
+from services.api_sync.items import ApiItems, log_skipped
+from services.api_sync.upsert import API_ACTOR, ApiUpsert
+from services.checks.hostnames import spellings
 from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict, ScheduleNotFound
-from services.hostnames import spellings
 from services.jobs import JobRegistry, default_registry
-from services.schedule_batch import (
+from services.schedules.batch import (
     RECORD_COLUMNS,
     TABLE,
     Action,
@@ -38,9 +38,9 @@ from services.schedule_batch import (
     Taken,
     to_record,
 )
-from services.schedule_listing import MAX_PAGE, Order, ScheduleFilter
-from services.schedule_spec import RULES, ScheduleFields, ScheduleSpec, checked_note, config_id, parse_uuid, plain_text
-from services.short_ids import ids_that_begin
+from services.schedules.listing import MAX_PAGE, Order, ScheduleFilter
+from services.schedules.spec import RULES, ScheduleFields, ScheduleSpec, checked_note, config_id, parse_uuid, plain_text
+from services.wording.short_ids import ids_that_begin
 
 PREVIEW_LIMIT = 1000
 

@@ -18,13 +18,13 @@ from uuid import UUID
 
 from sqlalchemy import Row, text
 
+from database.clock import DatabaseClock
 from database.connection import DatabaseConnection, Listener
-from services import metrics
-from services.clock import DatabaseClock
+from services.engine.timer import Entry, Timer
 from services.errors import InvalidSchedule, Unavailable
-from services.replica_listing import NEWEST_REVISION
-from services.schedule_upkeep import ScheduleUpkeep
-from services.timer import Entry, Timer
+from services.insight.replicas import NEWEST_REVISION
+from services.schedules.upkeep import ScheduleUpkeep
+from services.telemetry import metrics
 from services.triggers import stored_trigger
 
 logger = logging.getLogger(__name__)

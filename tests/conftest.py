@@ -14,8 +14,8 @@ from sqlalchemy.engine import make_url
 from config import PROJECT_ROOT, get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from run_migrations import upgrade
-from services import servers as server_addresses
 from services.embedded import Addresses, EmbeddedServers
+from services.embedded import servers as server_addresses
 from services.job_history import get_job_history
 from services.jobs import BUILT_IN_JOB_TYPES, default_registry
 from services.redis_client import get_redis_client

@@ -16,8 +16,8 @@ from datetime import timedelta
 from benchmarks.cluster import REPLICAS, cpu_seconds, sleep_until, soon
 from benchmarks.designs.plan import RUNS, Plan
 from config import PROJECT_ROOT
-from tests.replicas import Cluster
-from tests.waiting import eventually
+from tests.support.replicas import Cluster
+from tests.support.waiting import eventually
 
 
 @dataclass(frozen=True, slots=True)

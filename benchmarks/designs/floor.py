@@ -16,9 +16,9 @@ from uuid import UUID, uuid4
 from benchmarks.designs import ledger
 from benchmarks.designs.plan import await_plan, say_planned
 from database.connection import DatabaseConnection
-from services import execution_sql as sql
 from services.distributed_lock import Coordinator
-from services.execution_store import uuid_array
+from services.ledger import claims_sql as sql
+from services.ledger.claims import uuid_array
 from services.redis_client import RedisClient
 
 BATCH = 500

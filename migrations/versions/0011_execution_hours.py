@@ -5,7 +5,7 @@ from alembic import op
 revision = "0011"
 down_revision = "0010"
 
-LOCK = 7_236_411_902  # services/execution_tallies_sql.py takes it alone; whoever changes a counted hour shares it
+LOCK = 7_236_411_902  # services/ledger/tallies_sql.py takes it alone; whoever changes a counted hour shares it
 LIVE = "('pending', 'claimed', 'running')"
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from services.api_items import Unreadable
+from services.api_sync.items import Unreadable
 from services.errors import SchedulerError
 
 WINDOW_BYTES = 1024 * 1024

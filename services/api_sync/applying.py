@@ -9,15 +9,15 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from database.connection import DatabaseConnection
-from services.api_edits import LocalEdits
-from services.api_items import ApiItems
+from database.writing import ROWS_PER_COMMIT, write_as
 from services.api_sync.answer import count_items, read_items
+from services.api_sync.edits import LocalEdits
+from services.api_sync.items import ApiItems
 from services.api_sync.local_changes import notice_changes
 from services.api_sync.removals import Removals, find_missing, refusal, switch_off
 from services.api_sync.report import Entry, Kind, Tally
 from services.api_sync.state import Lease
-from services.api_upsert import API_ACTOR, ApiUpsert
-from services.audited_writes import ROWS_PER_COMMIT, write_as
+from services.api_sync.upsert import API_ACTOR, ApiUpsert
 from services.jobs import JobRegistry, default_registry
 
 LEASE_SECONDS = 120.0  # for a thousand rows; every chunk renews it

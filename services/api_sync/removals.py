@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from services.api_items import ApiItems, plain_line
+from services.api_sync.items import ApiItems, plain_line
 
 # Ids as bytes and text: making UUIDs of them would take longer than everything else here.
 API_SCHEDULES = text(

@@ -10,12 +10,12 @@ from typing import Any
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services import metrics
-from services.api_items import BadItem, log_skipped
 from services.api_sync.client import SyncInterrupted
+from services.api_sync.items import BadItem, log_skipped
 from services.api_sync.report import Kind, Outcome, SyncReport
 from services.api_sync.state import StoredState, SyncState
 from services.api_sync.sync import ApiSyncFailed, open_api_sync
+from services.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 

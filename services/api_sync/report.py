@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from services.api_edits import LocalEdits
-from services.api_upsert import Chunk
-from services.schedule_batch import Action
+from services.api_sync.edits import LocalEdits
+from services.api_sync.upsert import Chunk
+from services.schedules.batch import Action
 
 
 class Outcome(StrEnum):

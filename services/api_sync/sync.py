@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services.api_edits import LocalEdits
 from services.api_sync.answer import UnusableAnswer
 from services.api_sync.applying import LEASE_SECONDS, Applied, Applying, Progress, SyncRules
 from services.api_sync.client import ApiClient, validators_of
+from services.api_sync.edits import LocalEdits
 from services.api_sync.local_changes import is_anything_changed
 from services.api_sync.report import Outcome, SyncReport
 from services.api_sync.state import Lease, LeaseLost, StoredState, SyncState, Validators
-from services.api_upsert import API_ACTOR
+from services.api_sync.upsert import API_ACTOR
 from services.errors import ConfigurationError, SchedulerError, Unavailable
 from services.fetching import FetchFailed, Limits, fetcher_from, without_userinfo
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from services import strict_json
+from services.checks import strict_json
 from services.errors import InvalidInput, Problem
 
 

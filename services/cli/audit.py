@@ -9,12 +9,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from config import get_settings
 from database.connection import get_db_connection
-from services.audit import AuditReport, Finding, Findings, audit_by
 from services.cli.durations import EXAMPLES, parse_duration
 from services.cli.output import FAILED, AsJson, console, error_console, moment, print_json
 from services.errors import InvalidInput, Problem
+from services.insight.audit import AuditReport, Finding, Findings, audit_by
 from services.schedule_repository import get_schedule_repository
-from services.short_ids import ID_PREFIX
+from services.wording.short_ids import ID_PREFIX
 
 
 def audit(

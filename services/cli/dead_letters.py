@@ -11,9 +11,9 @@ from services.cli.durations import EXAMPLES, ago
 from services.cli.output import AsJson, ClearErrors, actor, console, id_column, moment, print_json
 from services.cli.queues import DryRun, Rate
 from services.errors import InvalidInput, Problem
-from services.workflows.dead_letters import DeadLetters, Letter, LetterFilter
-from services.workflows.queue import queues
-from services.workflows.requeue import Requeue
+from services.queues.dead_letters import DeadLetters, Letter, LetterFilter
+from services.queues.queue import queues
+from services.queues.requeue import Requeue
 
 app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Items whose last attempt failed.")
 

@@ -26,7 +26,7 @@ from services.cli.dev_snapshot import take_snapshot
 from services.cli.dev_view import live_view, progress_line
 from services.cli.dev_web import WebProcess
 from services.cli.output import FAILED, console
-from services.demo_site import DemoSite
+from services.demo.site import DemoSite
 from services.embedded.files import try_lock
 from services.errors import ConfigurationError, Unavailable
 from services.redis_client import get_redis_client

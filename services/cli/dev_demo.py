@@ -6,12 +6,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from config import get_settings
-from services.demo_site import PATHS
+from services.demo.site import PATHS
 from services.errors import ConfigurationError, InvalidInput, ScheduleNotFound
-from services.scanning.browser_engine import browser_engine_from
-from services.schedule_batch import ScheduleRecord
-from services.schedule_listing import ScheduleFilter
+from services.scanning.engines.browser_engine import browser_engine_from
 from services.schedule_repository import ScheduleRepository
+from services.schedules.batch import ScheduleRecord
+from services.schedules.listing import ScheduleFilter
 
 TAG, ACTOR = "demo", "demo"
 SHOP = "shop.example"  # how the shop of the demo site is called in the lists

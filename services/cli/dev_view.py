@@ -13,8 +13,8 @@ from services.cli.dev_replicas import ReplicaProcess
 from services.cli.dev_snapshot import Snapshot
 from services.cli.output import moment, until
 from services.cli.scans import changes_in_words
-from services.scanning.report_words import counted
-from services.short_ids import ID_PREFIX
+from services.scanning.report.words import counted
+from services.wording.short_ids import ID_PREFIX
 
 STYLES = {"success": "green", "skipped": "yellow", "missed": "yellow", "abandoned": "magenta"}
 STALE_SECONDS = 15.0

@@ -15,15 +15,15 @@ from database.connection import get_db_connection
 from run_migrations import schema_state
 from services.cli.output import FAILED, AsJson, console, print_json
 from services.errors import ConfigurationError, SchedulerError, Unavailable
+from services.insight.replicas import list_replicas
+from services.insight.unhandled_jobs import unhandled_jobs
 from services.jobs import default_registry
 from services.redis_client import get_redis_client
-from services.refusals import refusal
-from services.replica_listing import list_replicas
-from services.scanning.browser.process import find_browser
-from services.scanning.browser_engine import browser_engine_from
-from services.scanning.categories import CategoryRules
+from services.scanning.cookies.categories import CategoryRules
+from services.scanning.engines.browser.process import find_browser
+from services.scanning.engines.browser_engine import browser_engine_from
 from services.triggers import tzdata_version
-from services.unhandled_jobs import unhandled_jobs
+from services.wording.refusals import refusal
 
 OLDEST_POSTGRES, OLDEST_REDIS = 13, (6, 2)
 REPLICA = "start one: python services/enhanced_scheduler.py"

@@ -14,11 +14,11 @@ from database.models import Cause, ExecutionStatus
 from services.cli.durations import EXAMPLES, ago
 from services.cli.output import FAILED, AsJson, actor, console, id_column, moment, plain, print_json
 from services.errors import ScheduleNotFound
-from services.execution_listing import MAX_PAGE, ExecutionFilter, ExecutionPage, ExecutionRecord
 from services.job_history import JobHistory, get_job_history
+from services.ledger.listing import MAX_PAGE, ExecutionFilter, ExecutionPage, ExecutionRecord
 from services.schedule_repository import get_schedule_repository
-from services.schedule_spec import parse_uuid
-from services.short_ids import ID_PREFIX
+from services.schedules.spec import parse_uuid
+from services.wording.short_ids import ID_PREFIX
 
 FOLLOW_SECONDS = 1.0
 LIVE = [status for status in ExecutionStatus if not status.is_terminal]

@@ -21,9 +21,9 @@ from typer.core import TyperCommand, TyperGroup
 from database.connection import get_db_connection
 from database.schema import require_schema, schema_problem
 from services.errors import InvalidInput, SchedulerError
-from services.refusals import OLD_SCHEMA, refusal
 from services.schedule_repository import user_name
-from services.visible import visible
+from services.wording.refusals import OLD_SCHEMA, refusal
+from services.wording.visible import visible
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 

@@ -9,11 +9,11 @@ from config import get_settings
 from database.connection import get_db_connection
 from services.cli.durations import EXAMPLES, ago
 from services.cli.output import AsJson, ClearErrors, actor, console, moment, print_json
-from services.workflows.overview import QueueOverview, QueueView
-from services.workflows.queue import queues as all_queues
-from services.workflows.queue_state import QueueStates
-from services.workflows.queue_table import FailedFilter
-from services.workflows.requeue import Requeue
+from services.queues.overview import QueueOverview, QueueView
+from services.queues.queue import queues as all_queues
+from services.queues.queue_state import QueueStates
+from services.queues.queue_table import FailedFilter
+from services.queues.requeue import Requeue
 
 app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="One queue: look at it, pause it, requeue what failed.")
 

@@ -9,20 +9,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from config import get_settings
 from database.connection import get_db_connection
+from services.checks.hostnames import bare_host
 from services.cli.output import INTERRUPTED, AsJson, console, error_console
 from services.cli.scan_options import CustomPages, Depth, Engine, Pages, Selector, Set, given_settings, merged
 from services.cli.scan_page import print_scan, shown
 from services.errors import InvalidInput, Problem
-from services.hostnames import bare_host
 from services.scanning.config import CookieScanConfig
 from services.scanning.lookup import not_stored
 from services.scanning.outcome import ScanOutcome
 from services.scanning.profiles import get_scan_profiles
-from services.scanning.report import json_report
+from services.scanning.report.files import json_report
 from services.scanning.scan import scan_domain
 from services.scanning.store import get_scan_store
 from services.scanning.watch import Watch
-from services.short_ids import ID_PREFIX
+from services.wording.short_ids import ID_PREFIX
 
 
 def scan(

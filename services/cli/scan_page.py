@@ -5,7 +5,7 @@ from rich.text import Text
 
 from services.cli.output import console, moment
 from services.scanning.findings import ChangeKind, Consent, Cookie, CookieChange, Scan, Storage
-from services.scanning.report_words import (
+from services.scanning.report.words import (
     PARTIES,
     PLACES,
     called,
@@ -15,7 +15,7 @@ from services.scanning.report_words import (
     short,
     summary_sentences,
 )
-from services.visible import visible
+from services.wording.visible import visible
 
 SHOWN_NOTES = 10  # about single pages
 SIGNS = {ChangeKind.NEW: ("+", "green"), ChangeKind.GONE: ("-", "red"), ChangeKind.CHANGED: ("~", "yellow")}

@@ -11,9 +11,9 @@ from services.cli.output import AsJson, ClearErrors, console, id_column, moment,
 from services.cli.scan_options import CustomPages, Depth, Engine, Pages, Selector, Set, given_settings
 from services.errors import InvalidInput, Problem
 from services.scanning.profiles import ProfileRecord, get_scan_profiles
-from services.scanning.report_words import counted
-from services.short_ids import ID_PREFIX
-from services.visible import visible
+from services.scanning.report.words import counted
+from services.wording.short_ids import ID_PREFIX
+from services.wording.visible import visible
 
 app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Settings of cookie scans that several schedules share.")
 

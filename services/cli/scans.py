@@ -19,10 +19,10 @@ from services.errors import InvalidInput, Problem
 from services.scanning.findings import EngineName, Scan
 from services.scanning.listing import ScanFilter, ScanRecord
 from services.scanning.lookup import find_scan
-from services.scanning.report import csv_report, json_report
-from services.scanning.report_html import html_report
+from services.scanning.report.files import csv_report, json_report
+from services.scanning.report.page import html_report
 from services.scanning.store import get_scan_store
-from services.short_ids import ID_PREFIX
+from services.wording.short_ids import ID_PREFIX
 
 app = typer.Typer(cls=ClearErrors, invoke_without_command=True)
 

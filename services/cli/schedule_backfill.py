@@ -7,9 +7,9 @@ from rich.table import Table
 
 from config import get_settings
 from database.connection import get_db_connection
-from services.backfill import HIGHEST_LIMIT, USUAL_LIMIT, Backfill, Backfills
 from services.cli.output import AsJson, actor, console, id_column, moment, print_json
-from services.explain import parse_moment
+from services.insight.explain.explainer import parse_moment
+from services.ledger.backfill import HIGHEST_LIMIT, USUAL_LIMIT, Backfill, Backfills
 from services.schedule_repository import get_schedule_repository
 
 LEFT_OUT = {"succeeded": "succeeded", "open": "waiting or running", "not_due": "not due yet"}

@@ -10,7 +10,7 @@ from database.connection import get_db_connection
 from services.cli.output import AsJson, console, print_json
 from services.enhanced_scheduler import default_policy
 from services.errors import ScheduleNotFound
-from services.explain import Explainer
+from services.insight.explain.explainer import Explainer
 from services.schedule_repository import get_schedule_repository
 
 

@@ -26,11 +26,11 @@ from services.cli.output import (
 )
 from services.errors import InvalidInput, Problem
 from services.jobs.credentials import credential_warnings
-from services.schedule_batch import Action, Saved, ScheduleRecord
-from services.schedule_defaults import DEFAULTS, whole_definition
-from services.schedule_listing import ScheduleFilter
 from services.schedule_repository import BulkSummary, get_schedule_repository
-from services.schedule_spec import DEFINITION_FIELDS
+from services.schedules.batch import Action, Saved, ScheduleRecord
+from services.schedules.defaults import DEFAULTS, whole_definition
+from services.schedules.listing import ScheduleFilter
+from services.schedules.spec import DEFINITION_FIELDS
 
 SHOWN = 20  # lines of a diff; the rest is counted
 

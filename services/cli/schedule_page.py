@@ -10,9 +10,9 @@ from database.connection import get_db_connection
 from database.models import JobExecution
 from services.cli.output import console, moment, print_json, until
 from services.errors import InvalidSchedule
-from services.schedule_batch import ScheduleRecord
 from services.schedule_repository import Change, ScheduleRepository
-from services.schedule_spec import DEFINITION_FIELDS
+from services.schedules.batch import ScheduleRecord
+from services.schedules.spec import DEFINITION_FIELDS
 
 LAST = 10
 POLICIES = DEFINITION_FIELDS[DEFINITION_FIELDS.index("max_instances") :]

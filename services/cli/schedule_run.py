@@ -14,11 +14,11 @@ from database.connection import get_db_connection
 from database.models import ExecutionStatus
 from services.cli.durations import parse_duration
 from services.cli.output import FAILED, AsJson, actor, console, error_console, print_json, until
-from services.durations import duration
-from services.execution_listing import ExecutionRecord
+from services.insight.replicas import list_replicas
 from services.job_history import get_job_history
-from services.replica_listing import list_replicas
+from services.ledger.listing import ExecutionRecord
 from services.schedule_repository import get_schedule_repository
+from services.wording.durations import duration
 
 
 def run_now(

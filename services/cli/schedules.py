@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from services import strict_json
+from services.checks import strict_json
 from services.cli.assignments import with_assignments
 from services.cli.output import (
     AsJson,
@@ -31,12 +31,12 @@ from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.jobs import BUILT_IN_JOB_TYPES, default_registry
 from services.jobs.credentials import credential_warnings
 from services.scanning.profiles import get_scan_profiles
-from services.schedule_batch import ScheduleRecord
-from services.schedule_listing import SORT_KEYS, ScheduleFilter
 from services.schedule_repository import get_schedule_repository
-from services.schedule_spec import RULES, ScheduleFields, ScheduleSpec, parse_spec, unknown_fields
-from services.short_ids import ID_PREFIX
+from services.schedules.batch import ScheduleRecord
+from services.schedules.listing import SORT_KEYS, ScheduleFilter
+from services.schedules.spec import RULES, ScheduleFields, ScheduleSpec, parse_spec, unknown_fields
 from services.triggers.when import EXAMPLES, parse_when
+from services.wording.short_ids import ID_PREFIX
 
 app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Create, change and look at schedules.")
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from config import get_settings
-from services.logs import configure_logging
+from services.telemetry.logs import configure_logging
 
 
 def web(

@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from database.models import Cause
-from services.jobs.texts import Mask, storable
+from database.texts import Mask, storable
 
 MAX_LOG_BYTES = 64 * 1024
 MAX_LINE_CHARACTERS = 4096

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from database.models import ExecutionStatus
-from services.jobs.texts import Mapper, cut_head, json_size, map_texts, storable, storable_json
+from database.texts import Mapper, cut_head, json_size, map_texts, storable, storable_json
 
 MAX_MESSAGE_CHARACTERS = 1024
 MAX_TRACEBACK_CHARACTERS = 16 * 1024

@@ -15,8 +15,8 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, literal, select, tuple_
 
 from database.models import ScanRow
+from services.checks.hostnames import spellings
 from services.errors import InvalidInput, Problem
-from services.hostnames import spellings
 from services.scanning.findings import EngineName
 
 MAX_PAGE = 1000

@@ -8,12 +8,12 @@ from sqlalchemy import select
 from database.connection import DatabaseConnection
 from database.models import ScanRow
 from services.errors import InvalidInput, Problem
-from services.scanning.diff import compare
+from services.scanning.cookies.diff import compare
 from services.scanning.findings import Scan
 from services.scanning.listing import ScanFilter
 from services.scanning.outcome import ScanOutcome
 from services.scanning.store import ScanStore
-from services.short_ids import ids_that_begin
+from services.wording.short_ids import ids_that_begin
 
 
 def find_scan(db: DatabaseConnection, reference: str) -> Scan:

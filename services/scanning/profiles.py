@@ -18,7 +18,7 @@ from database.connection import DatabaseConnection, get_db_connection
 from database.models import ScanProfile, Schedule
 from services.errors import InvalidInput, Problem, ProfileInUse
 from services.scanning.config import CookieScanConfig, config_problems, one_spelling
-from services.short_ids import ids_that_begin
+from services.wording.short_ids import ids_that_begin
 
 MAX_NAME = 255
 UNIQUE_VIOLATION = "23505"

@@ -6,18 +6,18 @@ from datetime import UTC, datetime
 
 from config import Settings
 from services.fetching import Fetcher, fetcher_from
-from services.scanning.categories import CategoryRules
 from services.scanning.config import CookieScanConfig
-from services.scanning.crawl import Crawl
-from services.scanning.engines import open_engine
+from services.scanning.cookies.categories import CategoryRules
+from services.scanning.crawl.sitemaps import pages_in_sitemaps
+from services.scanning.crawl.start import find_start
+from services.scanning.crawl.walk import Crawl
+from services.scanning.engines.opening import open_engine
 from services.scanning.failures import ScanFailed
 from services.scanning.findings import EngineName, Page, ScanEngine
 from services.scanning.outcome import ScanOutcome
-from services.scanning.robots import Robots
-from services.scanning.sitemaps import pages_in_sitemaps
-from services.scanning.start import find_start
-from services.scanning.urls import Site, origin_of
 from services.scanning.watch import Watch
+from services.sites.robots import Robots
+from services.sites.urls import Site, origin_of
 
 MAX_NOTES, MAX_NOTE_CHARACTERS = 50, 300
 

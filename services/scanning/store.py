@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, select, text
 
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import ScanCookieRow, ScanPageRow, ScanRow
-from services.scanning.diff import compare
+from services.scanning.cookies.diff import compare
 from services.scanning.failures import ScanRefused
 from services.scanning.findings import (
     Category,

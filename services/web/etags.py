@@ -9,7 +9,7 @@ import hashlib
 import re
 
 from services.errors import RevisionConflict
-from services.schedule_batch import ScheduleRecord
+from services.schedules.batch import ScheduleRecord
 from services.web.problems import BAD_REQUEST, CHANGED, HttpProblem
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')

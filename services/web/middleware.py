@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services import logs, metrics
+from services.telemetry import logs, metrics
 from services.web.problems import INTERNAL, TOO_LARGE, HttpProblem, problem_response
 
 logger = logging.getLogger("services.web.access")

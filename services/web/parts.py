@@ -6,11 +6,11 @@ from fastapi import Request
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services.backfill import Backfills
 from services.enhanced_scheduler import EnhancedScheduler, default_policy
-from services.explain import Explainer
+from services.insight.explain.explainer import Explainer
 from services.job_history import JobHistory
 from services.jobs import default_registry
+from services.ledger.backfill import Backfills
 from services.scanning.store import ScanStore
 from services.schedule_repository import ScheduleRepository
 from services.web.auth.authenticator import Authenticator, OneTimeToken

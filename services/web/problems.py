@@ -17,8 +17,8 @@ from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
 from services.errors import InvalidInput, Problem, RevisionConflict, ScheduleNotFound, Unavailable
-from services.refusals import refusal
 from services.web.examples import STORY
+from services.wording.refusals import refusal
 
 MEDIA_TYPE = "application/problem+json"
 DOCS = "/api/docs"

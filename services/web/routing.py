@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import AfterValidator
 
 from services.errors import ScheduleNotFound
-from services.schedule_batch import ScheduleRecord
-from services.schedule_listing import MAX_PAGE, ScheduleFilter
+from services.schedules.batch import ScheduleRecord
+from services.schedules.listing import MAX_PAGE, ScheduleFilter
 from services.web.auth.guard import GuardedRoute
 from services.web.parts import Parts, parts_of
 

@@ -13,14 +13,14 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from database.connection import DatabaseConnection
+from database.pages import cursor_of, page_after
+from database.texts import storable_json
 from database.workflow_models import Contact, Domain, Page
 from database.workflow_statuses import ContactCurationStatus, EmailType
-from services.audited_writes import write_as
+from database.writing import write_as
+from services.checks.hostnames import spellings
 from services.errors import InvalidInput, Problem, SchedulerError
-from services.hostnames import spellings
-from services.jobs.texts import storable_json
-from services.schedule_spec import plain_text
-from services.workflows.cursors import cursor_of, page_after
+from services.schedules.spec import plain_text
 from services.workflows.parsing.contacts import FoundContact
 from services.workflows.parsing.email_addresses import spelled_address, type_of
 

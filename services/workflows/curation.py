@@ -15,14 +15,14 @@ from database.connection import DatabaseConnection
 from database.models import Base
 from database.workflow_models import Domain, LocalBusiness, Page, Place, SitemapFile
 from database.workflow_statuses import ContactScrapeStatus, PageProcessingStatus, PlaceStatus
-from services.audited_writes import write_as
+from database.writing import write_as
 from services.errors import InvalidInput, Problem
 from services.jobs import PermanentFailure
-from services.schedule_spec import plain_text
+from services.queues.queue import Queue
+from services.schedules.spec import plain_text
 from services.workflows.deep_scan import DEEP_SCAN
 from services.workflows.domain_extraction import DOMAIN_EXTRACTION, domain_of
 from services.workflows.page_curation import PAGE_CURATION
-from services.workflows.queue import Queue
 from services.workflows.sitemap_import import SITEMAP_IMPORT
 from services.workflows.sitemap_submission import SITEMAP_SUBMISSION
 

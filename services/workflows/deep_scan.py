@@ -7,14 +7,14 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from config import Settings
+from database.texts import storable_json
 from database.workflow_models import LocalBusiness, Place
 from database.workflow_statuses import DeepScanStatus as Status
 from database.workflow_statuses import DomainExtractionStatus
-from services.jobs.texts import storable_json
+from services.queues.queue import Queue, queues
+from services.queues.queue_table import Words
+from services.queues.steps import Steps
 from services.workflows.places import Business, open_provider
-from services.workflows.queue import Queue, queues
-from services.workflows.queue_table import Words
-from services.workflows.steps import Steps
 
 
 def load(session: Session, key: int) -> str:

@@ -8,11 +8,11 @@ from sqlalchemy.orm import Session
 
 from database.workflow_models import Domain, LocalBusiness
 from database.workflow_statuses import DomainExtractionStatus as Status
-from services.hostnames import bare_host
+from services.checks.hostnames import bare_host
 from services.jobs import PermanentFailure
-from services.workflows.queue import Queue, always, queues
-from services.workflows.queue_table import Words
-from services.workflows.steps import Steps
+from services.queues.queue import Queue, always, queues
+from services.queues.queue_table import Words
+from services.queues.steps import Steps
 
 
 def domain_of(website_url: str) -> str:

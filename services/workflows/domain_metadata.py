@@ -8,15 +8,15 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from config import Settings
+from database.texts import storable_json
 from database.workflow_models import Domain, LocalBusiness
 from database.workflow_statuses import TURNED_DOWN, SitemapAnalysisStatus
 from database.workflow_statuses import DomainStatus as Status
 from services.fetching import Limits
-from services.jobs.texts import storable_json
+from services.queues.queue import Queue, queues
+from services.queues.queue_table import Words
+from services.queues.steps import Steps
 from services.workflows.parsing.site_metadata import SiteMetadata, detect_site_metadata
-from services.workflows.queue import Queue, queues
-from services.workflows.queue_table import Words
-from services.workflows.steps import Steps
 from services.workflows.web_pages import polite_fetcher
 
 LIMITS = Limits(max_bytes=2 * 1024 * 1024, max_seconds=20.0)

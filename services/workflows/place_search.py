@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from config import Settings
 from database.connection import DatabaseConnection
+from database.texts import storable
 from services.errors import InvalidInput, Problem, SchedulerError, Unavailable
 from services.fetching import FetchFailed
 from services.jobs import JobFailed
-from services.jobs.texts import storable
-from services.schedule_spec import plain_text
+from services.schedules.spec import plain_text
 from services.workflows.place_staging import MAX_TEXT, NewPlace, PlaceStaging, StagedPlace, is_place_id
 from services.workflows.places import FoundPlace, PlacesProvider, open_provider
 from services.workflows.places.provider import PageNotReady, SearchPage

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, select
 from sqlalchemy.dialects.postgresql import insert
 
 from database.connection import DatabaseConnection
+from database.texts import storable
 from database.workflow_models import Place
-from services.audited_writes import ROWS_PER_COMMIT, write_as
-from services.jobs.texts import storable
+from database.writing import ROWS_PER_COMMIT, write_as
 
 MOST_PLACES = 1000  # of one request
 MAX_ID, MAX_TEXT = 512, 1024

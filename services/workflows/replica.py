@@ -2,10 +2,10 @@
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services import metrics
-from services.workflows.overview import QueueOverview
+from services.queues.overview import QueueOverview
+from services.queues.system_schedules import install_system_schedules
+from services.telemetry import metrics
 from services.workflows.places.usage import forget_usage, used_today, write_usage
-from services.workflows.system_schedules import install_system_schedules
 
 WATCH_SECONDS = 15.0
 

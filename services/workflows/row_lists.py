@@ -9,6 +9,7 @@ from sqlalchemy import Select, or_, select
 
 from database.connection import DatabaseConnection
 from database.models import Base
+from database.pages import cursor_of, page_after
 from database.workflow_models import Domain, LocalBusiness, Page, Place, SitemapFile
 from database.workflow_statuses import (
     ContactScrapeStatus,
@@ -20,10 +21,9 @@ from database.workflow_statuses import (
     SitemapAnalysisStatus,
     SitemapImportStatus,
 )
+from services.checks.hostnames import spellings
 from services.errors import InvalidInput, Problem
-from services.hostnames import spellings
-from services.schedule_spec import plain_text
-from services.workflows.cursors import cursor_of, page_after
+from services.schedules.spec import plain_text
 
 MAX_PAGE = 1000
 

@@ -14,14 +14,14 @@ from database.workflow_statuses import SitemapFileStatus
 from database.workflow_statuses import SitemapImportStatus as Status
 from services.fetching import Fetcher, Limits
 from services.jobs import PermanentFailure
+from services.queues.deadline import remaining_seconds
+from services.queues.queue import Queue, queues
+from services.queues.queue_table import Words
+from services.queues.steps import Steps
 from services.sites.listing import BadSitemap
 from services.sites.sitemaps import MAX_BYTES, Sitemap, read_sitemap
-from services.workflows.deadline import remaining_seconds
-from services.workflows.queue import Queue, queues
-from services.workflows.queue_table import Words
 from services.workflows.sitemap_files import queue_children
 from services.workflows.sitemap_pages import SitemapContent, content_of, insert_pages
-from services.workflows.steps import Steps
 from services.workflows.web_pages import get, polite_fetcher, usable
 
 LIMITS = Limits(max_bytes=MAX_BYTES, max_seconds=60.0, cut=False)

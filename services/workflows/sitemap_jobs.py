@@ -12,12 +12,12 @@ from database.workflow_models import Domain, Job
 from database.workflow_statuses import JobStatus as Status
 from database.workflow_statuses import SitemapAnalysisStatus
 from services.jobs import PermanentFailure
-from services.workflows.queue import Queue, queues
-from services.workflows.queue_table import Words
+from services.queues.queue import Queue, queues
+from services.queues.queue_table import Words
+from services.queues.steps import Steps
 from services.workflows.sitemap_discovery import HOME_LIMITS, Discovery, discover_sitemaps
 from services.workflows.sitemap_files import save_found
 from services.workflows.sitemap_submission import JOB_TYPE
-from services.workflows.steps import Steps
 from services.workflows.web_pages import polite_fetcher
 
 

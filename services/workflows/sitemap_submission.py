@@ -8,9 +8,9 @@ from sqlalchemy.orm import Session
 
 from database.workflow_models import Domain, Job
 from database.workflow_statuses import SitemapAnalysisStatus as Status
-from services.workflows.queue import Queue, always, queues
-from services.workflows.queue_table import Words
-from services.workflows.steps import Steps
+from services.queues.queue import Queue, always, queues
+from services.queues.queue_table import Words
+from services.queues.steps import Steps
 
 JOB_TYPE = "sitemap"
 LIVE = text("job_type = 'sitemap' AND status IN ('pending', 'running')")  # of the unique index

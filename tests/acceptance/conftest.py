@@ -10,9 +10,9 @@ import pytest
 from database.connection import DatabaseConnection
 from run_migrations import upgrade
 from services.embedded import Addresses, EmbeddedServers
-from tests.ledger import Ledger
-from tests.pipeline_stand_ins import PipelineWorld
-from tests.replicas import QUICK, Cluster
+from tests.support.ledger import Ledger
+from tests.support.pipeline_stand_ins import PipelineWorld
+from tests.support.replicas import QUICK, Cluster
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from threading import Thread
 import pytest
 
 from config import PROJECT_ROOT
-from tests.acceptance.rows import count
-from tests.replicas import Cluster
-from tests.waiting import eventually
+from tests.support.replicas import Cluster
+from tests.support.rows import count
+from tests.support.waiting import eventually
 
 CONTRACT = (Path(__file__).parent / "contract.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", CONTRACT, re.DOTALL | re.MULTILINE)

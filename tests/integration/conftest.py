@@ -7,13 +7,13 @@ from uuid import UUID
 import pytest
 
 from database.connection import DatabaseConnection
-from services.execution_store import ExecutionStore
 from services.jobs import JobRegistry
-from services.scanning.browser_engine import BrowserEngine
+from services.ledger.claims import ExecutionStore
+from services.scanning.engines.browser_engine import BrowserEngine
 from services.schedule_repository import ScheduleRepository
-from tests.browsers import new_engine
-from tests.executions import Make, age, store_of, this_is_now
-from tests.scan_site import WebServer
+from tests.support.browsers import new_engine
+from tests.support.executions import Make, age, store_of, this_is_now
+from tests.support.scan_site import WebServer
 
 
 @pytest.fixture

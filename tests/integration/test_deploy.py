@@ -25,16 +25,16 @@ from sqlalchemy.exc import ProgrammingError
 from config import PROJECT_ROOT, knobs
 from database.connection import DatabaseConnection
 from run_migrations import upgrade
-from services import metrics as metrics  # registers every collector
 from services.distributed_lock import Answer, Coordinator, DistributedLock
 from services.embedded.programs import find_binaries
 from services.job_history import JobHistory
 from services.redis_client import RedisClient
 from services.schedule_repository import ScheduleRepository
-from tests.integration.test_redis_client import free_port, start
-from tests.replicas import QUICK, Cluster
-from tests.schedules import VALID
-from tests.waiting import eventually
+from services.telemetry import metrics as metrics  # registers every collector
+from tests.integration.coordination.test_redis_client import free_port, start
+from tests.support.replicas import QUICK, Cluster
+from tests.support.schedules import VALID
+from tests.support.waiting import eventually
 
 DEPLOY = PROJECT_ROOT / "deploy"
 ALERTS = [

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import psycopg2
 
-from tests.postgres_proxy import Fault
 from tests.proof import workload
 from tests.proof.records import Disturbance
 from tests.proof.workload import Schedule, Workload
 from tests.proof.world import Replica, World
+from tests.support.postgres_proxy import Fault
 
 Strike = Callable[[], None]
 STRUCK_SECONDS = 8.0  # that a fault waits for the statement that it strikes

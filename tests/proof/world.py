@@ -23,10 +23,10 @@ import psycopg2
 
 from config import PROJECT_ROOT
 from services.embedded import EmbeddedServers, stop_servers
-from tests.postgres_proxy import PostgresProxy
 from tests.proof import workload
 from tests.proof.records import Disturbance
-from tests.redis_proxy import RedisProxy
+from tests.support.postgres_proxy import PostgresProxy
+from tests.support.redis_proxy import RedisProxy
 
 POSTGRES = {
     "fsync": "off",  # nobody cuts this machine's power; what a server that is killed has written stays

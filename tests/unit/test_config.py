@@ -10,9 +10,9 @@ import pytest
 import config
 from config import PROJECT_ROOT, Settings, load_settings, masked
 from services.cli.settings_table import env_example, markdown_table
+from services.embedded.servers import database_url, redis_url
 from services.errors import ConfigurationError
 from services.redis_client import RedisClient
-from services.servers import database_url, redis_url
 
 
 @pytest.fixture(autouse=True)

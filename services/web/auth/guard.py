@@ -17,7 +17,7 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from services import strict_json
+from services.checks import strict_json
 from services.errors import InvalidInput, Problem
 from services.web.auth.authenticator import SAFE_METHODS, comes_from_our_pages
 from services.web.auth.roles import Identity, Refusal, Role

@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from database.connection import DatabaseConnection
 from database.models import ApiToken
 from services.errors import InvalidInput, Problem
-from services.schedule_spec import plain_text
+from services.schedules.spec import plain_text
 from services.web.auth.roles import BAD_TOKEN, EXPIRED, REVOKED, Identity, Refusal, Role
 
 FORM = re.compile(r"es_([0-9a-f]{12})_([0-9a-f]{64})")

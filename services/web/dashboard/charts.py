@@ -6,10 +6,10 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from services.forecast import Load
-from services.overview import Bar, Minute
+from services.insight.forecast import Load
+from services.insight.overview import Bar, Minute
+from services.queues.overview import Sample
 from services.web.dashboard.look import COLOURS, colour
-from services.workflows.overview import Sample
 
 FAINT = "#8a94a6"  # of lines; letters get theirs from the style, which knows light from dark
 TOOLTIP = {

@@ -10,9 +10,9 @@ from nicegui import ui
 
 from database.models import ExecutionStatus
 from services.errors import ScheduleNotFound
-from services.execution_listing import ExecutionRecord
-from services.execution_timeline import timeline
 from services.job_history import Retry
+from services.ledger.listing import ExecutionRecord
+from services.ledger.timeline import timeline
 from services.web.auth.roles import Role
 from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import frame, shown_at

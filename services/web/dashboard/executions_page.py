@@ -9,8 +9,8 @@ from nicegui import ui
 
 from database.models import Cause, ExecutionStatus
 from services.errors import InvalidInput
-from services.execution_listing import ExecutionFilter, ExecutionPage, ExecutionRecord
-from services.schedule_listing import ScheduleFilter
+from services.ledger.listing import ExecutionFilter, ExecutionPage, ExecutionRecord
+from services.schedules.listing import ScheduleFilter
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import keep_fresh

@@ -9,9 +9,9 @@ from nicegui import ui
 from sqlalchemy.exc import DBAPIError
 
 from services.errors import Unavailable
-from services.refusals import refusal
 from services.web.dashboard import outage
 from services.web.dashboard.visitor import LoggedOut, zone_of
+from services.wording.refusals import refusal
 
 PATIENCE_SECONDS = 8.0
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from nicegui import ui
 
-from services.durations import duration
+from services.wording.durations import duration
 
 # One colour per outcome, the same in chips, charts and the timeline; readable on dark and on light.
 COLOURS = {

@@ -15,10 +15,10 @@ from nicegui import ui
 from sqlalchemy.exc import DBAPIError
 
 from services.errors import Unavailable
-from services.refusals import refusal
 from services.web.dashboard import outage
 from services.web.dashboard.places import PLACES, STYLE
 from services.web.dashboard.visitor import zone_of
+from services.wording.refusals import refusal
 
 RETRY_SECONDS = 3
 PAGE = """<!DOCTYPE html>

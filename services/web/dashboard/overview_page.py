@@ -9,9 +9,9 @@ from fastapi import Request
 from fastapi.responses import Response
 from nicegui import ui
 
-from services.execution_listing import ExecutionRecord
-from services.overview import Attention, Minute, Overview, Trouble
-from services.replica_listing import Replicas, list_replicas
+from services.insight.overview import Attention, Minute, Overview, Trouble
+from services.insight.replicas import Replicas, list_replicas
+from services.ledger.listing import ExecutionRecord
 from services.web.dashboard import charts
 from services.web.dashboard.executions_page import WENT_WRONG, name_of
 from services.web.dashboard.frame import frame, shown_at

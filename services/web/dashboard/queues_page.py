@@ -10,16 +10,16 @@ from fastapi import Request
 from fastapi.responses import Response
 from nicegui import ui
 
+from services.queues.dead_letters import DeadLetters, Letter, LetterFilter
+from services.queues.overview import QueueOverview, QueueView, Sample
+from services.queues.queue_state import QueueStates
+from services.queues.requeue import Requeue
 from services.web.auth.roles import Role
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import NOTHING, ago, card, chart, chip, counted, empty, redraw, took
 from services.web.dashboard.visitor import Visitor, admit
-from services.workflows.dead_letters import DeadLetters, Letter, LetterFilter
-from services.workflows.overview import QueueOverview, QueueView, Sample
-from services.workflows.queue_state import QueueStates
-from services.workflows.requeue import Requeue
 
 REFRESH_SECONDS = 5.0
 HOURS = 6

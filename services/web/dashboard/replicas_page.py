@@ -4,7 +4,7 @@ from fastapi import Request
 from fastapi.responses import Response
 from nicegui import ui
 
-from services.replica_listing import ReplicaRecord, Replicas, list_replicas
+from services.insight.replicas import ReplicaRecord, Replicas, list_replicas
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import keep_fresh
 from services.web.dashboard.look import ago, card, chip, empty, fact

@@ -8,11 +8,11 @@ from fastapi.responses import Response
 from nicegui import ui
 
 from services.errors import InvalidInput
-from services.scanning import report_words as words
 from services.scanning.findings import ChangeKind, Consent, Cookie, Scan
 from services.scanning.listing import ScanFilter, ScanPage, ScanRecord
-from services.scanning.report import csv_report, json_report
-from services.scanning.report_html import html_report
+from services.scanning.report.files import csv_report, json_report
+from services.scanning.report.files import words as words
+from services.scanning.report.page import html_report
 from services.scanning.store import ScanStore
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import keep_fresh

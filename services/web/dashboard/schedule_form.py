@@ -12,12 +12,12 @@ from fastapi.responses import Response
 from nicegui import ui
 from nicegui.elements.mixins.validation_element import ValidationElement
 
-from services import strict_json
+from services.checks import strict_json
 from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict, UnknownJobType
 from services.jobs import default_registry
 from services.jobs.schema import fields_of
-from services.schedule_batch import ScheduleRecord
-from services.schedule_preview import Preview, preview_definition
+from services.schedules.batch import ScheduleRecord
+from services.schedules.preview import Preview, preview_definition
 from services.triggers.when import EXAMPLES, parse_when, when_words
 from services.web.auth.roles import Role
 from services.web.dashboard.frame import frame, shown_at

@@ -14,11 +14,11 @@ from fastapi.responses import Response
 from nicegui import ui
 
 from services.errors import InvalidInput
-from services.execution_listing import ExecutionRecord
+from services.insight.overview import Overview
 from services.jobs.credentials import without_credentials
-from services.overview import Overview
-from services.schedule_batch import ScheduleRecord
+from services.ledger.listing import ExecutionRecord
 from services.schedule_repository import Change
+from services.schedules.batch import ScheduleRecord
 from services.web.auth.roles import Role
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at

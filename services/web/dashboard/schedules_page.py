@@ -8,10 +8,10 @@ from fastapi.responses import Response
 from nicegui import events, ui
 
 from services.errors import InvalidInput
-from services.schedule_batch import ScheduleRecord
-from services.schedule_listing import ScheduleFilter
 from services.schedule_repository import Page
-from services.schedule_spec import ScheduleFields
+from services.schedules.batch import ScheduleRecord
+from services.schedules.listing import ScheduleFilter
+from services.schedules.spec import ScheduleFields
 from services.web.auth.roles import Role
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Once, keep_fresh

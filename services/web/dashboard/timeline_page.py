@@ -8,8 +8,8 @@ from fastapi import Request
 from fastapi.responses import Response
 from nicegui import events, ui
 
-from services.forecast import Load, forecast
-from services.overview import Bar, Overview
+from services.insight.forecast import Load, forecast
+from services.insight.overview import Bar, Overview
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Ages, Live, keep_fresh

@@ -14,10 +14,10 @@ from sqlalchemy.exc import DBAPIError
 from starlette.concurrency import run_in_threadpool
 
 from services.errors import SchedulerError
-from services.refusals import refusal
 from services.web.auth.roles import Identity, Refusal, Role
 from services.web.dashboard import outage
 from services.web.parts import Parts
+from services.wording.refusals import refusal
 
 REFUSED = "The database refuses that right now"
 ZONE_COOKIE = "tz"

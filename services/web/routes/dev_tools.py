@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 
 from services.errors import InvalidSchedule
-from services.execution_listing import MAX_PAGE, ExecutionFilter
-from services.replica_listing import list_replicas
-from services.schedule_batch import ScheduleRecord
+from services.insight.replicas import list_replicas
+from services.ledger.listing import MAX_PAGE, ExecutionFilter
+from services.schedules.batch import ScheduleRecord
 from services.web.auth.guard import Viewer
 from services.web.parts import Parts
 from services.web.problems import not_found

@@ -5,9 +5,9 @@ from uuid import UUID
 
 from fastapi import Query, Response
 
-from services.execution_listing import ExecutionFilter, ExecutionRecord
-from services.execution_timeline import timeline
 from services.job_history import RetryOutcome
+from services.ledger.listing import ExecutionFilter, ExecutionRecord
+from services.ledger.timeline import timeline
 from services.web.auth.guard import IdempotencyKey, Operator, Viewer
 from services.web.parts import Parts
 from services.web.problems import CONFLICT, HttpProblem, not_found

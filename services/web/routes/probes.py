@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel
 
-from services.metrics import WithoutReplica
+from services.telemetry.metrics import WithoutReplica
 from services.web.auth.guard import Probe
 from services.web.routing import PartsOf, router
 from services.web.schemas.system import Alive, Ready

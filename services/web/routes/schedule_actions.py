@@ -7,11 +7,11 @@ from zoneinfo import ZoneInfo
 from fastapi import Query, Response
 
 from services.errors import InvalidInput, Problem
-from services.explain import parse_moment
-from services.explain_words import moment
+from services.insight.explain.explainer import parse_moment
+from services.insight.explain.words import moment
 from services.jobs.credentials import without_credentials
-from services.schedule_preview import Preview, preview_definition
 from services.schedule_repository import Change
+from services.schedules.preview import Preview, preview_definition
 from services.web.auth.guard import IdempotencyKey, Operator, Viewer
 from services.web.auth.roles import Role
 from services.web.problems import not_found

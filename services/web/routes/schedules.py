@@ -6,11 +6,11 @@ from fastapi import Header, Query, Response
 
 from services.errors import InvalidSchedule, ScheduleNotFound
 from services.jobs.credentials import credential_warnings, without_credentials
-from services.schedule_batch import ScheduleRecord
-from services.schedule_defaults import whole_definition
-from services.schedule_listing import SORT_KEYS, ScheduleFilter
-from services.schedule_spec import unknown_fields
-from services.schedule_switch import switch_schedules
+from services.schedules.batch import ScheduleRecord
+from services.schedules.defaults import whole_definition
+from services.schedules.listing import SORT_KEYS, ScheduleFilter
+from services.schedules.spec import unknown_fields
+from services.schedules.switch import switch_schedules
 from services.web.auth.guard import Admin, IdempotencyKey, Operator, Viewer
 from services.web.auth.roles import Identity, Role
 from services.web.etags import check_match, etag_of, is_known

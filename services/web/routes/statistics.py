@@ -5,9 +5,9 @@ from typing import Annotated
 
 from fastapi import Query
 
-from services.forecast import forecast
-from services.overview import Overview
-from services.replica_listing import list_replicas
+from services.insight.forecast import forecast
+from services.insight.overview import Overview
+from services.insight.replicas import list_replicas
 from services.web.auth.guard import Viewer
 from services.web.routing import API, PartsOf, router
 from services.web.schemas.executions import (

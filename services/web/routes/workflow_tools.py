@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import Query
 
+from services.queues.overview import QueueOverview
 from services.web.auth.guard import IdempotencyKey, Operator, Viewer
 from services.web.parts import Parts
 from services.web.problems import FORBIDDEN, HttpProblem
@@ -12,7 +13,6 @@ from services.web.routing import API, PartsOf, find_schedule, router
 from services.web.schemas.schedules import RunRequested
 from services.web.schemas.workflows import QueueList, QueueOut, RunOut
 from services.workflows.domain_metadata import DOMAIN_METADATA
-from services.workflows.overview import QueueOverview
 
 workflow_tools = router(f"{API}/dev-tools", "dev-tools")
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from database.models import Catchup, Source
-from services.backfill import HIGHEST_LIMIT, USUAL_LIMIT
+from services.ledger.backfill import HIGHEST_LIMIT, USUAL_LIMIT
 from services.triggers import FREQUENCIES
 from services.web.examples import STORY
 

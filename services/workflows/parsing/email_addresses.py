@@ -14,8 +14,8 @@ from urllib.parse import unquote
 import yaml
 
 from database.workflow_statuses import EmailType
-from services.hostnames import bare_host
-from services.scanning.urls import is_top_level_domain, registrable_domain
+from services.checks.hostnames import bare_host
+from services.sites.urls import is_top_level_domain, registrable_domain
 
 MAX_LENGTH = 254
 RULES = Path(__file__).with_name("contact_rules.yaml")

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from services.fetching import Fetcher
-from services.workflows.deadline import remaining_seconds
+from services.queues.deadline import remaining_seconds
 from services.workflows.parsing.contacts import contacts_of, phones_of
 from services.workflows.parsing.page_content import MAX_ITEMS, PageContent, read_page
 from services.workflows.parsing.structured_data import objects_in, texts_of

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+from database.texts import Mask
 from services.errors import ConfigurationError
 from services.fetching import Fetched, Fetcher, Limits
 from services.jobs import JobFailed
-from services.jobs.texts import Mask
-from services.workflows.deadline import remaining_seconds
+from services.queues.deadline import remaining_seconds
 from services.workflows.places.usage import Operation, request_sent
 
 # A redirect would carry the key along, so it is an answer like any other that was not expected.

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select, text
 
 from database.connection import DatabaseConnection
 from database.workflow_models import PlaceRequests
-from services import metrics
+from services.telemetry import metrics
 
 Operation = Literal["details", "search"]
 Used = dict[tuple[str, str], int]  # (api, operation) -> requests

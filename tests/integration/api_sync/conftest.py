@@ -8,8 +8,8 @@ import pytest
 from config import Settings
 from database.connection import DatabaseConnection
 from services.api_sync import SyncReport, open_api_sync
-from tests.api_stand_in import ApiStandIn, many_items
 from tests.integration.api_sync.looking import Run
+from tests.support.api_stand_in import ApiStandIn, many_items
 
 
 @pytest.fixture

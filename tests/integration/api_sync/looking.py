@@ -7,8 +7,8 @@ from sqlalchemy import text
 
 from database.connection import DatabaseConnection
 from services.api_sync import SyncReport
-from services.schedule_batch import ScheduleRecord
 from services.schedule_repository import ScheduleRepository
+from services.schedules.batch import ScheduleRecord
 
 Run = Callable[..., SyncReport]
 EXACTLY = "SELECT schedule_id, revision, updated_at, xmin::text FROM schedules ORDER BY 1"  # xmin: written again or not

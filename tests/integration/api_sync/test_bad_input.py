@@ -1,7 +1,7 @@
 """Everything that an API can get wrong: a clear reason for each, and nothing else is touched.
 
-Answers that are no list of items at all are in tests/unit/test_api_answer.py, items of the wrong types in
-tests/unit/test_api_items.py, servers that misbehave in test_client.py.
+Answers that are no list of items at all are in tests/unit/api_sync/test_answer.py, items of the wrong types in
+tests/unit/api_sync/test_items.py, servers that misbehave in test_client.py.
 """
 
 from typing import Any
@@ -11,8 +11,8 @@ import pytest
 from database.connection import DatabaseConnection
 from services.api_sync import Kind, Outcome
 from services.schedule_repository import ScheduleRepository
-from tests.api_stand_in import ApiStandIn, item
 from tests.integration.api_sync.looking import EXACTLY, Run, counts, of, rows
+from tests.support.api_stand_in import ApiStandIn, item
 
 
 def at(frequency: Any, **time: Any) -> dict[str, Any]:

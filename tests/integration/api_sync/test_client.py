@@ -12,7 +12,7 @@ from services.api_sync import client as client_module
 from services.api_sync.client import ApiClient, SyncInterrupted, validators_of
 from services.api_sync.state import Validators
 from services.fetching import Fetched, Fetcher, FetchFailed, Limits, guarded_session
-from tests.api_stand_in import Answer, ApiStandIn, broken_off, drip, endless, raw, redirect, silence, status
+from tests.support.api_stand_in import Answer, ApiStandIn, broken_off, drip, endless, raw, redirect, silence, status
 
 LIMITS = Limits(max_bytes=1024 * 1024, max_seconds=20, cut=False)
 

@@ -13,10 +13,10 @@ from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from services.api_sync import SyncState
 from services.schedule_repository import get_schedule_repository
-from tests.api_stand_in import ApiStandIn, item, raw, silence, status
 from tests.integration.api_sync.looking import of, rows
-from tests.terminals import InTerminal
-from tests.waiting import eventually
+from tests.support.api_stand_in import ApiStandIn, item, raw, silence, status
+from tests.support.terminals import InTerminal
+from tests.support.waiting import eventually
 
 Cli = Callable[..., Result]
 

@@ -9,8 +9,8 @@ from config import Settings
 from database.connection import DatabaseConnection
 from services.api_sync import ApiSyncFailed, Outcome, SyncState, open_api_sync
 from services.schedule_repository import ScheduleRepository
-from tests.api_stand_in import ApiStandIn, many_items, raw, redirect, status
 from tests.integration.api_sync.looking import EXACTLY, Run, counts, rows, write
+from tests.support.api_stand_in import ApiStandIn, many_items, raw, redirect, status
 
 UNUSABLE = [
     (status(500), "it answered 500 Internal Server Error"),

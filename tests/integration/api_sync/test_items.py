@@ -5,11 +5,11 @@ from sqlalchemy.exc import ProgrammingError
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services.api_edits import LocalEdits
 from services.api_sync import Kind, Outcome, SyncState, open_api_sync
+from services.api_sync.edits import LocalEdits
 from services.schedule_repository import ScheduleRepository
-from tests.api_stand_in import SEED_ITEM, ApiStandIn, item, many_items
 from tests.integration.api_sync.looking import EXACTLY, Run, counts, of, rows, write
+from tests.support.api_stand_in import SEED_ITEM, ApiStandIn, item, many_items
 
 # --- created, updated, unchanged ---
 

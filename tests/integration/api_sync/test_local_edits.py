@@ -1,11 +1,11 @@
 """What somebody changed here is kept or overwritten, and told."""
 
 from database.connection import DatabaseConnection
-from services.api_edits import LocalEdits
 from services.api_sync import Kind
+from services.api_sync.edits import LocalEdits
 from services.schedule_repository import ScheduleRepository
-from tests.api_stand_in import ApiStandIn, item
 from tests.integration.api_sync.looking import Run, counts, of, rows
+from tests.support.api_stand_in import ApiStandIn, item
 
 
 def test_a_local_edit_is_kept_counted_and_listed_every_time(

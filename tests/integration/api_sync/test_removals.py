@@ -5,12 +5,12 @@ import re
 import pytest
 
 from database.connection import DatabaseConnection
-from services.api_edits import LocalEdits
 from services.api_sync import Kind, Outcome, SyncState
+from services.api_sync.edits import LocalEdits
 from services.api_sync.removals import switch_off
 from services.schedule_repository import ScheduleRepository
-from tests.api_stand_in import SEED_ITEM, ApiStandIn, item, many_items
 from tests.integration.api_sync.looking import Run, counts, of, rows, write
+from tests.support.api_stand_in import SEED_ITEM, ApiStandIn, item, many_items
 
 
 def test_a_vanished_schedule_is_switched_off_and_never_deleted(

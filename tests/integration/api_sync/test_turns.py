@@ -10,8 +10,8 @@ from database.connection import DatabaseConnection
 from services.api_sync import ApiSyncFailed, Outcome, SyncInterrupted, SyncReport, SyncState, open_api_sync
 from services.api_sync.state import LeaseLost
 from services.schedule_repository import ScheduleRepository
-from tests.api_stand_in import ApiStandIn, many_items, status
 from tests.integration.api_sync.looking import Run, counts, rows, write
+from tests.support.api_stand_in import ApiStandIn, many_items, status
 
 # --- one at a time ---
 

@@ -7,7 +7,7 @@ import pytest
 
 from config import load_settings
 from services.web.auth.authenticator import OneTimeToken
-from tests.web import SECRET, Web
+from tests.support.web import SECRET, Web
 
 StartWeb = Callable[..., Web]
 

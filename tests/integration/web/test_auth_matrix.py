@@ -20,7 +20,7 @@ from services.web.auth.sessions import COOKIE
 from services.web.auth.tokens import ApiTokens
 from services.web.openapi import guarded_routes
 from tests.integration.web.conftest import StartWeb
-from tests.web import SECRET, Web, a_jwt, problem
+from tests.support.web import SECRET, Web, a_jwt, problem
 
 NOBODY_IS_ASKED = """
 GET /healthz

@@ -12,7 +12,7 @@ import requests
 import uvicorn
 
 from services.web.connections import Connections
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 Serve = Callable[..., tuple[str, int]]
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n"

@@ -6,8 +6,8 @@ from uuid import uuid4
 import pytest
 
 from database.connection import DatabaseConnection
-from tests.places import query
-from tests.web import Web, problem
+from tests.support.places import query
+from tests.support.web import Web, problem
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.schedules import VALID
-from tests.web import Web
+from tests.support.schedules import VALID
+from tests.support.web import Web
 
 HEADERS = {"Authorization": "Bearer hunter2"}
 CONFIG = {"url": "https://example.com/?page=1", "headers": HEADERS}

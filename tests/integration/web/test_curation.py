@@ -9,9 +9,9 @@ import pytest
 from database.connection import DatabaseConnection
 from database.workflow_statuses import PlaceStatus
 from services.workflows.curation import Curation
-from tests.places import query
-from tests.waiting import eventually
-from tests.web import Web, problem
+from tests.support.places import query
+from tests.support.waiting import eventually
+from tests.support.web import Web, problem
 
 DOMAIN = """INSERT INTO domains (domain, status, sitemap_analysis_status)
             VALUES (gen_random_uuid(), 'completed', :s) RETURNING id"""

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from database.connection import DatabaseConnection
-from tests.places import add_places, places, query
-from tests.web import Web, problem
+from tests.support.places import add_places, places, query
+from tests.support.web import Web, problem
 
 
 @pytest.fixture

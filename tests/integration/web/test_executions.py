@@ -10,16 +10,16 @@ import pytest
 from config import Settings
 from database.connection import DatabaseConnection
 from services.jobs import JobRegistry
+from services.queues.queue import queues
+from services.queues.system_schedules import install_system_schedules
 from services.scanning.findings import EngineName
 from services.scanning.outcome import ScanOutcome
 from services.schedule_repository import ScheduleRepository
-from services.workflows.queue import queues
-from services.workflows.system_schedules import install_system_schedules
 from tests.integration.web.conftest import StartWeb
-from tests.ledger import Ledger
-from tests.sample_scan import a_cookie, a_page
-from tests.schedules import VALID
-from tests.web import Web, problem
+from tests.support.ledger import Ledger
+from tests.support.sample_scan import a_cookie, a_page
+from tests.support.schedules import VALID
+from tests.support.web import Web, problem
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 

@@ -16,8 +16,8 @@ from schemathesis.specs.openapi.checks import (
 
 from database.connection import DatabaseConnection
 from services.schedule_repository import ScheduleRepository
-from tests.schedules import many
-from tests.web import Web
+from tests.support.schedules import many
+from tests.support.web import Web
 
 EXAMPLES = 12  # of each operation
 TODAY = datetime.now(UTC).toordinal()  # other requests every day, the same ones when somebody looks for the reason

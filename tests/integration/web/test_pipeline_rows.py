@@ -7,9 +7,9 @@ import pytest
 
 from database.connection import DatabaseConnection
 from tests.integration.web.conftest import StartWeb
-from tests.pipeline_stand_ins import PipelineWorld, denied, google_says
-from tests.places import query
-from tests.web import Web, problem
+from tests.support.pipeline_stand_ins import PipelineWorld, denied, google_says
+from tests.support.places import query
+from tests.support.web import Web, problem
 
 
 @pytest.fixture

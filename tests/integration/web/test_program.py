@@ -23,9 +23,9 @@ from services.schedule_repository import ScheduleRepository
 from services.web.auth.roles import Role
 from services.web.auth.tokens import ApiTokens
 from services.web.server import one_time_token
-from tests.schedules import VALID
-from tests.waiting import eventually
-from tests.web import SECRET
+from tests.support.schedules import VALID
+from tests.support.waiting import eventually
+from tests.support.web import SECRET
 
 
 class Program:
@@ -133,7 +133,7 @@ def test_a_replica_in_the_same_process_runs_what_is_asked_for(
     start: Start, db: DatabaseConnection, repository: ScheduleRepository
 ) -> None:
     token = ApiTokens(db).create("ci", Role.OPERATOR, "test").text
-    program = start("--with-replica", JOB_MODULES="tests.handlers", INSTANCE_ID="web-1")
+    program = start("--with-replica", JOB_MODULES="tests.support.handlers", INSTANCE_ID="web-1")
     url = program.url
     made = requests.post(
         f"{url}/api/v3/schedules", json={**VALID, "job_type": "noop"}, headers=bearer(token), timeout=30

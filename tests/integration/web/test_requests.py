@@ -17,14 +17,14 @@ import requests
 from database.connection import DatabaseConnection
 from services.errors import Unavailable
 from services.job_history import JobHistory
-from services.logs import JsonLines
+from services.telemetry.logs import JsonLines
 from services.web.auth.roles import BAD_TOKEN, Refusal
 from services.web.auth.tokens import ApiTokens
 from services.web.middleware import RequestContext
 from tests.integration.web.conftest import StartWeb
-from tests.schedules import VALID
-from tests.waiting import eventually
-from tests.web import Web, a_jwt, problem
+from tests.support.schedules import VALID
+from tests.support.waiting import eventually
+from tests.support.web import Web, a_jwt, problem
 
 
 class Lines(logging.Handler):

@@ -10,8 +10,8 @@ import pytest
 from database.connection import DatabaseConnection
 from services.errors import Unavailable
 from services.schedule_repository import ScheduleRepository
-from tests.schedules import BAD_INPUT, TAKEN, VALID
-from tests.web import Web, problem
+from tests.support.schedules import BAD_INPUT, TAKEN, VALID
+from tests.support.web import Web, problem
 
 
 def create(web: Web, **more: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.pipeline_stand_ins import PipelineWorld
+from tests.support.pipeline_stand_ins import PipelineWorld
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import pytest
 from database.connection import DatabaseConnection
 from services.errors import ConfigurationError
 from services.jobs import JobFailed, PermanentFailure
-from services.logs import configure_logging
+from services.queues.outcomes import Summary
+from services.queues.queue_state import QueueStates
+from services.telemetry.logs import configure_logging
 from services.workflows.deep_scan import DEEP_SCAN
-from services.workflows.outcomes import Summary
 from services.workflows.places import open_provider
-from services.workflows.queue_state import QueueStates
-from tests.pipeline_stand_ins import KEY, PipelineWorld, as_json, denied, details, google_says
-from tests.places import query
-from tests.scan_site import Answer, Request
+from tests.support.pipeline_stand_ins import KEY, PipelineWorld, as_json, denied, details, google_says
+from tests.support.places import query
+from tests.support.scan_site import Answer, Request
 
 BOTH = pytest.mark.parametrize("api", ["details", "places"])
 

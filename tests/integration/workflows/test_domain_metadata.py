@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from database.connection import DatabaseConnection
+from services.queues.outcomes import Summary
 from services.workflows.domain_metadata import DOMAIN_METADATA
-from services.workflows.outcomes import Summary
-from tests.pipeline_stand_ins import PipelineWorld, as_json
-from tests.places import query
-from tests.scan_site import Answer, Request
+from tests.support.pipeline_stand_ins import PipelineWorld, as_json
+from tests.support.places import query
+from tests.support.scan_site import Answer, Request
 
 HOME = "http://bakery.example/"
 TLS_HELLO = b"\x16"  # its first byte

@@ -6,15 +6,15 @@ import pytest
 
 from database.connection import DatabaseConnection
 from database.workflow_models import LEAST_PRIORITY
+from services.queues.outcomes import Summary
 from services.workflows.fair_turns import priority_in_line
-from services.workflows.outcomes import Summary
 from services.workflows.page_curation import PAGE_CURATION
 from services.workflows.sitemap_files import FILES_PER_POINT
 from services.workflows.sitemap_import import SITEMAP_IMPORT
 from services.workflows.sitemap_pages import PAGES_PER_POINT
-from tests.pipeline_stand_ins import PipelineWorld
-from tests.places import query
-from tests.scan_site import Answer
+from tests.support.pipeline_stand_ins import PipelineWorld
+from tests.support.places import query
+from tests.support.scan_site import Answer
 
 BIG, SMALL = "big.example", "small.example"
 MANY = 10 * PAGES_PER_POINT

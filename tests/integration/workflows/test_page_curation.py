@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from database.connection import DatabaseConnection
-from services.workflows.outcomes import Summary
+from services.queues.outcomes import Summary
 from services.workflows.page_curation import PAGE_CURATION
-from tests.pipeline_stand_ins import PipelineWorld, as_json
-from tests.places import query
-from tests.scan_site import Answer
+from tests.support.pipeline_stand_ins import PipelineWorld, as_json
+from tests.support.places import query
+from tests.support.scan_site import Answer
 
 SITE = "http://bakery.example"
 PAGE = f"{SITE}/contact"

@@ -14,7 +14,7 @@ from services.workflows.place_search import PlaceSearch, PlaceSearchFailed, Sear
 from services.workflows.place_staging import NewPlace, PlaceStaging
 from services.workflows.places.usage import used_today, write_usage
 from services.workflows.replica import ReplicaWorkflows
-from tests.pipeline_stand_ins import (
+from tests.support.pipeline_stand_ins import (
     KEY,
     NEWER_SEARCH_PATH,
     SEARCH_PATH,
@@ -23,8 +23,8 @@ from tests.pipeline_stand_ins import (
     denied,
     google_says,
 )
-from tests.places import add_places, query, run_places
-from tests.scan_site import Answer, Request
+from tests.support.places import add_places, query, run_places
+from tests.support.scan_site import Answer, Request
 
 BOTH = pytest.mark.parametrize("api", ["details", "places"])
 TOWN = "bakeries in Buffalo"

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from database.connection import DatabaseConnection
-from services.workflows.outcomes import Summary
+from services.queues.outcomes import Summary
 from services.workflows.sitemap_discovery import MAX_FILES
 from services.workflows.sitemap_import import SITEMAP_IMPORT
 from services.workflows.sitemap_pages import CHUNK_ROWS
-from tests.pipeline_stand_ins import PipelineWorld, xml
-from tests.places import query
-from tests.scan_site import Answer
-from tests.sitemap_bombs import BOMBS, bomb
+from tests.support.pipeline_stand_ins import PipelineWorld, xml
+from tests.support.places import query
+from tests.support.scan_site import Answer
+from tests.support.sitemap_bombs import BOMBS, bomb
 
 SITE = "http://bakery.example"
 FILE = f"{SITE}/sitemap.xml"

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from database.connection import DatabaseConnection
-from services.workflows.outcomes import Summary
-from services.workflows.queue_table import FailedFilter
-from services.workflows.requeue import Requeue
+from services.queues.outcomes import Summary
+from services.queues.queue_table import FailedFilter
+from services.queues.requeue import Requeue
 from services.workflows.sitemap_discovery import MAX_FILES, MAX_LOOKED_INTO
 from services.workflows.sitemap_jobs import SITEMAP_JOBS
 from services.workflows.sitemap_submission import SITEMAP_SUBMISSION
-from tests.pipeline_stand_ins import PipelineWorld, xml
-from tests.places import query
-from tests.scan_site import Answer
-from tests.sitemap_bombs import bomb
+from tests.support.pipeline_stand_ins import PipelineWorld, xml
+from tests.support.places import query
+from tests.support.scan_site import Answer
+from tests.support.sitemap_bombs import bomb
 
 SITE = "http://bakery.example"
 Found = dict[str, tuple[str, str]]

@@ -1,0 +1,437 @@
+"""The story of a fire: due -> claimed -> started -> run -> finished. Batches what came due together.
+
+One thread (`tick`) decides and writes; the pool runs the jobs; the finisher writes how they ended. A fire leaves this
+module only with a row, with somebody else's row, or because it is none any more; while Postgres is away it waits here.
+"""
+
+import logging
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from sqlalchemy.exc import DBAPIError
+
+from database.clock import DatabaseClock
+from services.distributed_lock import Answer, Coordinator
+from services.engine.due_queue import DueQueue, whole_schedules
+from services.engine.finisher import Finisher
+from services.engine.held_claims import HeldClaims
+from services.engine.peers import Peers
+from services.errors import Unavailable
+from services.jobs import ExecutionContext, JobResult, WorkerPool
+from services.ledger.claims import ExecutionStore, is_about_values
+from services.ledger.fires import Claim, Ending, Fire, Outcome, leases
+from services.telemetry import metrics
+
+logger = logging.getLogger(__name__)
+
+AHEAD_SECONDS = 0.25  # of its own throughput that a replica claims beyond its free slots
+START_AHEAD_SECONDS = 0.1
+MAX_AHEAD = 500
+MAX_BATCH = 500
+NOT_YET_SECONDS = 0.075
+MAX_PROBED = 500  # held schedules that one tick asks about
+UNVERIFIED_AGAIN_SECONDS = 1.0
+PENDING_POLL_SECONDS = 1.0
+BUSY_POLL_SECONDS = 0.1  # while there are some
+PATIENCE_SECONDS = 0.5  # of pending rows with fires that are due
+HAND_BACK_SECONDS = 5.0
+LONGEST_RETRY_SECONDS = 86_400.0
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        *,
+        store: ExecutionStore,
+        held: HeldClaims,
+        coordinator: Coordinator,
+        finisher: Finisher,
+        peers: Peers,
+        clock: DatabaseClock,
+        instance_id: str,
+        max_workers: int,
+        verify_after_seconds: float,
+        may_claim: Callable[[], bool],
+    ) -> None:
+        self._store, self._held = store, held
+        self._coordinator, self._finisher = coordinator, finisher
+        self._peers, self._clock, self._instance_id = peers, clock, instance_id
+        self._max_workers, self._verify_after, self._may_claim = max_workers, verify_after_seconds, may_claim
+        self._pool: WorkerPool | None = None
+        self._inbox: deque[Fire] = deque()
+        self._waiting = DueQueue()
+        self._lost: deque[tuple[float, Fire]] = deque()
+        self._claimed: deque[tuple[float, Claim]] = deque()
+        self._not_begun: list[Claim] = []  # started, and refused by the pool or taken back from it
+        self._pending_at = 0.0
+        self._job_seconds: float | None = None
+        self._moved_at = 0.0  # when the pool last got its first job, or ended one
+        self._batch = 1
+        self.wake: Callable[[], None] = lambda: None
+
+    def use(self, pool: WorkerPool) -> None:
+        self._pool = pool
+
+    # --- called by other threads ---
+
+    def hand_over(self, fires: Sequence[Fire]) -> None:
+        """From the timer: these are due. Never fails and never waits."""
+        self._inbox.extend(fires)
+        self.wake()
+
+    def look_for_pending(self) -> None:
+        """Somebody asked for a manual run, or a row was handed back."""
+        self._pending_at = 0.0
+        self.wake()
+
+    def done(self, context: ExecutionContext, result: JobResult, duration_seconds: float) -> None:
+        """From the pool, once per execution."""
+        proof = context.execution_id, context.fencing_token
+        claim = self._held.find(proof)
+        self._held.leave_pool([proof])
+        if claim is None:
+            return
+        self._moved_at = time.monotonic()
+        before = self._job_seconds
+        self._job_seconds = duration_seconds if before is None else 0.9 * before + 0.1 * duration_seconds
+        self._finisher.put(self._ending(claim, result, duration_seconds))
+        self.wake()
+
+    def dropped(self, claims: Sequence[Claim]) -> None:
+        """The pool was told not to run them: they are not ours any more."""
+        self._held.leave_pool(claim.proof for claim in claims)
+        self._let_go(claims)
+
+    @property
+    def queued(self) -> int:
+        """Fires that are due and have no row of ours yet."""
+        return len(self._inbox) + len(self._waiting)
+
+    @property
+    def held_schedules(self) -> int:
+        """Schedules whose fires wait because another session holds their row."""
+        return self._waiting.held_schedules
+
+    # --- the loop ---
+
+    def tick(self) -> float | None:
+        self._sort_inbox()
+        try:
+            self._verify_lost()
+            if self._may_claim():
+                if time.monotonic() > self._pending_at + PATIENCE_SECONDS:
+                    self._claim_pending()  # first, but only a share: neither kind may starve the other
+                self._probe_held()
+                self._claim_due()
+                self._claim_pending()
+        finally:  # what is ours already goes its way although nothing more can be claimed
+            self._start_claimed()
+            self._hand_back_what_waits()
+        return self._seconds_to_next()
+
+    def drain(self) -> None:
+        """Give back what was claimed and not started; for the end of the process, after the loop has stopped."""
+        self._give_back(list(self._claimed))
+        self._claimed.clear()
+        self._unstart_what_has_not_begun()
+
+    def _sort_inbox(self) -> None:
+        while self._inbox:
+            fire = self._inbox.popleft()
+            self._waiting.put(fire, fire.due_at.timestamp() + self._peers.handicap_seconds(fire))
+
+    def _probe_held(self) -> None:
+        """Asks, for all of them together, whether schedules that another session held are free by now."""
+        now = self._clock.timestamp()
+        held = self._waiting.to_probe(now, MAX_PROBED)
+        if not held:
+            return
+        free: set[UUID] = set()
+        try:
+            free = self._store.free_schedules(held)
+        finally:
+            self._waiting.probed(held, free, now)
+
+    def _claim_due(self) -> None:
+        now = self._clock.timestamp()  # of the tick: what has to wait once more is not tried twice in it
+        while (room := self._room()) > 0:
+            fires = self._waiting.take(now, min(max(room, self._batch), MAX_BATCH))
+            if not fires:
+                return
+            answers = self._coordinator.mark_fires([fire.key for fire in fires])
+            won = [fire for fire, answer in zip(fires, answers, strict=True) if answer is not Answer.LOST]
+            lost = [fire for fire, answer in zip(fires, answers, strict=True) if answer is Answer.LOST]
+            metrics.fires_filtered(won=len(won), lost=len(lost))
+            verify_at = time.monotonic() + self._verify_after
+            self._lost.extend((verify_at, fire) for fire in lost)
+            # Nothing but other replicas' fires: look at more of them at once next time.
+            self._batch = 1 if won else min(2 * max(self._batch, len(fires)), MAX_BATCH)
+            claimable, rest = whole_schedules(won, room)
+            for fire in rest:
+                self._waiting.put(fire, now)  # its mark stays ours
+            self._claim(claimable)
+
+    def _claim(self, fires: Sequence[Fire]) -> None:
+        if not fires:
+            return
+        try:
+            report = self._store.claim(fires, start=0 if self._claimed else self._startable())
+        except Exception as error:
+            if isinstance(error, Unavailable) or (isinstance(error, DBAPIError) and not is_about_values(error)):
+                self._put_back(fires)
+                raise
+            self._claim_apart(fires)
+            return
+        self._accept(report.claims, report.started)
+        metrics.fires_decided(report.outcomes.values())
+        locked: dict[UUID, list[Fire]] = {}
+        for fire, outcome in report.outcomes.items():
+            if outcome is Outcome.LOCKED:
+                locked.setdefault(fire.schedule_id, []).append(fire)
+            elif outcome is not Outcome.CLAIMED:
+                self._settle(replace(fire, due_at=report.due_at.get(fire, fire.due_at)), outcome)
+        self._waiting.was_free(fire.schedule_id for fire in fires if fire.schedule_id not in locked)
+        for some in locked.values():
+            self._waiting.hold(some, self._clock.timestamp())
+
+    def _put_back(self, fires: Sequence[Fire]) -> None:
+        """Nothing was started without a row: they wait for Postgres."""
+        for fire in fires:
+            self._waiting.put(fire, self._clock.timestamp())
+
+    def _claim_apart(self, fires: Sequence[Fire]) -> None:
+        """One fire that Postgres refuses, or that cannot be judged, must not take the others of its batch along."""
+        if len(fires) == 1:
+            logger.exception("fire %s cannot be claimed", fires[0].key, extra={"event": "fire_unclaimable"})
+            return
+        middle = len(fires) // 2
+        try:
+            self._claim(fires[:middle])
+        except (Unavailable, DBAPIError):
+            self._put_back(fires[middle:])
+            raise
+        self._claim(fires[middle:])
+
+    def _settle(self, fire: Fire, outcome: Outcome) -> None:
+        if outcome is Outcome.EARLY:
+            self._waiting.put(fire, max(fire.due_at.timestamp(), self._clock.timestamp() + NOT_YET_SECONDS))
+        elif outcome not in (Outcome.EXISTS, Outcome.LATER):
+            logger.info(
+                "fire of %s at %s: %s",
+                fire.schedule_id,
+                fire.scheduled_for,
+                outcome,
+                extra={"event": "fire_skipped", "schedule_id": str(fire.schedule_id), "outcome": outcome.value},
+            )
+
+    def _accept(self, claims: Sequence[Claim], started: Sequence[Claim] = ()) -> None:
+        asked = len(claims) + len(started)
+        started, claims = self._held.accept(started, claims)
+        if disowned := asked - len(claims) - len(started):
+            logger.warning(
+                "threw %d claims away: their answer came after this replica had handed the rows back",
+                disowned,
+                extra={"event": "claims_disowned"},
+            )
+        self._coordinator.take_leases(leases((*started, *claims)))
+        now = time.monotonic()
+        self._claimed.extend((now, claim) for claim in claims)
+        self._run(started)
+
+    def _verify_lost(self) -> None:
+        """ "Somebody else has it", said Redis; a few seconds later the row must be there."""
+        now = time.monotonic()
+        fires: list[Fire] = []
+        while self._lost and self._lost[0][0] <= now and len(fires) < 5 * MAX_BATCH:
+            fires.append(self._lost.popleft()[1])
+        if not fires:
+            return
+        try:
+            missing = self._store.without_row(fires)
+        except Exception:
+            self._lost.extend((now, fire) for fire in fires)
+            raise
+        claimable, rest = whole_schedules(missing, self._room() if self._may_claim() else 0)
+        self._lost.extend((now + UNVERIFIED_AGAIN_SECONDS, fire) for fire in rest)
+        metrics.fires_unverified(len(claimable))
+        self._claim(claimable)
+
+    def _claim_pending(self) -> None:
+        now = time.monotonic()
+        room = self._room()
+        if room <= 0 or now < self._pending_at:
+            return
+        share = max(1, room // 4) if self._waiting.is_crowded else room
+        self._pending_at = now + PENDING_POLL_SECONDS  # also if this fails: fires that are due come next
+        claims, more = self._store.claim_pending(min(share, MAX_BATCH))
+        if more:
+            self._pending_at = now + BUSY_POLL_SECONDS
+        self._accept(claims)
+
+    def _start_claimed(self) -> None:
+        held: list[tuple[float, Claim]] = []
+        try:
+            while self._claimed and (count := self._startable()) > 0:
+                self._start(min(count, MAX_BATCH, len(self._claimed)), held)
+        finally:
+            self._claimed.extendleft(reversed(held))  # with the next tick
+
+    def _start(self, count: int, held: list[tuple[float, Claim]]) -> None:
+        """Start the first `count`; those whose row another session holds are added to `held`."""
+        batch = [self._claimed.popleft() for _ in range(count)]
+        try:
+            report = self._store.start([claim for _, claim in batch])
+        except Exception:
+            self._claimed.extendleft(reversed(batch))  # nothing was started; whatever it was, they are still ours
+            raise
+        later = {claim.proof for claim in report.later}
+        held += [item for item in batch if item[1].proof in later]
+        self._run(report.started)
+        settled = later | {claim.proof for claim in report.started}
+        self._look_again(deque(item for item in batch if item[1].proof not in settled))
+
+    def _look_again(self, unstarted: deque[tuple[float, Claim]]) -> None:
+        """Their schedules changed since the claim, or they are not ours any more."""
+        while unstarted:
+            since, claim = unstarted[0]
+            try:
+                newer = self._store.look_again(claim)
+            except Exception:
+                self._claimed.extendleft(reversed(unstarted))
+                raise
+            unstarted.popleft()
+            if newer is None:
+                self._let_go([claim])
+            else:
+                self._held.replace(newer)
+                self._coordinator.release_leases(leases([claim]))  # its policy may have changed, too
+                self._coordinator.take_leases(leases([newer]))
+                self._claimed.append((since, newer))
+
+    def _run(self, started: Sequence[Claim]) -> None:
+        if not started:
+            return
+        pool, now = self._the_pool(), self._clock.now()
+        if not self._held.in_pool:
+            self._moved_at = time.monotonic()
+        self._held.enter_pool(started)
+        for claim in started:
+            try:
+                pool.submit(self._context(claim))
+            except RuntimeError as error:
+                self._not_begun.append(claim)
+                extra = {"event": "not_submitted", "execution_id": str(claim.execution_id)}
+                logger.error("execution %s is handed back: %s", claim.execution_id, error, extra=extra)
+            else:
+                metrics.execution_started(claim, now)
+
+    def _hand_back_what_waits(self) -> None:
+        """What finds no slot soon is somebody else's chance, claimed or started ahead of a worker."""
+        limit = time.monotonic() - HAND_BACK_SECONDS
+        stale = [item for item in self._claimed if item[0] < limit]
+        if stale:
+            self._claimed = deque([*self._give_back(stale), *(item for item in self._claimed if item[0] >= limit)])
+        if self._held.in_pool > self._max_workers:
+            contexts = self._the_pool().take_back(HAND_BACK_SECONDS)
+            proofs = ((context.execution_id, context.fencing_token) for context in contexts)
+            self._not_begun += filter(None, map(self._held.find, proofs))
+        self._unstart_what_has_not_begun()
+
+    def _unstart_what_has_not_begun(self) -> None:
+        if self._not_begun:
+            held = self._store.unstart(self._not_begun)
+            self.dropped([claim for claim in self._not_begun if claim not in held])
+            self._not_begun = held
+
+    def _give_back(self, items: Sequence[tuple[float, Claim]]) -> list[tuple[float, Claim]]:
+        """Hand them back; returns those whose row another session holds."""
+        if not items:
+            return []
+        held = {claim.proof for claim in self._store.hand_back([claim for _, claim in items])}
+        self._let_go([claim for _, claim in items if claim.proof not in held])
+        return [item for item in items if item[1].proof in held]
+
+    def _let_go(self, claims: Sequence[Claim]) -> None:
+        self._coordinator.release_leases(leases(claims))
+        self._held.forget(claims)
+
+    # --- small answers ---
+
+    def _room(self) -> int:
+        return self._free() + self._ahead(AHEAD_SECONDS) - len(self._claimed)
+
+    def _startable(self) -> int:
+        return max(0, self._free() + self._ahead(START_AHEAD_SECONDS))
+
+    def _free(self) -> int:
+        """Slots without a job; negative when more was started than runs at once."""
+        return self._max_workers - self._held.in_pool
+
+    def _ahead(self, seconds: float) -> int:
+        """How many jobs the pool gets through in that time, by what the last ones took, or these take by now."""
+        if self._job_seconds is None:
+            return 0
+        standstill = time.monotonic() - self._moved_at if self._held.in_pool else 0.0
+        return min(MAX_AHEAD, int(seconds * self._max_workers / max(self._job_seconds, standstill, 0.0005)))
+
+    def _seconds_to_next(self) -> float | None:
+        soon = [PENDING_POLL_SECONDS]
+        if self._may_claim() and self._room() > 0:  # else there is nothing to be early for: a free slot wakes us
+            soon.append(self._pending_at - time.monotonic())
+            if (next_at := self._waiting.next_at()) is not None:
+                soon.append(next_at - self._clock.timestamp())
+        if self._lost:
+            soon.append(self._lost[0][0] - time.monotonic())
+        return max(0.001, min(soon))
+
+    def _the_pool(self) -> WorkerPool:
+        if self._pool is None:
+            raise RuntimeError("the dispatcher has no pool yet")
+        return self._pool
+
+    def _context(self, claim: Claim) -> ExecutionContext:
+        spec = claim.spec
+        return ExecutionContext(
+            execution_id=claim.execution_id,
+            schedule_id=claim.schedule_id,
+            job_id=claim.job_id,
+            job_type=spec.job_type,
+            domain=spec.domain,
+            domain_config_id=spec.domain_config_id or claim.schedule_id,
+            job_config=spec.job_config,
+            scheduled_for=claim.scheduled_for,
+            attempt=claim.attempt,
+            cause=claim.cause,
+            fencing_token=claim.fencing_token,
+            instance_id=self._instance_id,
+            timeout_seconds=claim.policy.timeout_seconds,
+        )
+
+    def _ending(self, claim: Claim, result: JobResult, duration_seconds: float) -> Ending:
+        policy = claim.policy
+        retry_in: float | None = None
+        if result.retryable and claim.attempt <= policy.max_retries:
+            jitter = 1 + 0.2 * (random.random() - 0.5)  # noqa: S311 - retries of many schedules must not march in step
+            backoff = policy.retry_delay(claim.attempt).total_seconds() * jitter
+            retry_in = min(max(backoff, _seconds(result.retry_after_seconds)), LONGEST_RETRY_SECONDS)
+        return Ending(
+            claim=claim,
+            status=result.status,
+            duration_seconds=duration_seconds,
+            details=result.details,
+            error_message=result.error_message,
+            error_details=result.error_details,
+            scan_id=result.scan_id,
+            retry_in_seconds=retry_in,
+            reason=result.reason,
+        )
+
+
+def _seconds(given: object) -> float:
+    """A handler's wish, if it is a number of seconds at all."""
+    return float(given) if isinstance(given, int | float) and math.isfinite(given) else 0.0

@@ -1,0 +1,141 @@
+"""Fires that wait for their moment to be tried, and then for a slot: the most urgent first, schedule by schedule.
+
+All ready fires of a schedule leave together, because only a claim that sees them together can make one run of them. A
+schedule whose row another session holds is one entry, however many of its fires wait, and is tried again with growing
+patience: it must not take the turns of the others.
+"""
+
+import heapq
+import random
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from services.ledger.fires import Fire
+
+HELD_AGAIN_SECONDS = 0.075  # usually another replica's claim or finish, which is over by then
+LONGEST_PATIENCE_SECONDS = 2.0
+PROBED_AFTER = 2  # so often held in a row: asked whether it is free before it is tried again
+
+
+class DueQueue:
+    """For one thread; its length may be read by others. A fire that is here already is not put in again."""
+
+    def __init__(self) -> None:
+        self._keys: set[tuple[UUID, datetime]] = set()
+        self._later: list[tuple[float, int, Fire]] = []  # heap: try at, tie-breaker
+        self._ready: dict[UUID, list[Fire]] = {}
+        self._order: list[tuple[int, float, int, UUID]] = []  # heap of the ready ones: -priority, due, tie-breaker
+        self._held: dict[UUID, list[Fire]] = {}
+        self._held_until: list[tuple[float, int, UUID]] = []  # heap of the held ones
+        self._times_held: dict[UUID, int] = {}  # in a row
+        self._ties = 0
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def held_schedules(self) -> int:
+        """Schedules that were found held more than once in a row."""
+        return sum(times >= PROBED_AFTER for times in list(self._times_held.values()))
+
+    @property
+    def is_crowded(self) -> bool:
+        """Does anything wait but for schedules that are held?"""
+        return bool(self._later or self._order)
+
+    def put(self, fire: Fire, try_at: float) -> None:
+        if fire.key in self._keys:
+            return
+        self._keys.add(fire.key)
+        if fire.schedule_id in self._held:
+            self._held[fire.schedule_id].append(fire)
+        else:
+            heapq.heappush(self._later, (try_at, self._tie(), fire))
+
+    def take(self, now: float, count: int) -> list[Fire]:
+        """So many fires that may be tried by now, and further ones of the last one's schedule."""
+        self._make_ready(now)
+        taken: list[Fire] = []
+        while self._order and len(taken) < count:
+            schedule_id = heapq.heappop(self._order)[-1]
+            taken += self._ready.pop(schedule_id)
+        self._keys.difference_update(fire.key for fire in taken)
+        return taken
+
+    def next_at(self) -> float | None:
+        """When there is something to take or to ask about; None while nothing waits."""
+        if self._order:
+            return 0.0
+        return min((heap[0][0] for heap in (self._later, self._held_until) if heap), default=None)
+
+    # --- schedules that another session holds ---
+
+    def hold(self, fires: Sequence[Fire], now: float) -> None:
+        """Fires of one schedule that was held when they were tried: they wait together, longer each time."""
+        schedule_id = fires[0].schedule_id
+        waits_already = schedule_id in self._held
+        beside = self._held.setdefault(schedule_id, [])
+        beside += [fire for fire in fires if fire.key not in self._keys]
+        self._keys.update(fire.key for fire in fires)
+        if not waits_already:
+            self._wait(schedule_id, now)
+
+    def was_free(self, schedule_ids: Iterable[UUID]) -> None:
+        """They could be claimed: the next time they are held is the first one."""
+        if self._times_held:
+            for schedule_id in schedule_ids:
+                if schedule_id not in self._held:
+                    self._times_held.pop(schedule_id, None)
+
+    def to_probe(self, now: float, count: int) -> list[UUID]:
+        """Held schedules about which it is time to ask; each is answered by `probed`."""
+        due: list[UUID] = []
+        while self._held_until and self._held_until[0][0] <= now and len(due) < count:
+            schedule_id = heapq.heappop(self._held_until)[-1]
+            if self._times_held[schedule_id] < PROBED_AFTER:
+                self._let_go(schedule_id)
+            else:
+                due.append(schedule_id)
+        return due
+
+    def probed(self, schedule_ids: Iterable[UUID], free: set[UUID], now: float) -> None:
+        for schedule_id in schedule_ids:
+            if schedule_id in free:
+                self._let_go(schedule_id)
+            else:
+                self._wait(schedule_id, now)
+
+    def _wait(self, schedule_id: UUID, now: float) -> None:
+        times = self._times_held[schedule_id] = self._times_held.get(schedule_id, 0) + 1
+        patience = min(HELD_AGAIN_SECONDS * 2 ** min(times - 1, 10), LONGEST_PATIENCE_SECONDS)
+        patience *= 0.7 + 0.6 * random.random()  # noqa: S311 - replicas must not march in step
+        heapq.heappush(self._held_until, (now + patience, self._tie(), schedule_id))
+
+    def _let_go(self, schedule_id: UUID) -> None:
+        for fire in self._held.pop(schedule_id):
+            heapq.heappush(self._later, (0.0, self._tie(), fire))
+
+    def _make_ready(self, now: float) -> None:
+        while self._later and self._later[0][0] <= now:
+            fire = heapq.heappop(self._later)[-1]
+            if fire.schedule_id in self._held:
+                self._held[fire.schedule_id].append(fire)
+                continue
+            beside = self._ready.setdefault(fire.schedule_id, [])
+            beside.append(fire)
+            if len(beside) == 1:
+                place = -fire.priority, fire.due_at.timestamp(), self._tie(), fire.schedule_id
+                heapq.heappush(self._order, place)
+
+    def _tie(self) -> int:
+        self._ties += 1
+        return self._ties
+
+
+def whole_schedules(fires: Sequence[Fire], count: int) -> tuple[list[Fire], list[Fire]]:
+    """The first `count` fires and all others of their schedules; and the rest."""
+    first = {fire.schedule_id for fire in fires[: max(0, count)]}
+    return [fire for fire in fires if fire.schedule_id in first], [
+        fire for fire in fires if fire.schedule_id not in first
+    ]

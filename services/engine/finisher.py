@@ -1,0 +1,149 @@
+"""Writes how executions ended: one commit for all that ended in the last few milliseconds.
+
+A result is kept until it is written or refused by its fence; while Postgres is away it waits here. A result whose row
+another session holds waits with growing patience, so that it does not take the place of the others.
+"""
+
+import heapq
+import logging
+import queue
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from sqlalchemy.exc import DBAPIError
+
+from database.models import ExecutionStatus
+from services.distributed_lock import Coordinator
+from services.engine.held_claims import HeldClaims
+from services.ledger.claims import ExecutionStore, FinishReport, is_about_values
+from services.ledger.fires import Ending, leases
+from services.telemetry import metrics
+
+logger = logging.getLogger(__name__)
+
+GATHER_SECONDS = 0.004
+MAX_BATCH = 500
+HELD_AGAIN_SECONDS = 0.05
+LONGEST_PATIENCE_SECONDS = 2.0
+FAILURES = (ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT)
+
+
+@dataclass(order=True, frozen=True, slots=True)
+class _Later:
+    """A result whose row another session held."""
+
+    try_at: float
+    patience: float
+    ending: Ending = field(compare=False)
+
+
+class Finisher:
+    def __init__(self, store: ExecutionStore, held: HeldClaims, coordinator: Coordinator) -> None:
+        self._store, self._held, self._coordinator = store, held, coordinator
+        self._queue: queue.SimpleQueue[Ending] = queue.SimpleQueue()
+        self._unwritten: list[Ending] = []
+        self._later: list[_Later] = []  # heap
+        self._later_than: dict[UUID, float] = {}  # how long those waited that are tried again right now
+        self.wake: Callable[[], None] = lambda: None
+
+    def put(self, ending: Ending) -> None:
+        self._queue.put(ending)
+        self.wake()
+
+    @property
+    def unwritten(self) -> int:
+        return self._queue.qsize() + len(self._unwritten) + len(self._later)
+
+    def tick(self) -> float | None:
+        if self._queue.empty() and not self._unwritten and not self._later:
+            return None
+        time.sleep(GATHER_SECONDS)
+        while self._gather():
+            report = self._write(self._unwritten)
+            later = {ending.claim.execution_id for ending in report.later}
+            refused = {claim.execution_id for claim in report.refused}
+            written = [ending for ending in self._unwritten if ending.claim.execution_id not in later]
+            self._unwritten = []
+            self._hold(report.later)
+            self._later_than.clear()
+            self._coordinator.release_leases(leases(ending.claim for ending in written))
+            self._held.forget(ending.claim for ending in written)
+            for ending in written:
+                self._report(ending, ending.claim.execution_id in refused)
+        return max(0.0, self._later[0].try_at - time.monotonic()) if self._later else None
+
+    def _hold(self, endings: list[Ending]) -> None:
+        for ending in endings:
+            waited = self._later_than.get(ending.claim.execution_id, 0.0)
+            patience = min(max(HELD_AGAIN_SECONDS, 2 * waited), LONGEST_PATIENCE_SECONDS)
+            heapq.heappush(self._later, _Later(time.monotonic() + patience, patience, ending))
+
+    def _write(self, endings: list[Ending]) -> FinishReport:
+        """A result that Postgres cannot store must not keep the others from being written."""
+        try:
+            return self._store.finish(endings)
+        except DBAPIError as error:
+            if not is_about_values(error):
+                raise  # the results are good
+            if len(endings) > 1:
+                reports = [self._write([ending]) for ending in endings]
+                return FinishReport(
+                    [claim for report in reports for claim in report.refused],
+                    [ending for report in reports for ending in report.later],
+                )
+            return self._write_bare(endings[0], error)
+
+    def _write_bare(self, ending: Ending, error: DBAPIError) -> FinishReport:
+        reason = f"its result could not be stored: {type(error.orig).__name__}"
+        logger.error("execution %s: %s", ending.claim.execution_id, reason, extra={"event": "result_unstorable"})
+        bare = Ending(claim=ending.claim, status=ExecutionStatus.FAILED, error_message=reason)
+        return self._store.finish([bare])
+
+    def _gather(self) -> list[Ending]:
+        while len(self._unwritten) < MAX_BATCH:
+            try:
+                self._unwritten.append(self._queue.get_nowait())
+            except queue.Empty:
+                break
+        now = time.monotonic()
+        while self._later and self._later[0].try_at <= now and len(self._unwritten) < 2 * MAX_BATCH:
+            held = heapq.heappop(self._later)
+            self._later_than[held.ending.claim.execution_id] = held.patience
+            self._unwritten.append(held.ending)
+        return self._unwritten
+
+    def _report(self, ending: Ending, refused: bool) -> None:
+        claim = ending.claim
+        if refused:
+            metrics.finish_refused()
+            logger.warning(
+                "the result of execution %s came too late: it was taken from this replica meanwhile",
+                claim.execution_id,
+                extra={"event": "finish_refused", "execution_id": str(claim.execution_id)},
+            )
+            return
+        metrics.execution_finished(ending)
+        logger.log(
+            _severity(ending),
+            "%s at %s: %s%s",
+            claim.job_id,
+            claim.scheduled_for,
+            ending.status,
+            f": {ending.error_message}" if ending.error_message else "",
+            extra={
+                "event": "execution_finished",
+                "execution_id": str(claim.execution_id),
+                "schedule_id": str(claim.schedule_id),
+                "status": ending.status.value,
+                "attempt": claim.attempt,
+                "duration_seconds": ending.duration_seconds,
+            },
+        )
+
+
+def _severity(ending: Ending) -> int:
+    if ending.status not in FAILURES:
+        return logging.INFO
+    return logging.ERROR if ending.retry_in_seconds is None else logging.WARNING

@@ -1,0 +1,276 @@
+"""Runs executions in threads, each one under its timeout. Start reading at `WorkerPool._work` and `_watch`.
+
+Each submitted context ends in exactly one of three ways: `on_done` is called once, `may_run` refused it (dropped), or
+`take_back` or `shutdown` returned it. Whoever settles it first under the lock decides; what comes later is thrown away.
+`on_done` is called from a worker or from the watchdog: it must be quick, and whatever it raises is only logged.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from queue import SimpleQueue
+from threading import Condition, Thread
+from uuid import UUID
+
+from services.engine.calling import call_handler, stopped_result
+from services.engine.isolation import KILL_SECONDS, run_isolated
+from services.engine.run import Run
+from services.jobs import results
+from services.jobs.containment import Raised, Returned, contained
+from services.jobs.context import ExecutionContext
+from services.jobs.registry import JobRegistry
+from services.jobs.results import JobResult
+
+log = logging.getLogger(__name__)
+
+CLEAN_UP_SECONDS = 2.0  # what a handler gets to hand back what it holds, when a shutdown ends it
+
+OnDone = Callable[[ExecutionContext, JobResult, float], None]
+MayRun = Callable[[ExecutionContext], bool]
+
+
+class WorkerPool:
+    """`max_workers` daemon threads on one queue, and one watchdog: a job that hangs cannot keep the process alive."""
+
+    def __init__(
+        self,
+        max_workers: int,
+        registry: JobRegistry,
+        on_done: OnDone,
+        *,
+        may_run: MayRun = lambda _context: True,
+        grace_seconds: float = 0.5,
+    ) -> None:
+        self._max_workers, self._registry, self._grace_seconds = max_workers, registry, grace_seconds
+        self._on_done, self._may_run = on_done, may_run
+        self._queue: SimpleQueue[Run | None] = SimpleQueue()
+        self._changed = Condition()
+        self._runs: dict[UUID, Run] = {}  # until `on_done` has returned
+        self._watch_at = math.inf  # when the watchdog looks next
+        self.leaked = 0  # threads that ignored their end and still run
+        self.dropped = 0  # executions that `may_run` refused
+        self._closing = False
+        for _ in range(max_workers):
+            self._start_worker()
+        Thread(target=self._watch, name="job-watchdog", daemon=True).start()
+
+    # --- for the dispatcher ---
+
+    @property
+    def running(self) -> list[ExecutionContext]:
+        """Those whose handler was called and has not ended."""
+        return [context for context in self.held if context.begun]
+
+    @property
+    def held(self) -> list[ExecutionContext]:
+        """Those that run or wait for a worker."""
+        with self._changed:
+            return [run.context for run in self._runs.values() if not run.settled]
+
+    def submit(self, context: ExecutionContext) -> None:
+        """Raises RuntimeError after `shutdown`, and for an execution that is here already."""
+        run = Run(context, self._registry.get_or_refusal(context.job_type))
+        with self._changed:
+            if self._closing:
+                raise RuntimeError("the pool is shut down")
+            if context.execution_id in self._runs:
+                raise RuntimeError(f"execution {context.execution_id} was submitted twice")
+            self._runs[context.execution_id] = run
+        self._queue.put(run)
+
+    def cancel(self, execution_id: UUID, reason: str = "on request") -> bool:
+        """Tell an execution to stop; False when it is not here (any more)."""
+        with self._changed:
+            run = self._runs.get(execution_id)
+            if run is None or run.settled:
+                return False
+            run.context.cancel(reason)
+            self._watch_by(0)
+        return True
+
+    def take_back(self, waited_seconds: float) -> list[ExecutionContext]:
+        """Those that have waited for a worker for so long: they are not run here any more."""
+        since = time.monotonic() - waited_seconds
+        with self._changed:
+            waiting = [run for run in self._runs.values() if run.begun_at is None and run.submitted_at <= since]
+            returned = [run for run in waiting if self._settle(run)]
+            for run in returned:
+                self._forget(run)
+        return [run.context for run in returned]
+
+    def shutdown(self, wait_seconds: float) -> list[ExecutionContext]:
+        """Wait for what runs; returns what did not finish (`begun` says whether its handler was called at all)."""
+        with self._changed:
+            self._closing = True
+            for _ in range(self._max_workers):
+                self._queue.put(None)
+            returned = [run for run in self._runs.values() if run.begun_at is None and self._settle(run)]
+            for run in returned:
+                self._forget(run)
+            for run in self._runs.values():
+                run.context.drain()
+            self._watch_by(0)
+            self._changed.wait_for(lambda: not self._runs, wait_seconds)
+            stuck = [run for run in self._runs.values() if self._settle(run)]
+            for run in stuck:
+                run.context.cancel("the replica is shutting down")
+            self._changed.wait_for(lambda: not self._runs, CLEAN_UP_SECONDS)
+            for run in stuck:
+                if not run.isolated:
+                    self._forget(run)
+            # What is left: processes that are being killed, and results that are being handed over.
+            self._changed.wait_for(lambda: not self._runs, self._grace_seconds + KILL_SECONDS)
+        return [run.context for run in returned + stuck]
+
+    # --- a worker ---
+
+    def _start_worker(self) -> None:
+        Thread(target=self._work, name="job-worker", daemon=True).start()
+
+    def _work(self) -> None:
+        while (run := self._queue.get()) is not None:
+            if not self._is_allowed(run) or not self._begin(run):
+                continue  # refused, cancelled or returned while it waited
+            _log_start(run.context)
+            result = self._run(run)
+            if not self._settle(run):
+                self._too_late(run)
+                return  # another thread has taken this place
+            self._deliver(run, result)
+            self._forget(run)
+
+    def _is_allowed(self, run: Run) -> bool:
+        """Before it begins: the answer may take a while, and that is not the handler's time."""
+        if run.settled:
+            return False
+        match contained(lambda: self._may_run(run.context)):
+            case Returned(True):
+                return True
+            case Returned(_):
+                self.dropped += self._settle(run)
+            case Raised(error):
+                if self._settle(run):
+                    self._deliver(run, results.failed(error, run.context.mask))
+        self._forget(run)
+        return False
+
+    def _begin(self, run: Run) -> bool:
+        with self._changed:
+            if run.settled:
+                return False
+            run.context.begin()
+            run.begun_at = time.monotonic()
+            self._watch_by(run.begun_at + run.context.timeout_seconds)
+            return True
+
+    def _run(self, run: Run) -> JobResult:
+        match contained(lambda: self._attempt(run)):
+            case Returned(result):
+                return result
+            case Raised(error):  # not the handler's: it is contained already
+                return results.failed(error, run.context.mask)
+
+    def _attempt(self, run: Run) -> JobResult:
+        if run.isolated:
+            return run_isolated(run.definition, run.context, self._registry.modules, self._grace_seconds)
+        return call_handler(run.definition, run.context)
+
+    def _too_late(self, run: Run) -> None:
+        self._forget(run)
+        if not run.abandoned:
+            return
+        with self._changed:
+            self.leaked -= 1
+        _warn("late_result_dropped", "it ended after it was given up; its result is dropped", run)
+
+    # --- the watchdog ---
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                overdue = self._overdue()
+                if not overdue:
+                    if self._closing and not self._runs:
+                        return
+                    self._changed.wait(None if self._watch_at == math.inf else self._watch_at - time.monotonic())
+            for run in overdue:
+                _logged(contained(lambda run=run: self._give_up(run)), run)  # type: ignore[misc]
+
+    def _overdue(self) -> list[Run]:
+        now, self._watch_at = time.monotonic(), math.inf
+        overdue = []
+        for run in self._runs.values():
+            if run.settled:
+                continue
+            at = run.give_up_at(now, self._grace_seconds)
+            if at <= now:
+                overdue.append(run)
+            self._watch_at = min(self._watch_at, at)
+        return overdue
+
+    def _watch_by(self, at: float) -> None:
+        """Most executions end in time: the watchdog is woken only if it would look too late."""
+        if at < self._watch_at:
+            self._watch_at = at
+            self._changed.notify_all()
+
+    def _give_up(self, run: Run) -> None:
+        with self._changed:
+            if not self._settle(run):
+                return  # it ended in the last moment
+            run.abandoned = run.begun_at is not None
+            self.leaked += run.abandoned
+        self._deliver(run, stopped_result(run.context))
+        self._forget(run)
+        if run.abandoned:
+            _warn("worker_leaked", "it ignores that it should stop; its thread is replaced", run)
+            self._start_worker()
+
+    # --- both ---
+
+    def _settle(self, run: Run) -> bool:
+        """True for the one caller that decides how this run ends."""
+        with self._changed:
+            first, run.settled = not run.settled, True
+            return first
+
+    def _deliver(self, run: Run, result: JobResult) -> None:
+        kept = replace(result, details={**result.details, **run.context.trace()})
+        _logged(contained(lambda: self._on_done(run.context, kept, run.duration_seconds)), run)
+
+    def _forget(self, run: Run) -> None:
+        with self._changed:
+            if self._runs.get(run.context.execution_id) is run:
+                del self._runs[run.context.execution_id]
+            if self._closing:
+                self._changed.notify_all()
+
+
+def _log_start(context: ExecutionContext) -> None:
+    if not log.isEnabledFor(logging.INFO):
+        return
+    facts = {
+        "event": "execution_started",
+        "execution_id": str(context.execution_id),
+        "schedule_id": str(context.schedule_id),
+        "job_type": context.job_type,
+        "domain": context.domain,
+        "attempt": context.attempt,
+    }
+    log.info("%s at %s: started", context.job_id, context.scheduled_for, extra=facts)
+
+
+def _warn(event: str, what: str, run: Run) -> None:
+    context = run.context
+    extra = {"event": event, "execution_id": str(context.execution_id)}
+    log.warning("execution %s of %s: %s", context.execution_id, context.job_id, what, extra=extra)
+
+
+def _logged(outcome: Returned[None] | Raised, run: Run) -> None:
+    if isinstance(outcome, Raised):
+        extra = {"event": "result_not_delivered", "execution_id": str(run.context.execution_id)}
+        log.error(
+            "the end of execution %s was not delivered", run.context.execution_id, exc_info=outcome.error, extra=extra
+        )

@@ -1,0 +1,42 @@
+"""One context on its way through the pool, and when the pool has to end it."""
+
+import math
+import time
+from dataclasses import dataclass, field
+
+from services.engine.isolation import KILL_SECONDS
+from services.jobs.context import ExecutionContext
+from services.jobs.registry import JobDefinition
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """Changed under the pool's lock only."""
+
+    context: ExecutionContext
+    definition: JobDefinition
+    submitted_at: float = field(default_factory=time.monotonic)
+    begun_at: float | None = None
+    told_at: float | None = None  # when the handler was told to stop
+    settled: bool = False  # it is decided how this ends
+    abandoned: bool = False  # its thread ignored that, and was replaced
+
+    @property
+    def isolated(self) -> bool:
+        return self.definition.isolation_of(self.context.job_config) == "process"
+
+    @property
+    def duration_seconds(self) -> float:
+        return 0.0 if self.begun_at is None else time.monotonic() - self.begun_at
+
+    def give_up_at(self, now: float, grace_seconds: float) -> float:
+        """When this has to end without the handler's help; tells the handler before."""
+        cancelled = self.context.cancel_reason is not None
+        if self.begun_at is None:
+            return now if cancelled else math.inf
+        if self.told_at is None:
+            deadline = self.begun_at + self.context.timeout_seconds
+            if now < deadline and not cancelled:
+                return deadline
+            self.told_at = now
+        return self.told_at + grace_seconds + (KILL_SECONDS if self.isolated else 0)

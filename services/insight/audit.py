@@ -1,0 +1,301 @@
+"""The proof of G3: recompute every fire that was due from the schedules' own history, and compare it with the rows.
+
+Two ordered streams, the stretches of timing and the rows, are read side by side in one snapshot; memory does not grow
+with their number. Start reading at `audit`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row
+
+from config import Settings
+from database.connection import DatabaseConnection
+from services.errors import InvalidInput, InvalidSchedule, Problem
+from services.insight.audit_sql import DUPLICATES, ROWS, SEGMENTS, UNFINISHED, WATCHED
+from services.ledger.bounds import Bounds
+from services.ledger.claims import EARLY
+from services.triggers import parse_trigger, spread_offset
+
+SHOWN = 100  # findings of each kind that are named; all are counted
+FETCHED = 2000
+# A change reaches the replicas within a second or two; a fire just before it may end either way.
+CHANGE_EDGE = timedelta(seconds=2)
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fire that is not as it should be."""
+
+    schedule_id: UUID
+    schedule: str  # its name or domain
+    scheduled_for: datetime
+    status: str | None = None
+
+
+@dataclass(slots=True)
+class Findings:
+    """Counts all, names the first; empty means that all is well."""
+
+    count: int = 0
+    first: list[Finding] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.first)
+
+    def add(self, finding: Finding) -> None:
+        self.count += 1
+        if len(self.first) < SHOWN:
+            self.first.append(finding)
+
+
+@dataclass(slots=True)
+class AuditReport:
+    """What was due in (since, until], and what became of it."""
+
+    since: datetime
+    until: datetime
+    schedules: int = 0
+    expected: int = 0
+    accounted: int = 0
+    duplicates: int = 0
+    on_the_edge: int = 0  # too young, or too near to a change, to be judged
+    in_progress: int = 0
+    watched_since: datetime | None = None  # between these a gap scan has vouched for every fire
+    watched_until: datetime | None = None
+    unexplained: Findings = field(default_factory=Findings)  # watched, due, and without a row
+    unwatched: Findings = field(default_factory=Findings)  # without a row, and no replica has looked yet
+    extra: Findings = field(default_factory=Findings)  # a row for a fire that never was due
+    contradicted: Findings = field(default_factory=Findings)  # recorded as missed by a summary, and run after that
+    unfinished: Findings = field(default_factory=Findings)  # should have ended by now
+
+    @property
+    def is_clean(self) -> bool:
+        wrong = self.unexplained, self.unwatched, self.extra, self.contradicted, self.unfinished
+        return not (self.duplicates or any(wrong))
+
+    def is_watched(self, due_at: datetime) -> bool:
+        """Did a gap scan look at that moment? While nobody runs none does; the next one to start catches up on it."""
+        since, until = self.watched_since, self.watched_until
+        return since is not None and until is not None and since < due_at <= until
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    since: datetime
+    until: datetime
+    settled_at: datetime  # what was due later still has its ordinary chance
+    vouched_at: datetime  # and what was due after this one still has that of a gap scan, unless one has looked already
+
+    def fires(self, segment: Row[Any]) -> Iterator[tuple[datetime, datetime, bool]]:
+        """The fires of one stretch of timing, each with when it was due and whether it must have a row by now."""
+        if not segment.enabled:
+            return
+        try:
+            trigger = parse_trigger(
+                segment.frequency,
+                segment.time_config,
+                segment.timezone,
+                segment.start_at,
+                segment.end_at,
+                suggest=False,
+            )
+        except InvalidSchedule:
+            return  # parked: it never fires
+        wait = spread_offset(segment.schedule_id, segment.spread_seconds)
+        until = min(self.until, segment.ended_at or self.until)
+        certain_until = min(self.settled_at, segment.ended_at - CHANGE_EDGE if segment.ended_at else self.settled_at)
+        for at in trigger.between(max(self.since, segment.effective_from), until):
+            yield at, at + wait, at + wait <= certain_until
+
+
+def audit(
+    db: DatabaseConnection,
+    since: datetime,
+    until: datetime | None = None,
+    on_progress: Progress | None = None,
+    *,
+    settle_seconds: float = 10,
+    vouch_seconds: float | None = None,
+    patience_seconds: float = 60,
+    misfire_grace_seconds: int = 300,
+    timeout_seconds: int = 3600,
+) -> AuditReport:
+    """Judge every fire in (since, until]; `on_progress` hears the number of schedules so far.
+
+    `audit_by` knows the bounds of the settings: how long a fire may be without a row, until a gap scan has vouched for
+    it, and for how long after its time an execution may be open. The last two are what a schedule without own policies
+    has. History that was cleaned up cannot be judged: `since` must be younger than the retention.
+    """
+    with _snapshot(db) as connection:
+        vouch = timedelta(seconds=settle_seconds if vouch_seconds is None else vouch_seconds)
+        window = _window(connection, since, until, timedelta(seconds=settle_seconds), vouch)
+        report = AuditReport(window.since, window.until)
+        values = {"since": window.since, "until": window.until}
+        for row in connection.exec_driver_sql(WATCHED):
+            report.watched_since, report.watched_until = row.since, row.until
+        report.duplicates = connection.exec_driver_sql(DUPLICATES, values).scalar_one()
+        limits = {"grace": misfire_grace_seconds, "timeout": timeout_seconds, "patience": patience_seconds}
+        for row in connection.exec_driver_sql(UNFINISHED, limits):
+            _note_open(row, report)
+        segments, rows = _stream(connection, SEGMENTS, values), _stream(connection, ROWS, values)
+        for stretches, found in _side_by_side(segments, rows):
+            _judge(window, stretches, found, report)
+            if on_progress:
+                on_progress(report.schedules)
+    return report
+
+
+class _Rows:
+    """The rows of one schedule in the order of time, each one read once."""
+
+    def __init__(
+        self, window: _Window, segments: list[Row[Any]], rows: Iterator[Row[Any]], report: AuditReport
+    ) -> None:
+        self._window, self._rows, self._report = window, rows, report
+        self._ends = [segment.ended_at for segment in segments if segment.enabled and segment.ended_at]
+        self._next = next(rows, None)
+        self._summaries: list[Row[Any]] = []
+
+    def account_for(self, at: datetime) -> bool:
+        """Has this fire a row, or a summary that speaks for it? What lies before it is no fire."""
+        has_row = False
+        while self._next is not None and self._next.scheduled_for <= at:
+            has_row = self._next.scheduled_for == at
+            self._take(self._next, is_fire=has_row)
+        return has_row or any(summary.covers_until >= at for summary in self._summaries)
+
+    def take_rest(self) -> None:
+        while self._next is not None:
+            self._take(self._next, is_fire=False)
+
+    def _take(self, row: Row[Any], *, is_fire: bool) -> None:
+        finding = Finding(row.schedule_id, row.domain, row.scheduled_for, row.status)
+        self._summaries = [summary for summary in self._summaries if summary.covers_until >= row.scheduled_for]
+        if row.is_run and any(summary.created_at < row.created_at for summary in self._summaries):
+            self._report.contradicted.add(finding)
+        if row.covers_until:
+            self._summaries.append(row)
+        if not (is_fire or row.is_no_fire or row.scheduled_for <= self._window.since or self._is_early(row)):
+            self._report.extra.add(finding)
+        self._next = next(self._rows, None)
+
+    def _is_early(self, row: Row[Any]) -> bool:
+        """Claimed a moment before its time, as a claim may, under a definition that ended within this moment."""
+        return any(timedelta(0) < row.scheduled_for - ended_at <= EARLY for ended_at in self._ends)
+
+
+def audit_by(
+    settings: Settings,
+    db: DatabaseConnection,
+    since: datetime,
+    until: datetime | None = None,
+    on_progress: Progress | None = None,
+) -> AuditReport:
+    """The same with everything that replicas with these settings are allowed."""
+    bounds = Bounds.from_settings(settings)
+    return audit(
+        db,
+        since,
+        until,
+        on_progress,
+        settle_seconds=bounds.settle.total_seconds(),
+        vouch_seconds=bounds.vouch.total_seconds(),
+        patience_seconds=bounds.unfinished.total_seconds(),
+        misfire_grace_seconds=settings.job_misfire_grace_time,
+        timeout_seconds=settings.job_timeout_seconds,
+    )
+
+
+def _judge(window: _Window, segments: list[Row[Any]], found: Iterator[Row[Any]], report: AuditReport) -> None:
+    """One schedule: walk its fires and its rows together, both in the order of time."""
+    report.schedules += bool(segments)
+    rows = _Rows(window, segments, found, report)
+    for segment in segments:
+        for at, due_at, is_certain in window.fires(segment):
+            is_accounted = rows.account_for(at)
+            has_chance = due_at > window.vouched_at and not report.is_watched(due_at)
+            if not is_certain or (has_chance and not is_accounted):
+                report.on_the_edge += 1
+            else:
+                _note_fire(segment, at, due_at, is_accounted, report)
+    rows.take_rest()
+
+
+def _note_fire(segment: Row[Any], at: datetime, due_at: datetime, is_accounted: bool, report: AuditReport) -> None:
+    report.expected += 1
+    if is_accounted:
+        report.accounted += 1
+    else:
+        kind = report.unexplained if report.is_watched(due_at) else report.unwatched
+        kind.add(Finding(segment.schedule_id, segment.name or segment.domain, at))
+
+
+def _note_open(row: Row[Any], report: AuditReport) -> None:
+    if row.overdue:
+        report.unfinished.add(Finding(row.schedule_id, row.domain, row.scheduled_for, row.status))
+    else:
+        report.in_progress += 1
+
+
+# --- reading ---
+
+
+@contextmanager
+def _snapshot(db: DatabaseConnection) -> Iterator[Connection]:
+    """All statements see the same moment, and may take their time."""
+    with db.clear_errors(), db.engine.connect() as plain:
+        connection = plain.execution_options(isolation_level="REPEATABLE READ")
+        with connection.begin():
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+            yield connection
+
+
+def _window(
+    connection: Connection, since: datetime, until: datetime | None, settle: timedelta, vouch: timedelta
+) -> _Window:
+    now: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+    for name, instant in (("since", since), ("until", until)):
+        if instant is not None and instant.tzinfo is None:
+            raise InvalidInput(Problem(name, f"needs an offset, as in {instant.isoformat()}+00:00"))
+    last = min(until or now, now)
+    if since >= last:
+        raise InvalidInput(Problem("since", f"must be before {last.isoformat()}, got {since.isoformat()}"))
+    return _Window(since, last, now - settle, now - vouch)
+
+
+def _stream(connection: Connection, sql: str, values: dict[str, datetime]) -> Iterator[Row[Any]]:
+    """Read from a cursor in the server, piece by piece."""
+    return iter(connection.execution_options(yield_per=FETCHED).exec_driver_sql(sql, values))
+
+
+def _side_by_side(
+    segments: Iterable[Row[Any]], rows: Iterable[Row[Any]]
+) -> Iterator[tuple[list[Row[Any]], Iterator[Row[Any]]]]:
+    """Both are ordered by schedule: each one's segments with its rows; either may be missing."""
+    by_schedule = attrgetter("schedule_id")
+    groups = groupby(rows, by_schedule)
+    group = next(groups, None)
+    for schedule_id, stretches in groupby(segments, by_schedule):
+        while group is not None and group[0] < schedule_id:
+            yield [], group[1]
+            group = next(groups, None)
+        if group is not None and group[0] == schedule_id:
+            yield list(stretches), group[1]
+            group = next(groups, None)
+        else:
+            yield list(stretches), iter(())
+    while group is not None:
+        yield [], group[1]
+        group = next(groups, None)

@@ -1,0 +1,227 @@
+"""Why a fire that has rows ended as it did, or started late: one attempt after the other, in sentences."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import ClassVar
+
+from database.models import Cause, ExecutionStatus
+from services.insight.explain.history import Circumstances, Definition, ScheduleHistory
+from services.insight.explain.words import moment
+from services.ledger.fires import Policy
+from services.ledger.listing import ExecutionRecord
+from services.wording.durations import duration
+
+LATE = timedelta(seconds=5)  # less is noise
+WORTH_TELLING = timedelta(seconds=1)
+SLACK_SECONDS = 3600
+
+
+class RowsExplained:
+    """The executions of one fire, first attempt to last."""
+
+    def __init__(
+        self,
+        history: ScheduleHistory,
+        policy: Policy,
+        definition: Definition | None,
+        executions: list[ExecutionRecord],
+        circumstances: Circumstances,
+        timezone: str,
+    ) -> None:
+        self._history, self._policy, self._definition = history, policy, definition
+        self._executions, self._circumstances, self._timezone = executions, circumstances, timezone
+
+    @property
+    def due_at(self) -> datetime:
+        first = self._executions[0]
+        spread = self._definition.spread if self._definition else timedelta(0)
+        return first.scheduled_for + (timedelta(0) if first.cause == Cause.MANUAL else spread)
+
+    @property
+    def late_by(self) -> timedelta | None:
+        """How long after its due time it first started; None if it did not, or as a backfill."""
+        first = next((record for record in self._executions if record.started_at is not None), None)
+        if first is None or first.started_at is None or first.cause == Cause.BACKFILL:
+            return None
+        return max(first.started_at - self.due_at, timedelta(0))
+
+    def sentences(self) -> list[str]:
+        said = [sentence for record in self._executions for sentence in self._attempt(record)]
+        return [*self._lateness(), *said]
+
+    # --- late ---
+
+    def _lateness(self) -> Iterator[str]:
+        late_by = self.late_by
+        if late_by is None or late_by < LATE:
+            return
+        first = next(record for record in self._executions if record.started_at is not None)
+        when = f"due at {self._at(self.due_at)}, started at {self._at(first.started_at)}"
+        yield f"It started {duration(late_by)} late: {when}."
+        if first.cause == Cause.CATCHUP:
+            yield "No replica took it when it was due; it was caught up afterwards by the catch-up rule."
+        if first.claimed_at is not None and first.started_at is not None:
+            if first.claimed_at - self.due_at >= WORTH_TELLING and first.cause != Cause.CATCHUP:
+                after = duration(first.claimed_at - self.due_at)
+                yield f"Replica {first.instance_id} claimed it {after} after it was due."
+            if first.started_at - first.claimed_at >= WORTH_TELLING:
+                yield f"After the claim it waited {duration(first.started_at - first.claimed_at)} for a free worker."
+        running, replicas = self._history.running_at(self.due_at)
+        yield f"When it was due, {running} executions were running on {replicas} replicas."
+
+    # --- one attempt ---
+
+    def _attempt(self, record: ExecutionRecord) -> Iterator[str]:
+        asked = (record.details or {}).get("requested_by")
+        if record.cause == Cause.BACKFILL and asked:
+            which = f"Attempt {record.attempt}" if record.attempt > 1 else "It"
+            yield f"{which} is a backfill, asked for by {asked} at {self._at(record.created_at)}."
+        elif len(self._executions) > 1 or record.attempt > 1:
+            yield f"Attempt {record.attempt}{f', asked for by {asked}' if asked and record.attempt > 1 else ''}:"
+        elif record.cause == Cause.MANUAL:
+            yield f"It is a manual run, asked for by {asked or 'somebody'} at {self._at(record.scheduled_for)}."
+        yield from self._by_status[ExecutionStatus(record.status)](self, record)
+
+    def _waiting(self, record: ExecutionRecord) -> Iterator[str]:
+        now, due_at = self._circumstances.now, record.due_at or record.scheduled_for
+        if self._circumstances.live_replicas == 0:
+            yield "It waits: no replica is running that could take it."
+        elif due_at > now:
+            yield f"It waits until {self._at(due_at)}: the pause before a retry."
+        else:
+            yield f"It has been waiting for a free place since {self._at(due_at)}."
+            yield from self._blocked_by(record, now)
+
+    def _claimed(self, record: ExecutionRecord) -> Iterator[str]:
+        yield f"Replica {record.instance_id} claimed it at {self._at(record.claimed_at)} and is about to start it."
+
+    def _running(self, record: ExecutionRecord) -> Iterator[str]:
+        since = "" if record.started_at is None else f" for {duration(self._circumstances.now - record.started_at)}"
+        asked = ", and was asked to stop" if record.cancel_requested_at else ""
+        yield f"It has been running{since} on {record.instance_id or 'another program'}{asked}."
+
+    def _success(self, record: ExecutionRecord) -> Iterator[str]:
+        yield f"It ran on {record.instance_id or 'another program'} and succeeded{_after(record)}."
+
+    def _failed(self, record: ExecutionRecord) -> Iterator[str]:
+        word = {"timed_out": "was stopped at its timeout"}.get(record.status, "failed")
+        why = f": {_first_line(record.error_message)}" if record.error_message else ""
+        yield f"It ran on {record.instance_id or 'another program'} and {word}{_after(record)}{why}."
+
+    def _abandoned(self, record: ExecutionRecord) -> Iterator[str]:
+        yield (
+            f"Its replica {record.instance_id} gave no sign of life any more, so it was given up at "
+            f"{self._at(record.completed_at)}; whatever that replica still did was not recorded."
+        )
+
+    def _cancelled(self, record: ExecutionRecord) -> Iterator[str]:
+        asked = "" if record.cancel_requested_at is None else f", asked for at {self._at(record.cancel_requested_at)}"
+        began = (
+            f"after it had run for {duration(record.duration_seconds)}"
+            if record.duration_seconds
+            else "before it began"
+        )
+        yield f"It was cancelled {began}{asked}."
+
+    def _missed(self, record: ExecutionRecord) -> Iterator[str]:
+        found_at = record.completed_at or record.created_at
+        match record.reason:
+            case "misfire":
+                late, grace = duration(found_at - self.due_at), duration(self._own_policy.misfire_grace_seconds)
+                yield f"It was found {late} after it was due, too late: {grace} are allowed (misfire_grace_seconds)."
+            case "no_handler":
+                yield f"It waited for a replica that can run it: {record.error_message or 'none knew its job type'}."
+                yield "Load the module that registers it on all replicas (JOB_MODULES); `manage.py doctor` names them."
+            case "downtime":
+                yield f"No replica was running when it was due; that was noticed at {self._at(found_at)}."
+                yield f"The catch-up rule is {self._own_policy.catchup!r}: this fire is recorded, not run."
+            case "catchup_cap":
+                yield from self._summary(record)
+            case "changed":
+                yield "No replica was running when it was due, and the timing that it belonged to has ended since then."
+                yield from self._changed_by(record)
+            case reason:
+                yield f"It was missed: {reason or 'no reason was recorded'}."
+
+    def _summary(self, record: ExecutionRecord) -> Iterator[str]:
+        facts = record.details or {}
+        first, last = (datetime.fromisoformat(str(facts[name])) for name in ("first", "last"))
+        yield (
+            f"No replica was running: {facts.get('count')} fires between {self._at(first)} and {self._at(last)} were "
+            "missed and share one row, because they are more than are ever caught up (CATCHUP_MAX_FIRES)."
+        )
+
+    def _skipped(self, record: ExecutionRecord) -> Iterator[str]:
+        decided_at = record.completed_at or record.created_at
+        match record.reason:
+            case "overlap":
+                limit = self._own_policy.max_instances
+                yield f"It was skipped: of this schedule at most {limit} may run at once (max_instances)."
+                yield from self._blocked_by(record, decided_at)
+            case "coalesced":
+                yield "It was overdue together with later fires; with coalesce on, only the latest of them runs."
+                if (ran := self._history.coalesced_into(record)) is not None:
+                    yield f"The one that stands for it is {self._at(ran.scheduled_for)} ({ran.status})."
+            case "disabled":
+                yield "The schedule was switched off before it could start."
+                yield from self._changed_by(record)
+            case "changed":
+                yield "The timing was changed before it could start, and the new one has no such fire."
+                yield from self._changed_by(record)
+            case "deleted":
+                yield "The schedule was deleted before it could start."
+                yield from self._changed_by(record)
+            case "paused":
+                yield "It was skipped: somebody had paused its queue."
+            case "circuit_open":
+                yield "It was skipped: the items of its queue kept failing; it rests for a while (its circuit is open)."
+            case reason:
+                yield f"It was skipped: {reason or 'no reason was recorded'}."
+
+    # --- who was in the way ---
+
+    def _blocked_by(self, record: ExecutionRecord, at: datetime) -> Iterator[str]:
+        reach = self._own_policy.timeout_seconds + self._own_policy.misfire_grace_seconds + SLACK_SECONDS
+        for other in self._history.blockers(record, at, reach):
+            which = f"In the way: the one of {self._at(other.scheduled_for)} on {other.instance_id}"
+            if other.status == ExecutionStatus.ABANDONED:
+                yield f"{which}, a replica that is gone; it was given up at {self._at(other.completed_at)}."
+            elif other.completed_at is None:
+                yield f"{which}, which is still going on."
+            else:
+                yield f"{which}, which went on until {self._at(other.completed_at)}."
+
+    def _changed_by(self, record: ExecutionRecord) -> Iterator[str]:
+        if record.schedule_id is None:
+            return
+        change = self._history.last_change(record.schedule_id, (record.completed_at or record.created_at))
+        if change is not None:
+            yield f"The last change before that was made by {change.changed_by} at {self._at(change.changed_at)}."
+
+    @property
+    def _own_policy(self) -> Policy:
+        return self._policy if self._definition is None else self._definition.policy(self._policy)
+
+    def _at(self, instant: datetime | None) -> str:
+        return "an unknown time" if instant is None else moment(instant, self._timezone)
+
+    _by_status: ClassVar[dict[ExecutionStatus, Callable[["RowsExplained", ExecutionRecord], Iterator[str]]]] = {
+        ExecutionStatus.PENDING: _waiting,
+        ExecutionStatus.CLAIMED: _claimed,
+        ExecutionStatus.RUNNING: _running,
+        ExecutionStatus.SUCCESS: _success,
+        ExecutionStatus.FAILED: _failed,
+        ExecutionStatus.TIMED_OUT: _failed,
+        ExecutionStatus.ABANDONED: _abandoned,
+        ExecutionStatus.CANCELLED: _cancelled,
+        ExecutionStatus.MISSED: _missed,
+        ExecutionStatus.SKIPPED: _skipped,
+    }
+
+
+def _after(record: ExecutionRecord) -> str:
+    return "" if record.duration_seconds is None else f" after {duration(record.duration_seconds)}"
+
+
+def _first_line(text: str) -> str:
+    return text.split("\n", 1)[0].rstrip(".")

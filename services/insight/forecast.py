@@ -1,0 +1,77 @@
+"""How much work the coming minutes bring, so that the pile-up of 02:00 is seen the day before.
+
+Schedules with the same timing are counted together: a hundred thousand of them are a few hundred timings.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Row
+
+from database.connection import DatabaseConnection
+from services.errors import InvalidSchedule
+from services.insight.overview_sql import DUE_WITHIN
+from services.triggers import parse_trigger
+
+SAMPLE = 20_000  # newest executions that typical durations are taken from
+MOST_FIRES = 61  # of one timing that are computed one by one; a denser one goes on at the same rate
+MINUTE = timedelta(minutes=1)
+
+
+@dataclass(slots=True)
+class Load:
+    """What is due in one minute."""
+
+    at: datetime
+    fires: float = 0.0
+    seconds: float = 0.0  # of work, by what such executions typically take
+    labels: Counter[str] = field(default_factory=Counter)  # the timings that bring most
+
+
+def forecast(db: DatabaseConnection, minutes: int = 60) -> list[Load]:
+    with db.transaction() as connection:
+        now = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+        rows = list(connection.exec_driver_sql(DUE_WITHIN, {"sample": SAMPLE, "minutes": minutes}))
+    first = now.replace(second=0, microsecond=0)
+    loads = [Load(first + number * MINUTE) for number in range(minutes + 1)]
+    for row in rows:
+        for at, weight in _fires(row, now, first + (minutes + 1) * MINUTE):
+            load = loads[int((at - first) / MINUTE)]
+            load.fires += weight * row.schedules
+            load.seconds += weight * row.seconds
+            load.labels[_label(row)] += round(weight * row.schedules)
+    return loads
+
+
+def _fires(row: Row[Any], now: datetime, until: datetime) -> Iterator[tuple[datetime, float]]:
+    """When this timing fires, and how many fires stand behind that instant; a spread is shared among its minutes."""
+    for at, weight in _nominal_fires(row, now, until):
+        parts = max(1, -(-row.spread_seconds // 60))
+        for part in range(parts):
+            moved = at + part * MINUTE
+            if moved < until:
+                yield moved, weight / parts
+
+
+def _nominal_fires(row: Row[Any], now: datetime, until: datetime) -> Iterator[tuple[datetime, float]]:
+    try:
+        trigger = parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at, suggest=False)
+    except InvalidSchedule:  # written by SQL a moment ago; the watcher parks it
+        return
+    first = list(islice(trigger.between(now, until - timedelta(microseconds=1)), MOST_FIRES))
+    if len(first) < MOST_FIRES:
+        yield from ((at, 1.0) for at in first)
+        return
+    step = (first[-1] - first[0]) / (MOST_FIRES - 1)
+    minute = now.replace(second=0, microsecond=0)
+    while minute < until:
+        yield minute, MINUTE / step
+        minute += MINUTE
+
+
+def _label(row: Row[Any]) -> str:
+    return str(row.label) if row.schedules == 1 else f"{row.label} and {row.schedules - 1} more"

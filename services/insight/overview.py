@@ -1,0 +1,205 @@
+"""What a person wants to see first: what ran, how late, what runs now, and what needs attention.
+
+Every answer reads a bounded part of the tables, so that it stays quick with a long history and many schedules.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Row
+
+from database.connection import DatabaseConnection
+from services.insight import overview_sql as sql
+from services.insight.unhandled_jobs import unhandled_jobs
+
+LATE_SECONDS = 120
+SILENT_SECONDS = 60
+GONE_SECONDS = 3600  # a replica that died was replaced by then, or is missed by nobody
+LETTER_HOURS = 24
+MOST_OF_A_KIND = 20
+MINUTE = timedelta(minutes=1)
+
+
+class Trouble(StrEnum):
+    """Why something needs attention, worst first."""
+
+    STUCK = "stuck"  # claimed or running by a replica that is silent
+    LATE = "late"  # due, and nobody has claimed it
+    IDLE = "idle"  # a replica that lives and starts nothing
+    SILENT = "silent"  # a replica that died without a word
+    UNHANDLED = "unhandled"  # a job type that a live replica does not know
+    CIRCUIT = "circuit"  # a queue whose items keep failing rests
+    PARKED = "parked"  # makes no sense and does not fire
+    FAILING = "failing"  # its last run went wrong
+    DEAD = "dead"  # a queue whose items failed for good
+    PAUSED = "paused"  # a queue that somebody has stopped
+    WAITING = "waiting"  # a manual run or a retry that found no worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    trouble: Trouble
+    label: str
+    words: str
+    since: datetime | None
+    schedule_id: UUID | None
+    execution_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """What was due in one minute, by outcome, and how late it started."""
+
+    at: datetime
+    outcomes: dict[str, int] = field(default_factory=dict)
+    p50_seconds: float | None = None
+    p99_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """An execution in the timeline."""
+
+    execution_id: UUID
+    schedule_id: UUID | None
+    label: str
+    instance_id: str
+    status: str
+    attempt: int
+    started_at: datetime
+    completed_at: datetime | None
+
+
+class Overview:
+    def __init__(self, db: DatabaseConnection) -> None:
+        self._db = db
+
+    def minutes(self, minutes: int = 60) -> list[Minute]:
+        """The last minutes, oldest first, without a hole: a minute in which nothing was due is part of the picture."""
+        found: dict[datetime, Minute] = {}
+        for row in self._rows(sql.MINUTES, minutes=minutes):
+            minute = found.setdefault(row.at, Minute(row.at))
+            if row.status is not None:
+                minute.outcomes[row.status] = row.executions
+            elif row.lateness is not None:
+                found[row.at] = Minute(row.at, minute.outcomes, *row.lateness)
+        return list(_without_holes(found, self._this_minute(), minutes))
+
+    def attention(self, limit: int = MOST_OF_A_KIND) -> list[Attention]:
+        return [
+            *self._stuck(limit),
+            *self._late(limit),
+            *self._idle(limit),
+            *self._silent(limit),
+            *self._unhandled(limit),
+            *self._circuits(limit),
+            *self._parked(limit),
+            *self._failing(limit),
+            *self._dead(limit),
+            *self._paused(limit),
+            *self._waiting(limit),
+        ]
+
+    def timeline(self, minutes: int = 60, limit: int = 2000) -> list[Bar]:
+        """What ran lately, newest first."""
+        return [Bar(**row._mapping) for row in self._rows(sql.TIMELINE, minutes=minutes, limit=limit)]
+
+    def calendar(self, schedule_id: UUID, timezone: str, days: int = 365) -> dict[date, dict[str, int]]:
+        """How many fires of each local day ended how."""
+        found: dict[date, dict[str, int]] = {}
+        for row in self._rows(sql.CALENDAR, schedule_id=schedule_id, timezone=timezone, days=days):
+            found.setdefault(row.day, {})[row.status] = row.executions
+        return found
+
+    # --- what needs attention ---
+
+    def _stuck(self, limit: int) -> list[Attention]:
+        words = "{0.status} by {0.instance_id}, which does not say any more that it lives"
+        rows = self._rows(sql.STUCK, seconds=SILENT_SECONDS, limit=limit)
+        return [_attention(Trouble.STUCK, row, words.format(row), row.execution_id) for row in rows]
+
+    def _late(self, limit: int) -> list[Attention]:
+        rows = self._rows(sql.LATE, seconds=LATE_SECONDS, limit=limit)
+        return [_attention(Trouble.LATE, row, "was due, and no replica has claimed it") for row in rows]
+
+    def _idle(self, limit: int) -> list[Attention]:
+        rows = self._rows(sql.IDLE, seconds=SILENT_SECONDS, limit=limit)
+        return [_attention(Trouble.IDLE, row, f"lives, but starts nothing: {'; '.join(row.reasons)}") for row in rows]
+
+    def _silent(self, limit: int) -> list[Attention]:
+        rows = self._rows(sql.SILENT, seconds=SILENT_SECONDS, gone=GONE_SECONDS, limit=limit)
+        return [_attention(Trouble.SILENT, row, "died, or is cut off: the other replicas do its work") for row in rows]
+
+    def _unhandled(self, limit: int) -> list[Attention]:
+        return [
+            Attention(
+                trouble=Trouble.UNHANDLED,
+                label=f"job type {jobs.job_type}",
+                words=jobs.words,
+                since=None,
+                schedule_id=jobs.schedule_id,
+            )
+            for jobs in unhandled_jobs(self._db, SILENT_SECONDS)[:limit]
+        ]
+
+    def _circuits(self, limit: int) -> list[Attention]:
+        words = "its items kept failing: the circuit is {0.circuit}"
+        rows = self._rows(sql.CIRCUITS, limit=limit)
+        return [_attention(Trouble.CIRCUIT, row, words.format(row).replace("_", " ")) for row in rows]
+
+    def _parked(self, limit: int) -> list[Attention]:
+        return [_attention(Trouble.PARKED, row, row.words) for row in self._rows(sql.PARKED, limit=limit)]
+
+    def _failing(self, limit: int) -> list[Attention]:
+        return [_attention(Trouble.FAILING, row, row.words) for row in self._rows(sql.FAILING, limit=limit)]
+
+    def _dead(self, limit: int) -> list[Attention]:
+        """Counted as far as a person would; an old letter is somebody's decision to leave it there."""
+        rows = self._rows(sql.DEAD, hours=LETTER_HOURS, limit=limit)
+        return [_attention(Trouble.DEAD, row, f"{_letters(row.letters)} since yesterday: {row.error}") for row in rows]
+
+    def _paused(self, limit: int) -> list[Attention]:
+        rows = self._rows(sql.PAUSED, limit=limit)
+        return [_attention(Trouble.PAUSED, row, f"by {row.paused_by}: {row.paused_reason}") for row in rows]
+
+    def _waiting(self, limit: int) -> list[Attention]:
+        rows = self._rows(sql.WAITING, seconds=LATE_SECONDS, limit=limit)
+        words = "waits for a free worker of a replica that knows its job"
+        return [_attention(Trouble.WAITING, row, words, row.execution_id) for row in rows]
+
+    # --- reading ---
+
+    def _this_minute(self) -> datetime:
+        now: datetime = self._rows("SELECT date_trunc('minute', now()) AS now")[0].now
+        return now
+
+    def _rows(self, statement: str, **values: Any) -> list[Row[Any]]:
+        with self._db.transaction() as connection:
+            return list(connection.exec_driver_sql(statement, values or None))
+
+
+def _attention(trouble: Trouble, row: Row[Any], words: str, execution_id: UUID | None = None) -> Attention:
+    return Attention(
+        trouble=trouble,
+        label=row.label,
+        words=words,
+        since=row.since,
+        schedule_id=row.schedule_id,
+        execution_id=execution_id,
+    )
+
+
+def _letters(number: int) -> str:
+    if number > sql.MOST_LETTERS:
+        return f"more than {sql.MOST_LETTERS} dead letters"
+    return "1 dead letter" if number == 1 else f"{number} dead letters"
+
+
+def _without_holes(found: dict[datetime, Minute], last: datetime, minutes: int) -> Iterator[Minute]:
+    for back in range(minutes, -1, -1):
+        at = last - back * MINUTE
+        yield found.get(at, Minute(at))

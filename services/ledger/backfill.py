@@ -1,0 +1,148 @@
+"""Past fires once more: a waiting row for each fire of a stretch of time that did not succeed.
+
+A backfill is the next attempt at its fire, with the fire's own instant and idempotency key, so the unique key of a fire
+holds for it as for any other. Postgres says what is past. Start reading at `Backfills.request`.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row
+
+from config import Settings
+from database.connection import DatabaseConnection
+from database.texts import storable
+from services.engine.gap_scan.plan import CatchupLimits
+from services.errors import InvalidInput, Problem, ScheduleNotFound
+from services.job_history import MAX_WORD
+from services.ledger import backfill_sql as sql
+from services.ledger.history_sql import NOTIFY_PENDING
+from services.triggers import Trigger, parse_trigger, spread_offset
+
+USUAL_LIMIT, HIGHEST_LIMIT = 100, 1000
+INSTANT = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class BackfilledFire:
+    scheduled_for: datetime
+    attempt: int
+    execution_id: UUID | None = None  # None: it would be made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """The fires that run once more, oldest first, and how many others there are of each kind."""
+
+    schedule_id: UUID
+    dry_run: bool
+    fires: list[BackfilledFire]
+    succeeded: int
+    open: int  # an attempt waits or runs
+    not_due: int  # spread: they have their ordinary chance still
+
+
+class Backfills:
+    """Safe to share between threads."""
+
+    def __init__(self, db: DatabaseConnection, history: timedelta) -> None:
+        self._db, self._history = db, history
+
+    @classmethod
+    def from_settings(cls, db: DatabaseConnection, settings: Settings) -> "Backfills":
+        return cls(db, CatchupLimits.from_settings(settings).history)
+
+    def request(
+        self,
+        schedule_id: UUID,
+        since: datetime,
+        until: datetime,
+        actor: str,
+        *,
+        limit: int = USUAL_LIMIT,
+        dry_run: bool = False,
+    ) -> Backfill:
+        """Let replicas run the fires t of the present timing with since <= t < until, also of a disabled schedule.
+
+        Raises InvalidInput, and writes nothing, if there is none or there are more than `limit`.
+        """
+        if not 1 <= limit <= HIGHEST_LIMIT:
+            raise InvalidInput(Problem("limit", f"must be between 1 and {HIGHEST_LIMIT}, got {limit}"))
+        with self._db.transaction() as connection:
+            connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
+            statement = sql.READ if dry_run else sql.LOCK
+            row = connection.exec_driver_sql(statement, {"schedule_id": schedule_id}).first()
+            if row is None:
+                raise ScheduleNotFound(schedule_id)
+            self._check_range(since, until, row.now)
+            fires = _fires(row, since, until, limit)
+            due = [at for at in fires if at + spread_offset(schedule_id, row.spread_seconds) <= row.now]
+            known = _attempts(connection, schedule_id, due)
+            succeeded = sum(each.succeeded for each in known.values())
+            wanted = [
+                BackfilledFire(at, known[at].last + 1 if at in known else 1)
+                for at in due
+                if at not in known or not (known[at].succeeded or known[at].is_open)
+            ]
+            made = wanted if dry_run or not wanted else _insert(connection, schedule_id, wanted, row.now, actor)
+        return Backfill(
+            schedule_id=schedule_id,
+            dry_run=dry_run,
+            fires=made,
+            succeeded=succeeded,
+            open=len(due) - succeeded - len(made),
+            not_due=len(fires) - len(due),
+        )
+
+    def _check_range(self, since: datetime, until: datetime, now: datetime) -> None:
+        for name, instant in (("from", since), ("to", until)):
+            if instant.tzinfo is None:
+                raise InvalidInput(Problem(name, f"needs an offset, as in {instant.isoformat()}+00:00"))
+        if since >= until:
+            raise InvalidInput(Problem("from", f"must be before {_said(until)}, got {_said(since)}"))
+        if until > now:
+            raise InvalidInput(Problem("to", f"only past fires can be run again, and it is {_said(now)}"))
+        if since < now - self._history:
+            why = "what ran before that is not known any more (HISTORY_RETENTION_DAYS)"
+            raise InvalidInput(Problem("from", f"must not be before {_said(now - self._history)}: {why}"))
+
+
+def _fires(row: Row[Any], since: datetime, until: datetime, limit: int) -> list[datetime]:
+    trigger: Trigger = parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
+    fires = list(islice(trigger.between(since - INSTANT, until - INSTANT), limit + 1))
+    if not fires:
+        raise InvalidInput(
+            Problem("from", f"there is no fire from {_said(since)} to {_said(until)}: it runs {trigger.describe()}")
+        )
+    if len(fires) > limit:
+        more = f", or a limit of up to {HIGHEST_LIMIT}" if limit < HIGHEST_LIMIT else ""
+        way_out = f"take {_said(fires[limit])} as the end and go on from there{more}"
+        raise InvalidInput(Problem("limit", f"there are more than {limit} fires; {way_out}"))
+    return fires
+
+
+def _attempts(connection: Connection, schedule_id: UUID, fires: list[datetime]) -> dict[datetime, Row[Any]]:
+    values = {"schedule_id": schedule_id, "fires": fires}
+    return {row.scheduled_for: row for row in connection.exec_driver_sql(sql.ATTEMPTS, values)}
+
+
+def _insert(
+    connection: Connection, schedule_id: UUID, wanted: list[BackfilledFire], now: datetime, actor: str
+) -> list[BackfilledFire]:
+    values = {
+        "schedule_id": schedule_id,
+        "fires": [fire.scheduled_for for fire in wanted],
+        "attempts": [fire.attempt for fire in wanted],
+        "now": now,
+        "actor": storable(actor, MAX_WORD),
+    }
+    rows = connection.exec_driver_sql(sql.INSERT, values).all()
+    connection.exec_driver_sql(NOTIFY_PENDING)
+    return sorted((BackfilledFire(*row) for row in rows), key=lambda fire: fire.scheduled_for)
+
+
+def _said(instant: datetime) -> str:
+    return instant.isoformat(timespec="seconds")

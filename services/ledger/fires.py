@@ -1,0 +1,118 @@
+"""The values that cross threads on the way of a fire: what is due, what was claimed, what became of it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from database.models import Cause, ExecutionStatus
+from services.schedules.spec import ScheduleSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    """One planned instant of one schedule. Every replica computes the same one."""
+
+    schedule_id: UUID
+    scheduled_for: datetime
+    due_at: datetime  # scheduled_for plus the schedule's own spread
+    priority: int = 0
+
+    @property
+    def key(self) -> tuple[UUID, datetime]:
+        return self.schedule_id, self.scheduled_for
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Which process an execution belongs to; a restarted one under the same name is another."""
+
+    instance_id: str
+    incarnation: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How fires of one schedule are treated: its own columns, or the settings where they are NULL."""
+
+    max_instances: int
+    coalesce: bool
+    misfire_grace_seconds: int
+    timeout_seconds: int
+    max_retries: int
+    retry_backoff_seconds: int
+    catchup: str
+
+    def of(self, spec: ScheduleSpec) -> "Policy":
+        """This policy with what the schedule says itself."""
+        own = {name: value for name in Policy.__dataclass_fields__ if (value := getattr(spec, name)) is not None}
+        return replace(self, **own) if own else self
+
+    def retry_delay(self, attempt: int) -> timedelta:
+        """Before the attempt after this one: doubles each time, at most a day."""
+        return timedelta(seconds=min(self.retry_backoff_seconds * 2 ** (attempt - 1), 86_400))
+
+
+class Outcome(StrEnum):
+    """What a claim said about a fire. Only the first one gives the right to run it."""
+
+    CLAIMED = "claimed"
+    EXISTS = "exists"  # somebody has it, or had it
+    LOCKED = "locked"  # somebody works on this schedule right now: ask again
+    LATER = "later"  # other fires of this schedule go first, without coalescing: its row waits for room
+    EARLY = "early"  # by Postgres' clock it is not due yet
+    GONE = "gone"  # deleted, or no longer a fire of the schedule as it is now
+    DISABLED = "disabled"
+    TOO_OLD = "too_old"  # beyond the horizon that history can fence
+    OVERLAP = "overlap"
+    MISFIRE = "misfire"
+    COALESCED = "coalesced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The right to run one fire, proven by a committed row with this fencing token."""
+
+    execution_id: UUID
+    schedule_id: UUID
+    scheduled_for: datetime
+    due_at: datetime
+    attempt: int
+    cause: Cause
+    fencing_token: int
+    job_id: str
+    spec: ScheduleSpec
+    policy: Policy
+    revision: int
+    asked_at: float = 0.0  # by database.clock.awake_or_not, before the call that claimed it
+
+    @property
+    def proof(self) -> tuple[UUID, int]:
+        """What every later write has to show."""
+        return self.execution_id, self.fencing_token
+
+    @property
+    def has_lease(self) -> bool:
+        """Only a schedule that runs once at a time has a lease to show in Redis."""
+        return self.policy.max_instances == 1
+
+
+def leases(claims: Iterable[Claim]) -> dict[UUID, int]:
+    return {claim.schedule_id: claim.fencing_token for claim in claims if claim.has_lease}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How one execution ended, as it will be written."""
+
+    claim: Claim
+    status: ExecutionStatus
+    duration_seconds: float | None = None
+    details: Mapping[str, Any] | None = None
+    error_message: str | None = None
+    error_details: Mapping[str, Any] | None = None
+    scan_id: UUID | None = None
+    retry_in_seconds: float | None = None  # None: this was the last attempt
+    reason: str | None = None  # why it was skipped

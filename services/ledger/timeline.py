@@ -1,0 +1,37 @@
+"""The life of one execution as moments in order: scheduled, due, claimed, started, asked to stop, ended."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from services.ledger.listing import ExecutionRecord
+from services.wording.durations import duration
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    at: datetime
+    what: str  # scheduled, due, claimed, started, cancel_requested, or the status that it ended with
+    text: str
+
+
+def timeline(record: ExecutionRecord) -> list[Moment]:
+    """What has happened so far; an instant that is not known is left out."""
+    by = f" by {record.instance_id}" if record.instance_id else ""
+    asker = (record.details or {}).get("requested_by")
+    asked = f"asked for by {asker}" if asker else "asked for"
+    known: list[tuple[datetime | None, str, str]] = [
+        (record.scheduled_for, "scheduled", asked if record.cause == "manual" else "its nominal time"),
+        (record.due_at, "due", "due" if record.attempt == 1 else f"due as attempt {record.attempt}"),
+        (record.claimed_at, "claimed", f"claimed{by}"),
+        (record.started_at, "started", f"started{by}"),
+        (record.cancel_requested_at, "cancel_requested", "somebody asked for its end"),
+        (record.completed_at, record.status, _end(record)),
+    ]
+    moments = [Moment(at, what, text) for at, what, text in known if at is not None]
+    return sorted(moments, key=lambda moment: moment.at)
+
+
+def _end(record: ExecutionRecord) -> str:
+    took = "" if record.duration_seconds is None else f" after {duration(record.duration_seconds)}"
+    why = record.error_message or record.reason
+    return f"{record.status}{took}" + (f": {why}" if why else "")

@@ -1,0 +1,41 @@
+"""The numbers of one run of a queue."""
+
+from dataclasses import dataclass, field
+
+from services.queues.batches import AdaptiveBatch, BatchPace
+from services.queues.circuit import Breaker
+
+SAVE_SECONDS = 60.0  # what an item may need beyond its timeout, to be written
+FAST_TRANSACTION_SECONDS, SLOW_TRANSACTION_SECONDS = 0.25, 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopLimits:
+    batch_size: int = 10
+    adapts: bool = True  # False: the batch is what it is, and the one that other runs share is left alone
+    concurrency: int = 1  # items that are worked on at once
+    run_budget_seconds: float = 50.0  # after that nothing more is claimed
+    item_timeout_seconds: float = 60.0
+    max_attempts: int = 3
+    retry_backoff_seconds: float = 30.0  # before the second attempt; doubles each time
+    stale_seconds: float | None = None  # a claim older than this has no worker any more
+    breaker: Breaker = field(default_factory=Breaker)
+
+    @property
+    def stale_after_seconds(self) -> float:
+        return self.item_timeout_seconds + SAVE_SECONDS if self.stale_seconds is None else self.stale_seconds
+
+    @property
+    def late_claim_seconds(self) -> float:
+        """A claim whose answer took longer may be stale before its item's timeout is over: it is handed back."""
+        return max(1.0, self.stale_after_seconds - self.item_timeout_seconds)
+
+    def pace(self, remembered: int | None, *, threads: bool) -> BatchPace:
+        """In threads the time of an item counts, else that of the transaction that a batch is."""
+        fast, slow = FAST_TRANSACTION_SECONDS, SLOW_TRANSACTION_SECONDS
+        if threads:
+            fast, slow = self.item_timeout_seconds / 10, self.item_timeout_seconds / 2
+        batch = AdaptiveBatch.of(self.batch_size, remembered, fast_seconds=fast, slow_seconds=slow)
+        if not self.adapts:
+            batch = AdaptiveBatch(self.batch_size, self.batch_size, self.batch_size, fast, slow)
+        return BatchPace(batch, by_item=threads)

@@ -1,0 +1,154 @@
+"""A queue: which rows, which words, which steps; and the registry that knows all of them.
+
+A workflow is one file that makes a `Queue` and registers it; see domain_extraction.py for the smallest one. Everything
+else (claims, retries, rescue, dead letters, circuit, backpressure, batches, metrics, its schedule) follows from it.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from config import Settings, get_settings
+from database.connection import DatabaseConnection, get_db_connection
+from database.models import Base
+from services.errors import ConfigurationError, InvalidInput, Problem
+from services.job_types.workflow import provide_queue
+from services.jobs import ExecutionContext, JobSkipped
+from services.queues.circuit import Breaker
+from services.queues.job_loop import Downstream, JobLoop
+from services.queues.loop_limits import LoopLimits
+from services.queues.outcomes import K, RunContext, Summary, Unwatched
+from services.queues.queue_table import QueueTable, Words
+from services.queues.steps import Steps
+
+OpenSteps = Callable[[Settings], AbstractContextManager[Steps[K]]]
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots: Python 3.11 could not make a Queue[UUID](…)
+class Queue(Generic[K]):
+    """`settings` names the group of settings: `deep_scan_scheduler` -> DEEP_SCAN_SCHEDULER_BATCH_SIZE, …
+
+    `steps` opens what a run needs (a fetcher, an API client) and closes it at the run's end. `downstream` is the queue
+    that this one fills: while that is too deep, this one does not run. `item_timeout_setting` names a setting that
+    limits an item further than ITEM_TIMEOUT_SECONDS. `one_live_per` names the columns of a unique index over the rows
+    that are queued or in work: a requeue respects it.
+    """
+
+    name: str
+    job_id: str
+    display_name: str
+    settings: str
+    model: type[Base]
+    words: Words
+    status_field_name: str
+    error_field_name: str
+    steps: OpenSteps[K]
+    column_prefix: str = ""
+    downstream: str | None = None
+    misfire_grace_seconds: int = 60
+    item_timeout_setting: str | None = None
+    one_live_per: tuple[str, ...] = ()
+
+    @property
+    def schedule_id(self) -> UUID:
+        """The same in every installation."""
+        return uuid5(NAMESPACE_URL, f"enhanced-scheduler/system/{self.job_id}")
+
+    @property
+    def table(self) -> QueueTable[K]:
+        return QueueTable(
+            self.model,
+            self.words,
+            status_field_name=self.status_field_name,
+            error_field_name=self.error_field_name,
+            prefix=self.column_prefix,
+            one_live_per=self.one_live_per,
+        )
+
+    def setting(self, settings: Settings, name: str) -> Any:
+        return getattr(settings, f"{self.settings}_{name}")
+
+    def limits(self, settings: Settings) -> LoopLimits:
+        timeout = self.setting(settings, "item_timeout_seconds")
+        if self.item_timeout_setting is not None:
+            timeout = min(timeout, getattr(settings, self.item_timeout_setting))
+        return LoopLimits(
+            batch_size=self.setting(settings, "batch_size"),
+            concurrency=self.setting(settings, "concurrency"),
+            run_budget_seconds=self.setting(settings, "run_budget_seconds"),
+            item_timeout_seconds=timeout,
+            max_attempts=self.setting(settings, "max_attempts"),
+            retry_backoff_seconds=settings.workflow_retry_backoff_seconds,
+            stale_seconds=timeout + settings.workflow_stale_slack_seconds,
+            breaker=Breaker(
+                settings.workflow_circuit_window,
+                settings.workflow_circuit_failures,
+                settings.workflow_circuit_cool_down_seconds,
+            ),
+        )
+
+    def run(
+        self,
+        context: RunContext = Unwatched(),
+        settings: Settings | None = None,
+        db: DatabaseConnection | None = None,
+        at_most: int | None = None,
+    ) -> Summary:
+        """`at_most` items, all at once, and no second round; it neither reads nor changes the batch of the queue."""
+        settings, db = settings or get_settings(), db or get_db_connection()
+        limits, downstream = self.limits(settings), self._downstream(settings)
+        if at_most is not None:
+            limits = replace(limits, batch_size=at_most, adapts=False, concurrency=at_most, run_budget_seconds=0)
+        with self.steps(settings) as steps:
+            actor = f"system:{settings.scheduler_system_user_id or self.name}"
+            return JobLoop(db, self.name, self.table, steps, limits, context, downstream, actor).run()
+
+    def _downstream(self, settings: Settings) -> Downstream | None:
+        after = queues.get(self.downstream) if self.downstream else None
+        return None if after is None else Downstream(after.table, settings.workflow_backpressure_depth)
+
+
+def always(steps: Steps[K]) -> OpenSteps[K]:
+    """For steps that need nothing to be opened."""
+    return lambda settings: nullcontext(steps)
+
+
+class Queues:
+    """Every queue of this process, in the order of the pipeline."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, Queue[Any]] = {}
+
+    def register(self, queue: Queue[K]) -> Queue[K]:
+        if self._queues.get(queue.name, queue) is not queue:
+            raise ConfigurationError(f"queue {queue.name!r} is registered twice")
+        self._queues[queue.name] = queue
+        provide_queue(queue.name, partial(_run_for_execution, queue))
+        return queue
+
+    def get(self, name: str) -> Queue[Any] | None:
+        return self._queues.get(name)
+
+    def find(self, name: str) -> Queue[Any]:
+        """By its name or its job id; raises InvalidInput with the names that there are."""
+        for queue in self._queues.values():
+            if name in (queue.name, queue.job_id):
+                return queue
+        known = ", ".join(self._queues)
+        raise InvalidInput(Problem("queue", f"there is no queue {name!r} (known: {known})"))
+
+    def all(self) -> list[Queue[Any]]:
+        return list(self._queues.values())
+
+
+def _run_for_execution(queue: Queue[Any], context: ExecutionContext) -> Mapping[str, Any]:
+    summary = queue.run(context)
+    if summary.skipped is not None:
+        raise JobSkipped(summary.skipped, details=summary.as_dict())
+    return summary.as_dict()
+
+
+queues = Queues()

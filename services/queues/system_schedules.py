@@ -1,0 +1,81 @@
+"""Gives every queue its schedule: an ordinary one, with `source='system'` and an id that is the same everywhere.
+
+What is absent is inserted. What nobody has touched since follows the settings; what an operator has edited or paused
+stays as it is. Several replicas may do this at once.
+"""
+
+import json
+import logging
+from typing import Any
+
+from config import Settings
+from database.connection import DatabaseConnection
+from database.models import Source
+from services.queues.queue import Queue, queues
+
+logger = logging.getLogger(__name__)
+
+ACTOR = "system:workflows"
+SLACK_SECONDS = 60  # what a run may need beyond its budget and its last item
+
+
+def install_system_schedules(db: DatabaseConnection, settings: Settings) -> None:
+    rows = json.dumps([_definition(queue, settings) for queue in queues.all()])
+    with db.transaction() as connection:
+        connection.exec_driver_sql("SELECT set_config('scheduler.actor', %s, true)", (ACTOR,))
+        inserted = connection.exec_driver_sql(INSERT, {"rows": rows}).rowcount
+        followed = connection.exec_driver_sql(FOLLOW, {"rows": rows, "actor": ACTOR}).rowcount
+        taken = [row.name for row in connection.exec_driver_sql(TAKEN, {"rows": rows})]
+    if inserted or followed:
+        facts = {"event": "system_schedules", "inserted": inserted, "followed": followed}
+        logger.info("system schedules: %d inserted, %d follow the settings", inserted, followed, extra=facts)
+    for name in taken:
+        logger.error(
+            "the workflow %s has no schedule: another schedule has its name", name, extra={"event": "name_taken"}
+        )
+
+
+def _definition(queue: Queue[Any], settings: Settings) -> dict[str, Any]:
+    limits = queue.limits(settings)
+    longest = limits.run_budget_seconds + limits.item_timeout_seconds + SLACK_SECONDS
+    return {
+        "schedule_id": str(queue.schedule_id),
+        "domain_config_id": str(queue.schedule_id),
+        "domain": queue.display_name,
+        "name": queue.job_id,
+        "job_type": "workflow",
+        "job_config": {"queue": queue.name},
+        "frequency": "interval",
+        "time_config": {"minutes": queue.setting(settings, "interval_minutes")},
+        "source": Source.SYSTEM.value,
+        "tags": ["workflow"],
+        "max_instances": queue.setting(settings, "max_instances"),
+        "coalesce": True,
+        "misfire_grace_seconds": queue.misfire_grace_seconds,
+        "timeout_seconds": round(longest),
+        "catchup": "none",
+    }
+
+
+_COLUMNS = """schedule_id, domain_config_id, domain, name, job_type, job_config, frequency, time_config, source, tags,
+    max_instances, coalesce, misfire_grace_seconds, timeout_seconds, catchup"""
+_WANTED = "json_populate_recordset(NULL::schedules, %(rows)s::json) AS w"
+
+INSERT = f"INSERT INTO schedules ({_COLUMNS}) SELECT {_COLUMNS} FROM {_WANTED} ON CONFLICT DO NOTHING"  # noqa: S608
+
+# Whoever changed it last is in the audit trail, which keeps the newest change of every schedule for ever.
+FOLLOW = f"""
+UPDATE schedules AS s SET
+    time_config = w.time_config, max_instances = w.max_instances, misfire_grace_seconds = w.misfire_grace_seconds,
+    timeout_seconds = w.timeout_seconds
+FROM {_WANTED}
+WHERE s.schedule_id = w.schedule_id
+  AND (s.time_config, s.max_instances, s.misfire_grace_seconds, s.timeout_seconds)
+      IS DISTINCT FROM (w.time_config, w.max_instances, w.misfire_grace_seconds, w.timeout_seconds)
+  AND (SELECT changed_by FROM schedule_changes AS c WHERE c.schedule_id = s.schedule_id
+       ORDER BY change_id DESC LIMIT 1) = %(actor)s
+"""  # noqa: S608
+
+TAKEN = f"""
+SELECT w.name FROM {_WANTED} WHERE NOT EXISTS (SELECT FROM schedules AS s WHERE s.schedule_id = w.schedule_id)
+"""  # noqa: S608

@@ -1,0 +1,43 @@
+"""When a definition would fire, before it is saved: fires, words, warnings, and what else is wrong with it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from services.errors import InvalidSchedule, Problem
+from services.jobs import JobRegistry, default_registry
+from services.jobs.credentials import credential_warnings
+from services.schedule_repository import ScheduleRepository
+from services.schedules.spec import ScheduleSpec, parse_spec
+
+TIMING = frozenset({"frequency", "time_config", "timezone", "start_at", "end_at"})
+ANY_DOMAIN = "preview.example"
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    description: str
+    timezone: str
+    fires: list[datetime]
+    warnings: list[str]
+    problems: tuple[Problem, ...]  # of fields that have nothing to do with the timing
+
+
+def preview_definition(
+    repository: ScheduleRepository, given: Mapping[str, Any], n: int = 5, jobs: JobRegistry = default_registry
+) -> Preview:
+    """As far as the timing can be read; raises InvalidSchedule with all problems if it cannot."""
+    spec, problems = _readable(given, jobs)
+    warnings = [*spec.trigger.warnings(datetime.now(UTC)), *credential_warnings(spec.job_config)]
+    return Preview(spec.trigger.describe(), spec.timezone, repository.preview(spec, n), warnings, problems)
+
+
+def _readable(given: Mapping[str, Any], jobs: JobRegistry) -> tuple[ScheduleSpec, tuple[Problem, ...]]:
+    try:
+        return parse_spec(given, jobs), ()
+    except InvalidSchedule as error:
+        if any(problem.field.partition(".")[0] in TIMING for problem in error.problems):
+            raise
+        timing = {name: value for name, value in given.items() if name in TIMING}
+        return parse_spec({"domain": ANY_DOMAIN, **timing}, jobs), error.problems

@@ -1,0 +1,440 @@
+"""What a schedule may say, checked at the door: every problem is found at once and named by its field.
+
+`parse_spec` is used for users' input and for rows that somebody wrote by SQL alike. No I/O.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TypedDict
+from uuid import UUID, uuid5
+
+from database.models import Catchup, Source
+from services.checks.hostnames import bare_host
+from services.errors import InvalidInput, InvalidSchedule, Problem
+from services.jobs import JobRegistry
+from services.triggers import Trigger, parse_trigger, stored_trigger
+
+# Fixed for ever: stored ids were made with it.
+EXTERNAL_IDS = UUID("7d4c9d52-64b5-5a9c-8e0f-6a1c0a3c9b11")
+UUID_DIGITS = 32
+# As the table's CHECK constraints say, which also hold for what is written by SQL.
+MAX_JSON_BYTES, MAX_JSON_DEPTH, MAX_JSON_NUMBER = 64 * 1024, 64, 10**309
+DAY_SECONDS = 86_400
+MOST_PROBLEMS, LONGEST_NAME = 20, 100  # of what is said about one schedule; the rest is counted
+DEFAULT_JOB_TYPE, DEFAULT_TIMEZONE = "cookie_scan", "UTC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSpec:
+    """The definition of a schedule. None in a policy means: the setting."""
+
+    domain: str
+    frequency: str
+    time_config: Mapping[str, Any]
+    domain_config_id: UUID | None = None  # None: the schedule is about itself and gets its own id
+    external_id: str | None = None
+    profile_id: UUID | None = None
+    enabled: bool = True
+    disabled_note: str | None = None  # why it is off
+    name: str | None = None
+    timezone: str = DEFAULT_TIMEZONE
+    job_type: str = DEFAULT_JOB_TYPE
+    job_config: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    tags: list[str] = field(default_factory=list)
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    spread_seconds: int = 0
+    source: str = Source.MANUAL
+    max_instances: int | None = None
+    coalesce: bool | None = None
+    misfire_grace_seconds: int | None = None
+    timeout_seconds: int | None = None
+    max_retries: int | None = None
+    retry_backoff_seconds: int | None = None
+    catchup: str | None = None
+
+    @property
+    def trigger(self) -> Trigger:
+        """Shared by all schedules with the same timing."""
+        timing = json.dumps(self.time_config)
+        return stored_trigger(self.frequency, timing, self.timezone, self.start_at, self.end_at)
+
+    def next_run_after(self, instant: datetime) -> datetime | None:
+        return self.trigger.next_after(instant) if self.enabled else None
+
+
+class ScheduleFields(TypedDict, total=False):
+    """The same fields as keyword arguments, as users write them."""
+
+    domain: str
+    frequency: str
+    time_config: Mapping[str, Any]
+    domain_config_id: UUID | str | None
+    external_id: str | None
+    profile_id: UUID | str | None
+    enabled: bool
+    disabled_note: str | None
+    name: str | None
+    timezone: str
+    job_type: str
+    job_config: Mapping[str, Any]
+    priority: int
+    tags: list[str]
+    start_at: datetime | str | None
+    end_at: datetime | str | None
+    spread_seconds: int
+    source: str
+    max_instances: int | None
+    coalesce: bool | None
+    misfire_grace_seconds: int | None
+    timeout_seconds: int | None
+    max_retries: int | None
+    retry_backoff_seconds: int | None
+    catchup: str | None
+
+
+def parse_spec(given: Mapping[str, Any], jobs: JobRegistry) -> ScheduleSpec:
+    """Check everything that was given; raises InvalidSchedule with all problems found."""
+    problems = unknown_fields(given) + _missing_fields(given)
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in RULES:
+            try:
+                values[name] = RULES[name](value)
+            except ValueError as error:
+                problems.append(Problem(name, str(error)))
+    problems += _check_job(values, jobs) + _check_timing(values, {problem.field for problem in problems})
+    problems += _check_note(values)
+    if problems:
+        raise InvalidSchedule(*_first(problems))
+    _identify_domain_config(values)
+    return ScheduleSpec(**values)
+
+
+def config_id(value: UUID | str) -> UUID:
+    """The UUID that stands for a domain configuration; other systems' ids are mapped to a stable one."""
+    if isinstance(value, UUID):
+        return value
+    try:
+        return UUID(value) if len(value) >= UUID_DIGITS else uuid5(EXTERNAL_IDS, value)
+    except ValueError:
+        return uuid5(EXTERNAL_IDS, value)
+
+
+def parse_uuid(value: UUID | str, field_name: str) -> UUID:
+    try:
+        return _uuid(value)
+    except ValueError as error:
+        raise InvalidSchedule(Problem(field_name, str(error))) from None
+
+
+def normal_key(field_name: str, value: Any) -> Any:
+    """A key in its one spelling, by which its row is found; None when it is none, which `parse_spec` explains."""
+    try:
+        return RULES[field_name](value)
+    except ValueError:
+        return None
+
+
+def checked_note(value: Any, field_name: str = "disabled_note") -> str | None:
+    """Why a schedule is switched off, by itself; raises InvalidSchedule."""
+    try:
+        return _note(value)
+    except ValueError as error:
+        raise InvalidSchedule(Problem(field_name, str(error))) from None
+
+
+def aware(field: str, value: datetime) -> datetime:
+    """An instant with its offset; raises InvalidInput."""
+    if value.tzinfo is None:
+        raise InvalidInput(Problem(field, f"needs an offset, as in {value.isoformat()}+00:00"))
+    return value
+
+
+def plain_text(field_name: str, value: str) -> str:
+    """Text to look for or to record; refuses what Postgres cannot hold."""
+    if not isinstance(value, str):
+        raise InvalidInput(Problem(field_name, f"must be text, got {_shown(value)}"))
+    if "\0" in value or not _is_unicode(value):
+        raise InvalidInput(Problem(field_name, f"contains bytes that are no text: {_shown(value)}"))
+    return value
+
+
+def _is_unicode(text: str) -> bool:
+    """False for what the command line makes of bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _identify_domain_config(values: dict[str, Any]) -> None:
+    """Turn another system's id into its UUID and keep the original beside it."""
+    given, external_id = values.get("domain_config_id"), values.get("external_id")
+    if given is None:
+        return
+    values["domain_config_id"] = config_id(given)
+    if _is_foreign(given):
+        values["external_id"] = given
+    elif external_id is not None and config_id(external_id) != values["domain_config_id"]:
+        values["external_id"] = None  # it belonged to a former configuration
+
+
+def _is_foreign(given: UUID | str) -> bool:
+    if isinstance(given, UUID):
+        return False
+    try:
+        UUID(given)
+    except ValueError:
+        return True
+    return False
+
+
+def unknown_fields(given: Collection[Any]) -> list[Problem]:
+    """Only the first ones are compared with the fields that there are; that takes its time."""
+    names = [str(name)[:LONGEST_NAME] for name in given if name not in RULES]
+    return [
+        Problem(name, f"is not a field of a schedule{_did_you_mean(name, RULES) if place < MOST_PROBLEMS else ''}")
+        for place, name in enumerate(names)
+    ]
+
+
+def _first(problems: list[Problem]) -> list[Problem]:
+    if len(problems) <= MOST_PROBLEMS:
+        return problems
+    shown = problems[: MOST_PROBLEMS - 1]
+    more = len(problems) - len(shown)
+    return [*shown, Problem("schedule", f"{more} more problems", stands_for=more)]
+
+
+def _missing_fields(given: Mapping[str, Any]) -> list[Problem]:
+    return [Problem(name, "is required") for name in ("domain", "frequency", "time_config") if name not in given]
+
+
+def _check_job(values: dict[str, Any], jobs: JobRegistry) -> list[Problem]:
+    job_type, known = values.get("job_type", DEFAULT_JOB_TYPE), jobs.job_types()
+    problems = []
+    if job_type not in known:
+        reason = f"no job type {job_type!r} is registered{_did_you_mean(job_type, known)}"
+        problems.append(Problem("job_type", f"{reason} (known: {', '.join(sorted(known))})"))
+    else:
+        found = jobs.check_config(job_type, values.get("job_config", {}))
+        problems += found
+        if not found and "job_config" in values:
+            values["job_config"] = jobs.get(job_type).one_spelling(values["job_config"])
+    if job_type == "cookie_scan" and "domain" in values:
+        try:
+            values["domain"] = bare_host(values["domain"])
+        except ValueError as error:
+            problems.append(Problem("domain", str(error)))
+    return problems
+
+
+def _check_timing(values: dict[str, Any], broken: set[str]) -> list[Problem]:
+    problems = []
+    start_at, end_at = values.get("start_at"), values.get("end_at")
+    if start_at and end_at and end_at <= start_at:
+        problems.append(Problem("end_at", f"must be after start_at ({start_at.isoformat()})"))
+        broken = broken | {"end_at"}
+    if broken & {"frequency", "time_config", "start_at", "end_at"} or not {"frequency", "time_config"} <= values.keys():
+        return problems
+    try:
+        parse_trigger(
+            values["frequency"],
+            values["time_config"],
+            "UTC" if "timezone" in broken else values.get("timezone", DEFAULT_TIMEZONE),
+            start_at,
+            end_at,
+        )
+    except InvalidSchedule as error:
+        problems += error.problems
+    return problems
+
+
+def _check_note(values: dict[str, Any]) -> list[Problem]:
+    if values.get("disabled_note") is None or not values.get("enabled", True):
+        return []
+    reason = "says why a schedule is off, but this one is on: give enabled=false with it, or no note"
+    return [Problem("disabled_note", reason)]
+
+
+def _did_you_mean(word: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(word.lower(), known, 1, 0.7)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+# --- one rule per field: returns the value in its one spelling, or raises ValueError with the reason ---
+
+
+def _text(limit: int) -> Callable[[Any], str]:
+    def rule(value: Any) -> str:
+        if not isinstance(value, str):
+            raise ValueError(f"must be text, got {_shown(value)}")
+        if not value.strip():
+            raise ValueError("must not be empty")
+        if len(value) > limit:
+            raise ValueError(f"has {len(value)} characters, at most {limit} are allowed")
+        if not value.isprintable():
+            raise ValueError("must not contain control characters")
+        return value.strip()
+
+    return rule
+
+
+def _note(value: Any) -> str | None:
+    """On one line, whatever somebody pasted; nothing said is no note."""
+    line = " ".join(value.split()) if isinstance(value, str) else value
+    return None if line is None or line == "" else _text(500)(line)
+
+
+def _whole(least: int, most: int) -> Callable[[Any], int]:
+    def rule(value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"must be a whole number, got {_shown(value)}")
+        if not least <= value <= most:
+            raise ValueError(f"must be between {least} and {most}, got {_shown(value)}")
+        return value
+
+    return rule
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, got {_shown(value)}")
+    return value
+
+
+def _one_of(values: type[StrEnum]) -> Callable[[Any], str]:
+    def rule(value: Any) -> str:
+        if value not in list(values):
+            raise ValueError(f"must be one of {', '.join(values)}, got {_shown(value)}")
+        return str(value)
+
+    return rule
+
+
+def _instant(value: Any) -> datetime:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(f"must be an ISO 8601 time, got {_shown(value)}") from None
+    if not isinstance(value, datetime):
+        raise ValueError(f"must be a time, got {_shown(value)}")
+    if value.tzinfo is None:
+        raise ValueError(f"needs an offset, as in {value.isoformat()}+00:00")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"lies outside of the years 1 to 9999 in UTC, got {value.isoformat()}") from None
+
+
+def _uuid(value: Any) -> UUID:
+    try:
+        return value if isinstance(value, UUID) else UUID(value)
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(f"must be a UUID, got {_shown(value)}") from None
+
+
+def _json_object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"must be an object, got {_shown(value)}")
+    try:
+        encoded = json.dumps(value, allow_nan=False, default=_json_time, ensure_ascii=False)
+        size = len(encoded.encode())
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"cannot be stored as JSON: {str(error).lower()}") from None
+    except RecursionError:
+        raise ValueError(f"is nested too deeply, at most {MAX_JSON_DEPTH} levels are allowed") from None
+    if size > MAX_JSON_BYTES:
+        raise ValueError(f"has {size} bytes as JSON, at most {MAX_JSON_BYTES} are allowed")
+    plain: dict[str, Any] = json.loads(encoded)  # as it will be read back: text for times, text for keys
+    if SUSPICIOUS_JSON.search(encoded) or encoded.count("[") + encoded.count("{") > MAX_JSON_DEPTH:
+        _refuse_what_postgres_cannot_hold(plain)
+    return plain
+
+
+# Almost no JSON looks like this, so the closer look costs nothing: an escaped NUL, or a long number.
+SUSPICIOUS_JSON = re.compile(r"\\u0000|\d{300}")
+
+
+def _refuse_what_postgres_cannot_hold(plain: dict[str, Any]) -> None:
+    waiting: list[tuple[Any, int]] = [(plain, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > MAX_JSON_DEPTH:
+            raise ValueError(f"is nested too deeply, at most {MAX_JSON_DEPTH} levels are allowed")
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError("must not contain NUL characters")
+        if isinstance(value, int | float) and abs(value) >= MAX_JSON_NUMBER:
+            raise ValueError("must not contain numbers of more than 300 digits")
+        if isinstance(value, dict):
+            waiting += [(part, depth + 1) for part in (*value.values(), *value)]
+        if isinstance(value, list):
+            waiting += [(part, depth + 1) for part in value]
+
+
+def _json_time(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+def _tags(value: Any) -> list[str]:
+    if not isinstance(value, list | tuple | set) or len(value) > 50:
+        raise ValueError(f"must be a list of at most 50 words, got {_shown(value)}")
+    return list(dict.fromkeys(_text(64)(tag) for tag in value))
+
+
+def _config_id(value: Any) -> UUID | str:
+    return value if isinstance(value, UUID) else _text(255)(value)
+
+
+def _optional(rule: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else rule(value)
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python refuses to write out a number of more than 4300 digits
+        return "something too large to be shown"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+RULES: dict[str, Callable[[Any], Any]] = {
+    "domain": _text(255),
+    "frequency": _text(50),
+    "time_config": _json_object,
+    "domain_config_id": _optional(_config_id),
+    "external_id": _optional(_text(255)),
+    "profile_id": _optional(_uuid),
+    "enabled": _flag,
+    "disabled_note": _note,
+    "name": _optional(_text(255)),
+    "timezone": _text(64),
+    "job_type": _text(64),
+    "job_config": _json_object,
+    "priority": _whole(-1000, 1000),
+    "tags": _tags,
+    "start_at": _optional(_instant),
+    "end_at": _optional(_instant),
+    "spread_seconds": _whole(0, DAY_SECONDS),
+    "source": _one_of(Source),
+    "max_instances": _optional(_whole(1, 1000)),
+    "coalesce": _optional(_flag),
+    "misfire_grace_seconds": _optional(_whole(1, DAY_SECONDS)),
+    "timeout_seconds": _optional(_whole(1, 30 * DAY_SECONDS)),
+    "max_retries": _optional(_whole(0, 100)),
+    "retry_backoff_seconds": _optional(_whole(0, DAY_SECONDS)),
+    "catchup": _optional(_one_of(Catchup)),
+}
+
+DEFINITION_FIELDS = tuple(item.name for item in fields(ScheduleSpec))

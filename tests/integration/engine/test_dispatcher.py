@@ -1,0 +1,466 @@
+"""What the dispatcher does with fires that find no slot, and when Postgres refuses the row that must come first."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, NoReturn
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from database.connection import DatabaseConnection
+from database.models import ExecutionStatus
+from services.distributed_lock import Coordinator
+from services.embedded import Addresses
+from services.errors import Unavailable
+from services.jobs import ExecutionContext, WorkerPool
+from services.ledger.claims import ClaimReport, ExecutionStore
+from services.ledger.fires import Ending, Fire
+from services.redis_client import RedisClient
+from tests.support.dispatching import Parts, dispatching
+from tests.support.executions import Make, fire, rows, store_of
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def redis(servers: Addresses) -> Iterator[RedisClient]:
+    redis = RedisClient(servers.redis_url)
+    yield redis
+    redis.close()
+
+
+@pytest.fixture
+def parts(store: ExecutionStore, redis: RedisClient) -> Iterator[Parts]:
+    with dispatching(store, redis) as parts:
+        yield parts
+
+
+def change(db: DatabaseConnection, sql: str) -> None:
+    with db.transaction() as connection:
+        connection.execute(text(sql))
+
+
+def test_a_claim_whose_start_is_refused_waits_and_runs_only_after_it_is_written(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts
+) -> None:
+    store.hand_back(store.claim([fire(make()), fire(make())]).claims)  # rows that wait are claimed first, then started
+    change(db, "ALTER TABLE job_executions ADD CONSTRAINT nothing_starts CHECK (status <> 'running')")
+    for _ in range(3):
+        with pytest.raises(DBAPIError):
+            parts.dispatcher.tick()
+    assert (parts.ran, rows(db, "status")) == ([], [("claimed",)] * 2)
+    change(db, "ALTER TABLE job_executions DROP CONSTRAINT nothing_starts")
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 2)
+    assert rows(db, "status") == [("running",)] * 2
+
+
+def test_a_fire_whose_row_is_refused_does_not_run(db: DatabaseConnection, make: Make, parts: Parts) -> None:
+    change(
+        db, "ALTER TABLE job_executions ADD CONSTRAINT nothing_is_claimed CHECK (status NOT IN ('claimed', 'running'))"
+    )
+    parts.dispatcher.hand_over([fire(make())])
+    parts.dispatcher.tick()
+    assert (parts.ran, rows(db)) == ([], [])
+    assert len(parts.held) == 0
+
+
+def test_a_fire_with_a_free_place_is_claimed_and_started_in_one_write(
+    db: DatabaseConnection, make: Make, parts: Parts
+) -> None:
+    change(db, "ALTER TABLE job_executions ADD CONSTRAINT nothing_waits CHECK (status <> 'claimed')")
+    parts.dispatcher.hand_over([fire(make()), fire(make())])
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 2)
+    assert rows(db, "status, started_at >= claimed_at") == [("running", True)] * 2
+
+
+def test_fires_beyond_the_free_places_wait_for_one(db: DatabaseConnection, make: Make, store: ExecutionStore) -> None:
+    report = store.claim([fire(make()) for _ in range(3)], start=2)
+    assert (len(report.started), len(report.claims)) == (2, 1)
+    assert sorted(rows(db, "status")) == [("claimed",), ("running",), ("running",)]
+
+
+def test_fires_of_a_refused_batch_wait_for_a_postgres_that_goes_away_meanwhile(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is claimed in halves, to find the row that is refused; the second half must not be forgotten."""
+    refusals = [refusal("23514"), Unavailable("Postgres", "here", "gone")]
+    claim = store.claim
+
+    def refuse(fires: list[Fire], start: int = 0) -> ClaimReport:
+        if refusals:
+            raise refusals.pop(0)
+        return claim(fires, start)
+
+    monkeypatch.setattr(ExecutionStore, "claim", lambda self, fires, start=0: refuse(fires, start))
+    parts.dispatcher.hand_over([fire(make()), fire(make())])
+    with pytest.raises(Unavailable):
+        parts.dispatcher.tick()
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 2)
+
+
+def refusal(sqlstate: str) -> DBAPIError:
+    class Refused(Exception):
+        pgcode = sqlstate
+
+    return DBAPIError("INSERT", {}, Refused("refused"))
+
+
+@pytest.mark.parametrize("sqlstate", ["55P03", "57014", "42703"])  # a lock, a timeout, a changed schema
+def test_an_error_that_is_about_the_moment_loses_no_fire_and_is_not_asked_again_for_each(
+    make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch, sqlstate: str
+) -> None:
+    claim, asked = store.claim, []
+
+    def refuse(self: ExecutionStore, fires: list[Fire], start: int = 0) -> ClaimReport:
+        asked.append(len(fires))
+        if len(asked) == 1:
+            raise refusal(sqlstate)
+        return claim(fires, start)
+
+    monkeypatch.setattr(ExecutionStore, "claim", refuse)
+    parts.dispatcher.hand_over([fire(make()), fire(make())])
+    with pytest.raises(DBAPIError):
+        parts.dispatcher.tick()
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 2)
+    assert asked == [2, 2]
+
+
+def test_what_was_claimed_starts_although_nothing_more_can_be_claimed(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.hand_back(store.claim([fire(make())]).claims)
+    with interrupted_before_the_start(db, parts):
+        assert rows(db, "status") == [("claimed",)]
+
+    def refuse(self: ExecutionStore, limit: int) -> NoReturn:
+        raise refusal("42703")
+
+    monkeypatch.setattr(ExecutionStore, "claim_pending", refuse)
+    parts.dispatcher.look_for_pending()
+    with pytest.raises(DBAPIError):
+        parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 1)
+
+
+def test_rows_that_cannot_be_claimed_do_not_keep_fires_from_being_claimed(
+    make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(limit: int) -> NoReturn:
+        raise refusal("22008")
+
+    monkeypatch.setattr(store, "claim_pending", refuse)
+    parts.dispatcher.hand_over([fire(make())])
+    for _ in range(2):
+        with suppress(DBAPIError):
+            parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 1)
+
+
+def test_one_fire_that_cannot_be_judged_does_not_take_its_batch_along(
+    make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison, good = make(), make()
+    judge = ExecutionStore._judge
+
+    def fail(self: ExecutionStore, due: Fire, locked: Any) -> Any:
+        if due.schedule_id == poison:
+            raise OverflowError("date value out of range")
+        return judge(self, due, locked)
+
+    monkeypatch.setattr(ExecutionStore, "_judge", fail)
+    parts.dispatcher.hand_over([fire(poison), fire(good)])
+    for _ in range(2):
+        with suppress(OverflowError):
+            parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 1)
+
+
+# --- claims whose answer came late ---
+
+
+def test_a_claim_that_was_disowned_while_its_answer_was_on_its_way_is_not_run(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = store.claim
+
+    def answered_late(self: ExecutionStore, fires: list[Fire], start: int = 0) -> ClaimReport:
+        report = claim(fires, start)
+        first = report.started[0]
+        assert parts.held.disown([first.proof]) == [first.proof]
+        return report
+
+    monkeypatch.setattr(ExecutionStore, "claim", answered_late)
+    parts.dispatcher.hand_over([fire(make()), fire(make())])
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 1)
+    eventually(lambda: parts.held.in_pool == 0)  # the disowned one takes no place
+    assert len(parts.held) == 1
+
+
+def test_a_claim_that_the_pool_refuses_is_handed_back_and_the_rest_of_its_batch_runs(
+    db: DatabaseConnection, make: Make, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = WorkerPool.submit
+    refused: list[UUID] = []
+
+    def refuse_the_first(self: WorkerPool, context: ExecutionContext) -> None:
+        if not refused:
+            refused.append(context.execution_id)
+            raise RuntimeError("submitted twice")
+        submit(self, context)
+
+    monkeypatch.setattr(WorkerPool, "submit", refuse_the_first)
+    parts.dispatcher.hand_over([fire(make()), fire(make())])
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 1)
+    assert dict(rows(db, "execution_id, status"))[refused[0]] == "pending"
+    eventually(lambda: parts.held.in_pool == 0)  # its place is free again
+    assert len(parts.held) == 1
+
+
+# --- schedules that another session holds ---
+
+
+def test_held_schedules_take_no_turn_of_the_others(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, free = [make() for _ in range(6)], [make() for _ in range(3)]
+    claimed: list[int] = []
+    claim = store.claim
+
+    def counted(self: ExecutionStore, fires: list[Fire], start: int = 0) -> ClaimReport:
+        claimed.append(len(fires))
+        return claim(fires, start)
+
+    monkeypatch.setattr(ExecutionStore, "claim", counted)
+    with db.transaction() as session:
+        session.execute(text("SELECT FROM schedules WHERE schedule_id = ANY(:held) FOR UPDATE"), {"held": held})
+        parts.dispatcher.hand_over([fire(each, 3) for each in held])
+
+        def are_asked_about_only() -> bool:
+            parts.dispatcher.tick()
+            return parts.dispatcher.held_schedules == len(held)
+
+        eventually(are_asked_about_only)
+        claimed.clear()
+        parts.dispatcher.hand_over([fire(each, 2) for each in held])  # their next fires join those that wait
+        parts.dispatcher.hand_over([fire(each, 1) for each in free])
+        parts.dispatcher.tick()
+        assert sum(claimed) <= len(free), "the held ones are older, and not tried"
+        eventually(lambda: parts.finisher.tick() is None and parts.dispatcher.tick() and len(parts.ran) == len(free))
+    eventually(lambda: parts.finisher.tick() is None and parts.dispatcher.tick() and len(parts.ran) == 9)
+    assert sorted(rows(db), key=str).count(("skipped", "coalesced")) == 6, "all fires of a held schedule come together"
+    assert parts.dispatcher.held_schedules == 0
+
+
+def test_a_start_goes_around_a_row_that_another_session_holds(
+    db: DatabaseConnection, make: Make, store: ExecutionStore
+) -> None:
+    held, free = store.claim([fire(make()), fire(make())]).claims
+    with db.transaction() as session:
+        session.execute(
+            text("SELECT FROM job_executions WHERE execution_id = :id FOR UPDATE"), {"id": held.execution_id}
+        )
+        report = store.start([held, free])
+        assert (report.started, report.later) == ([free], [held])
+        assert store.hand_back([held]) == [held]
+        assert store.unstart([held, free]) == [held]
+        ended = store.finish([Ending(claim=held, status=ExecutionStatus.SUCCESS)])
+        assert [ending.claim for ending in ended.later] == [held]
+    assert store.hand_back([held]) == []
+    assert rows(db, "status") == [("pending",)] * 2
+
+
+# --- fires that another replica has marked ---
+
+
+def test_a_fire_that_was_marked_and_got_no_row_is_claimed_after_all(
+    db: DatabaseConnection, make: Make, parts: Parts, redis: RedisClient
+) -> None:
+    due = marked_by_another(redis, fire(make()))
+    parts.dispatcher.hand_over([due])
+    parts.dispatcher.tick()
+    assert rows(db) == [], "first it is the other one's"
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 1)
+
+
+def test_a_fire_that_was_marked_and_has_its_row_is_left_alone(
+    db: DatabaseConnection, make: Make, parts: Parts, redis: RedisClient
+) -> None:
+    due = marked_by_another(redis, fire(make()))
+    store_of(db, "another").claim([due])
+    parts.dispatcher.hand_over([due])
+    for _ in range(3):
+        parts.dispatcher.tick()
+    assert (rows(db, "status, instance_id"), parts.ran) == ([("claimed", "another")], [])
+
+
+def marked_by_another(redis: RedisClient, due: Fire) -> Fire:
+    Coordinator(redis, owner="another", lease_seconds=60, mark_seconds=60).mark_fires([due.key])
+    return due
+
+
+# --- leases ---
+
+
+@pytest.mark.parametrize(
+    "change_of_mind",
+    ["UPDATE schedules SET enabled = false", "DELETE FROM schedules", "UPDATE schedules SET max_instances = 2"],
+)
+def test_a_claim_that_is_not_started_leaves_no_lease_behind(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, redis: RedisClient, change_of_mind: str
+) -> None:
+    schedule_id = make()
+    store.hand_back(store.claim([fire(schedule_id)]).claims)
+    with interrupted_before_the_start(db, parts):
+        assert redis.commands.exists(f"lock:schedule:{schedule_id}")
+        change(db, change_of_mind)
+    parts.dispatcher.tick()
+    parts.coordinator.renew()  # would bring it back for as long as the replica lives
+    assert not redis.commands.exists(f"lock:schedule:{schedule_id}")
+
+
+@contextmanager
+def interrupted_before_the_start(db: DatabaseConnection, parts: Parts) -> Iterator[None]:
+    change(db, "ALTER TABLE job_executions ADD CONSTRAINT nothing_starts CHECK (status <> 'running')")
+    with pytest.raises(DBAPIError):
+        parts.dispatcher.tick()
+    yield
+    change(db, "ALTER TABLE job_executions DROP CONSTRAINT nothing_starts")
+
+
+def test_what_was_started_runs_although_the_rest_of_its_batch_cannot_be_looked_at_again(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edited, untouched = make(), make()
+    store.hand_back(store.claim([fire(edited), fire(untouched)]).claims)
+    with interrupted_before_the_start(db, parts):
+        change(db, f"UPDATE schedules SET job_config = '{{\"a\": 1}}' WHERE schedule_id = '{edited}'")
+    with monkeypatch.context() as outage:
+        outage.setattr(store, "look_again", _nobody_answers)
+        with pytest.raises(Unavailable):
+            parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 1)
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 2)
+
+
+def test_a_claim_that_waits_for_its_row_is_not_forgotten_when_the_rest_of_its_batch_cannot_be_looked_at_again(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edited, held = make(), make()
+    store.hand_back(store.claim([fire(edited), fire(held)]).claims)
+    with interrupted_before_the_start(db, parts):
+        change(db, f"UPDATE schedules SET job_config = '{{\"a\": 1}}' WHERE schedule_id = '{edited}'")
+    with monkeypatch.context() as outage, db.transaction() as session:
+        session.execute(text("SELECT FROM job_executions WHERE schedule_id = :id FOR UPDATE"), {"id": held})
+        outage.setattr(store, "look_again", _nobody_answers)
+        with pytest.raises(Unavailable):
+            parts.dispatcher.tick()
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 2)
+
+
+def _nobody_answers(*_: object) -> NoReturn:
+    raise Unavailable("Postgres", "here", "gone")
+
+
+# --- more fires than slots ---
+
+
+@pytest.fixture
+def one_slot(store: ExecutionStore, redis: RedisClient) -> Iterator[Parts]:
+    with dispatching(store, redis, max_workers=1) as parts:
+        yield parts
+
+
+def test_overdue_fires_of_a_schedule_become_one_run_also_when_they_waited_for_a_slot(
+    db: DatabaseConnection, make: Make, one_slot: Parts
+) -> None:
+    schedule_id = make(coalesce=True)
+    one_slot.dispatcher.hand_over([fire(schedule_id, seconds) for seconds in (3, 2, 1)])
+    one_slot.dispatcher.tick()
+    eventually(lambda: len(one_slot.ran) == 1)
+    assert rows(db) == [("skipped", "coalesced"), ("skipped", "coalesced"), ("running", None)]
+
+
+@pytest.mark.parametrize("max_workers", [1, 5])
+def test_without_coalescing_overdue_fires_run_one_after_the_other_whatever_the_number_of_slots(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, redis: RedisClient, max_workers: int
+) -> None:
+    schedule_id = make(coalesce=False)
+    with dispatching(store, redis, max_workers=max_workers) as parts:
+        parts.dispatcher.hand_over([fire(schedule_id, seconds) for seconds in (3, 2, 1)])
+        for run in (1, 2, 3):
+            parts.dispatcher.look_for_pending()
+            parts.dispatcher.tick()
+            parts.dispatcher.tick()
+            eventually(lambda: len(parts.ran) == run and parts.finisher.unwritten == 1)  # noqa: B023
+            parts.finisher.tick()
+    assert rows(db) == [("success", None)] * 3
+
+
+def test_no_more_is_claimed_ahead_than_there_is_room_for(
+    db: DatabaseConnection, make: Make, redis: RedisClient, one_slot: Parts
+) -> None:
+    """The more fires are other replicas', the more are looked at at once; that is no reason to claim so many."""
+    theirs = [marked_by_another(redis, fire(make())) for _ in range(8)]
+    one_slot.gate.clear()
+    one_slot.dispatcher.hand_over([*theirs, *(fire(make()) for _ in range(8))])
+    for _ in range(3):
+        one_slot.dispatcher.tick()
+    assert len(rows(db)) == 1
+    one_slot.gate.set()
+
+    def all_ran() -> bool:
+        one_slot.dispatcher.tick()
+        one_slot.finisher.tick()
+        return len(one_slot.ran) == 16
+
+    eventually(all_ran)
+    assert rows(db) == [("success", None)] * 16
+
+
+def test_the_most_urgent_of_the_fires_that_wait_gets_the_free_slot(
+    db: DatabaseConnection, make: Make, one_slot: Parts
+) -> None:
+    usual, urgent = make(), make(priority=5)
+    one_slot.dispatcher.hand_over([fire(usual, 2), replace(fire(urgent, 1), priority=5)])
+    one_slot.dispatcher.tick()
+    assert rows(db, "schedule_id") == [(urgent,)]
+
+
+def test_what_was_started_ahead_of_a_worker_that_does_not_come_goes_back(
+    db: DatabaseConnection, make: Make, one_slot: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After quick jobs many are started at once; if they are slow ones, others may run them meanwhile."""
+    monkeypatch.setattr("services.engine.dispatcher.HAND_BACK_SECONDS", 0.5)
+    one_slot.dispatcher.hand_over([fire(make(), 2)])
+    one_slot.dispatcher.tick()
+    eventually(lambda: one_slot.finisher.unwritten == 1)
+    one_slot.finisher.tick()
+    one_slot.gate.clear()
+    one_slot.dispatcher.hand_over([fire(make()) for _ in range(4)])
+    one_slot.dispatcher.tick()
+    assert rows(db, "status") == [("success",), *[("running",)] * 4]
+
+    def went_back() -> bool:
+        one_slot.dispatcher.tick()
+        return sorted(rows(db, "status")) == [("pending",)] * 3 + [("running",), ("success",)]
+
+    eventually(went_back)
+    one_slot.dispatcher.look_for_pending()
+    assert went_back(), "nor is it claimed again before the pool moves"
+    assert len(one_slot.held) == 1
+    one_slot.gate.set()
+    eventually(lambda: one_slot.finisher.unwritten == 1)
+    one_slot.dispatcher.look_for_pending()
+    one_slot.dispatcher.tick()
+    eventually(lambda: len(one_slot.ran) >= 3)

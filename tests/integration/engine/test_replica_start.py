@@ -1,0 +1,162 @@
+"""Starting a replica: once, and without leaving anything behind when it cannot."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from config import load_settings
+from database.connection import DatabaseConnection
+from services.engine.loops import Loop
+from services.engine.timer import Timer
+from services.enhanced_scheduler import EnhancedScheduler
+from services.errors import ConfigurationError, SchedulerError, Unavailable
+from tests.support.waiting import eventually
+
+Make = Callable[..., EnhancedScheduler]
+
+
+@pytest.fixture
+def replica(own_process: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Makes schedulers with the given settings; all are stopped after the test."""
+    made = []
+
+    def make(**environment: str) -> EnhancedScheduler:
+        with monkeypatch.context() as this_one:
+            for name, value in {"INSTANCE_ID": "under-test", **environment}.items():
+                this_one.setenv(name, value)
+            made.append(EnhancedScheduler(settings=load_settings(), enable_api_sync=False))
+        return made[-1]
+
+    yield make
+    for scheduler in made:
+        scheduler.stop()
+
+
+@pytest.fixture
+def nothing_is_left(db: DatabaseConnection) -> Callable[[], bool]:
+    """True when there are no more threads than before the test, and Postgres knows nobody of our name."""
+    before = set(threading.enumerate())
+
+    def check() -> bool:
+        with db.transaction() as connection:
+            sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'under-test#%%'"
+            registered = "SELECT count(*) FROM scheduler_instances"
+            found = [connection.exec_driver_sql(sql).scalar_one() for sql in (sessions, registered)]
+        return found == [0, 0] and set(threading.enumerate()) <= before
+
+    return check
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def test_a_scheduler_is_started_once(replica: Make, nothing_is_left: Callable[[], bool]) -> None:
+    scheduler = replica()
+    scheduler.start()
+    with pytest.raises(SchedulerError, match="started already; make a new EnhancedScheduler"):
+        scheduler.start()
+    assert scheduler.readiness() == [], "the first start still holds"
+    scheduler.stop()
+    with pytest.raises(SchedulerError, match="started already"):
+        scheduler.start()
+    eventually(nothing_is_left)
+
+
+def test_a_setting_that_cannot_be_obeyed_is_warned_about_at_the_start(
+    replica: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica(JOB_REPLACE_EXISTING_INSTANCE="false").start()
+    (warned,) = [record for record in caplog.records if vars(record).get("event") == "setting_without_effect"]
+    assert warned.levelname == "WARNING"
+    assert "JOB_REPLACE_EXISTING_INSTANCE=false has no effect" in warned.getMessage()
+
+
+def test_a_port_in_use_leaves_nothing_behind(
+    replica: Make, taken_port: int, nothing_is_left: Callable[[], bool]
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"METRICS_PORT={taken_port} cannot be had"):
+        replica(METRICS_HOST="127.0.0.1", METRICS_PORT=str(taken_port)).start()
+    eventually(nothing_is_left)
+
+
+def test_without_postgres_the_port_is_given_back(replica: Make, nothing_is_left: Callable[[], bool]) -> None:
+    port = free_port()
+    nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"
+    with pytest.raises(Unavailable, match="Postgres at"):
+        replica(METRICS_HOST="127.0.0.1", METRICS_PORT=str(port), DATABASE_URL=nobody).start()
+    with socket.create_server(("127.0.0.1", port)):
+        eventually(nothing_is_left)
+
+
+def test_an_unusable_address_of_redis_leaves_nothing_behind(replica: Make, nothing_is_left: Callable[[], bool]) -> None:
+    with pytest.raises(ConfigurationError, match="REDIS_URL="):
+        replica(REDIS_URL="redis://127.0.0.1:port/0").start()
+    eventually(nothing_is_left)
+
+
+def test_a_start_that_fails_after_the_first_heartbeat_takes_it_back(
+    replica: Make, nothing_is_left: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Loop.start
+
+    def no_more_threads(loop: Loop) -> None:
+        if loop.name == "rescuer":
+            raise RuntimeError("can't start new thread")
+        start(loop)
+
+    monkeypatch.setattr(Loop, "start", no_more_threads)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        replica().start()
+    eventually(nothing_is_left)
+
+
+def test_after_a_failed_start_it_can_be_tried_again(replica: Make, nothing_is_left: Callable[[], bool]) -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        scheduler = replica(METRICS_HOST="127.0.0.1", METRICS_PORT=str(port))
+        with pytest.raises(ConfigurationError):
+            scheduler.start()
+    scheduler.start()
+    assert scheduler.readiness() == []
+    scheduler.stop()
+    eventually(nothing_is_left)
+
+
+def test_liveness_names_the_loops_and_the_timer_when_they_stand_still(
+    replica: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = replica()
+    scheduler.start()
+    assert scheduler.liveness() == {}
+    monkeypatch.setattr(Loop, "is_live", False)
+    monkeypatch.setattr(Timer, "is_live", False)
+    assert {"timer", "dispatcher", "finisher", "watcher", "heart", "rescuer", "gap-scan"} <= scheduler.liveness().keys()
+
+
+def test_replicas_that_crashed_long_ago_are_forgotten(replica: Make, db: DatabaseConnection) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO scheduler_instances (instance_id, incarnation, heartbeat_at)
+               VALUES ('long ago', gen_random_uuid(), now() - interval '25 hours'),
+                      ('lately', gen_random_uuid(), now() - interval '23 hours')"""
+        )
+
+    def known() -> list[Any]:
+        with db.transaction() as connection:
+            return [
+                name for (name,) in connection.exec_driver_sql("SELECT instance_id FROM scheduler_instances ORDER BY 1")
+            ]
+
+    replica().start()
+    eventually(lambda: known() == ["lately", "under-test"])

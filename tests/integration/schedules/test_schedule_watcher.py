@@ -1,0 +1,271 @@
+"""What the watcher writes into the table (next_run after changes by plain SQL), and what it hears and misses."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import pytest
+from prometheus_client import REGISTRY
+from sqlalchemy import event
+
+from database.clock import DatabaseClock
+from database.connection import DatabaseConnection
+from services.engine.timer import Timer
+from services.errors import Unavailable
+from services.insight.replicas import NEWEST_REVISION, list_replicas
+from services.job_history import JobHistory
+from services.schedule_watcher import ScheduleWatcher
+from services.schedules.upkeep import PARK, REPAIR_NEXT_RUN, REPAIR_ROWS
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def watcher(db: DatabaseConnection) -> Iterator[ScheduleWatcher]:
+    clock = DatabaseClock(5)
+    made = ScheduleWatcher(db, Timer(lambda fires: None, clock), clock, check_interval_seconds=60, listen=False)
+    yield made
+    made.close()
+
+
+INSERT = """
+INSERT INTO schedules (domain_config_id, domain, frequency, time_config)
+SELECT gen_random_uuid(), 'd' || n, 'daily', '{"hour": 2}' FROM generate_series(1, %s) AS n
+"""
+
+
+def _insert(db: DatabaseConnection, count: int) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql(INSERT, (count,))
+
+
+def _unplanned(db: DatabaseConnection) -> int:
+    with db.transaction() as connection:
+        return int(connection.exec_driver_sql("SELECT count(*) FROM schedules WHERE next_run IS NULL").scalar_one())
+
+
+def test_schedules_inserted_by_sql_get_their_next_run(db: DatabaseConnection, watcher: ScheduleWatcher) -> None:
+    _insert(db, 2)
+    watcher.tick()
+    assert _unplanned(db) == 0
+
+
+def test_next_run_is_repaired_a_few_rows_at_a_time_because_the_fires_of_locked_rows_wait(
+    db: DatabaseConnection, watcher: ScheduleWatcher
+) -> None:
+    portions: list[int] = []
+
+    def record(_conn: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        if statement.endswith(REPAIR_NEXT_RUN):
+            portions.append(len(json.loads(values["rows"])))
+
+    _insert(db, 2 * REPAIR_ROWS + 1)
+    event.listen(db.engine, "before_cursor_execute", record)
+    for _ in range(4):
+        watcher.tick()
+    assert portions == [REPAIR_ROWS, REPAIR_ROWS, 1]
+    assert _unplanned(db) == 0
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["never analyzed", "analyzed before the commit"])
+@pytest.mark.parametrize("statement", [REPAIR_NEXT_RUN, PARK], ids=["repair", "park"])
+def test_a_part_costs_what_it_writes_whatever_the_statistics_say(
+    db: DatabaseConnection, statement: str, analyzed: bool
+) -> None:
+    """Autovacuum comes by during a long INSERT: many pages, and not one row that it can see."""
+    with db.transaction() as connection:
+        connection.exec_driver_sql(INSERT, (5000,))
+        if analyzed:
+            with db.transaction() as autovacuum:
+                autovacuum.exec_driver_sql("ANALYZE schedules")
+    with db.transaction() as connection:
+        connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        found = connection.exec_driver_sql("SELECT schedule_id::text, revision FROM schedules LIMIT 100").all()
+        facts = {"next_run": str(datetime.now(UTC)), "reason": "bad"}
+        rows = [{"schedule_id": row[0], "revision": row[1], **facts} for row in found]
+        plan = connection.exec_driver_sql(
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", {"rows": json.dumps(rows), "ids": [row[0] for row in found]}
+        ).scalar_one()
+    assert max(_rows_touched(plan[0]["Plan"])) <= len(rows) ** 2, "not the table times the part"
+
+
+def _rows_touched(node: dict[str, Any]) -> Iterator[float]:
+    """Of every step of a plan: what it returned and threw away, in all its loops."""
+    thrown_away = sum(node.get(name, 0) for name in ("Rows Removed by Filter", "Rows Removed by Join Filter"))
+    yield (node["Actual Rows"] + thrown_away) * node["Actual Loops"]
+    for inner in node.get("Plans", ()):
+        yield from _rows_touched(inner)
+
+
+def test_a_row_that_somebody_else_has_locked_is_left_to_the_next_time(
+    db: DatabaseConnection, watcher: ScheduleWatcher
+) -> None:
+    _insert(db, 2)
+    with db.transaction() as connection:
+        connection.exec_driver_sql("SELECT FROM schedules WHERE domain = 'd1' FOR UPDATE")
+        watcher.tick()
+        assert _unplanned(db) == 1
+
+
+def test_a_schedule_that_was_deleted_leaves_the_timer(db: DatabaseConnection, watcher: ScheduleWatcher) -> None:
+    _insert(db, 2)
+    watcher.tick()
+    assert len(watcher._timer) == 2
+    with db.transaction() as connection:
+        connection.exec_driver_sql("DELETE FROM schedules WHERE domain = 'd1'")
+    watcher.tick()
+    assert len(watcher._timer) == len(watcher.loaded) == 1
+
+
+def test_what_changed_while_both_connections_were_lost_is_seen_when_they_are_back(
+    db: DatabaseConnection, database_url: str
+) -> None:
+    clock = DatabaseClock(5)
+    with closing(DatabaseConnection(database_url, application_name="watched")) as own:
+        cut_off = ScheduleWatcher(own, Timer(lambda fires: None, clock), clock, check_interval_seconds=3600)
+        _insert(db, 1)
+        cut_off.tick()
+        with db.transaction() as connection:
+            connection.exec_driver_sql(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'watched'"
+            )
+        _insert(db, 2)
+
+        def seen() -> bool:
+            with suppress(Unavailable):
+                cut_off.tick()
+            return len(cut_off.loaded) == 3
+
+        eventually(seen)
+        cut_off.close()
+
+
+def test_a_senseless_row_that_somebody_holds_keeps_nobody_waiting_and_is_parked_afterwards(
+    db: DatabaseConnection, watcher: ScheduleWatcher
+) -> None:
+    _insert(db, 2)
+    watcher.tick()
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE schedules SET time_config = '{\"hour\": 77}' WHERE domain = 'd1'")
+    with db.transaction() as somebody:
+        somebody.exec_driver_sql("SELECT FROM schedules WHERE domain = 'd1' FOR UPDATE")
+        watcher._connection.run("SET statement_timeout = 2000")
+        watcher.tick()
+        assert _invalid(db) == []
+    watcher.tick()
+    assert _invalid(db) == [("d1", "time_config.hour: must be between 0 and 23, got 77")]
+
+
+def test_thousands_of_senseless_rows_are_parked_in_parts_and_a_good_change_does_not_wait_for_the_last(
+    db: DatabaseConnection, database_url: str
+) -> None:
+    clock, parts, good_after = DatabaseClock(5), list[int](), list[int]()
+    with closing(DatabaseConnection(database_url)) as own:
+        watcher = ScheduleWatcher(own, Timer(lambda fires: None, clock), clock, check_interval_seconds=3600)
+        watcher.tick()
+
+        def record(_conn: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+            if "last_status = 'invalid'" in statement:
+                parts.append(len(json.loads(values["rows"])))
+                if len(parts) == 1:
+                    _insert(db, 1)
+
+        def parked() -> bool:
+            watcher.tick()
+            if len(watcher._timer) == 1 and not good_after:
+                good_after.append(sum(parts))
+            return len(_invalid(db)) == 5000
+
+        event.listen(own.engine, "before_cursor_execute", record)
+        _insert_senseless(db, 5000)
+        eventually(parked, 30)
+        assert max(parts) <= 1000
+        assert good_after[0] <= 2 * max(parts), "the good change was live after the first part or the second"
+        watcher.close()
+
+
+def _insert_senseless(db: DatabaseConnection, count: int) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO schedules (domain_config_id, domain, frequency, time_config, timezone)
+               SELECT gen_random_uuid(), 'bad' || n, 'daily', '{"hour": 2}', 'Mars/Zone' || n
+               FROM generate_series(1, %s) AS n""",
+            (count,),
+        )
+
+
+def test_senseless_rows_that_somebody_holds_do_not_keep_the_others_from_being_parked(
+    db: DatabaseConnection, watcher: ScheduleWatcher
+) -> None:
+    _insert_senseless(db, 2500)
+    with db.transaction() as somebody:
+        somebody.exec_driver_sql("SELECT FROM schedules WHERE substring(domain, 4)::int <= 2000 FOR UPDATE")
+        watcher._connection.run("SET statement_timeout = 2000")
+        eventually(lambda: watcher.tick() is not None and len(_invalid(db)) == 500, 20)
+    eventually(lambda: watcher.tick() is not None and len(_invalid(db)) == 2500, 20)
+
+
+def _invalid(db: DatabaseConnection) -> list[tuple[str, str]]:
+    with db.transaction() as connection:
+        found = connection.exec_driver_sql("SELECT domain, invalid_reason FROM schedules WHERE last_status = 'invalid'")
+        return [tuple(row) for row in found]
+
+
+def test_a_comparison_that_failed_is_made_again_at_once(
+    db: DatabaseConnection, watcher: ScheduleWatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher.tick()
+    _insert(db, 1)
+    monkeypatch.setattr(watcher, "apply_changes", lambda: None)
+    monkeypatch.setattr(watcher, "_compare_at", 0.0)
+    with monkeypatch.context() as outage:
+        outage.setattr(watcher, "_load", _nobody_answers)
+        with pytest.raises(Unavailable):
+            watcher.tick()
+    watcher.tick()
+    assert len(watcher.loaded) == 1
+
+
+def _nobody_answers(*_: object, **__: object) -> NoReturn:
+    raise Unavailable("Postgres", "here", "gone")
+
+
+def _delete_newest(db: DatabaseConnection) -> int:
+    """The revision of the deletion, which is in no row of the table."""
+    with db.transaction() as connection:
+        connection.exec_driver_sql("DELETE FROM schedules WHERE revision = (SELECT max(revision) FROM schedules)")
+        return int(connection.exec_driver_sql("SELECT max(revision) FROM schedule_changes").scalar_one())
+
+
+def test_a_deletion_is_a_change_that_a_replica_has_applied_or_not(
+    db: DatabaseConnection, watcher: ScheduleWatcher
+) -> None:
+    _insert(db, 2)
+    watcher._connect()
+    before = watcher.revision
+    newest = _delete_newest(db)
+    assert list_replicas(db, 60).newest_revision == newest > before
+    watcher.apply_changes()
+    assert watcher.revision == newest
+    assert REGISTRY.get_sample_value("scheduler_revision_applied") == newest
+
+
+def test_a_replica_that_starts_after_the_newest_schedule_was_deleted_is_not_behind_for_ever(
+    db: DatabaseConnection, watcher: ScheduleWatcher
+) -> None:
+    _insert(db, 2)
+    newest = _delete_newest(db)
+    watcher.reconcile()
+    assert watcher.revision == newest
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE schedule_changes SET changed_at = now() - interval '100 days'")
+    JobHistory(db).cleanup_old_changes(90)
+    assert list_replicas(db, 60).newest_revision == newest, "the others have applied it, and are compared by it"
+
+
+def test_the_newest_revision_is_found_at_the_end_of_indexes(db: DatabaseConnection) -> None:
+    _insert(db, 3000)
+    with db.transaction() as connection:
+        plan = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {NEWEST_REVISION}").scalar_one()
+    assert sum(_rows_touched(plan[0]["Plan"])) < 500

@@ -1,0 +1,62 @@
+"""One replica's dispatcher with its pool, finisher and store, in this process and without loops: tests call `tick`."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+from database.clock import DatabaseClock
+from services.distributed_lock import Coordinator
+from services.engine.dispatcher import Dispatcher
+from services.engine.finisher import Finisher
+from services.engine.held_claims import HeldClaims
+from services.engine.peers import Peers
+from services.jobs import ExecutionContext, JobRegistry, WorkerPool
+from services.ledger.claims import ExecutionStore
+from services.redis_client import RedisClient
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    dispatcher: Dispatcher
+    finisher: Finisher
+    held: HeldClaims
+    coordinator: Coordinator
+    ran: list[UUID]  # the executions whose handler was called
+    gate: threading.Event  # handlers wait for it; open unless a test closes it
+
+
+@contextmanager
+def dispatching(store: ExecutionStore, redis: RedisClient, max_workers: int = 2) -> Iterator[Parts]:
+    ran: list[UUID] = []
+    gate = threading.Event()
+    gate.set()
+    registry = JobRegistry()
+
+    @registry.job("noop")
+    def _noop(context: ExecutionContext, config: dict[str, Any]) -> None:
+        ran.append(context.execution_id)
+        gate.wait(60)
+
+    coordinator = Coordinator(redis, owner=str(uuid4()), lease_seconds=60, mark_seconds=60)
+    held = HeldClaims()
+    finisher = Finisher(store, held, coordinator)
+    dispatcher = Dispatcher(
+        store=store,
+        held=held,
+        coordinator=coordinator,
+        finisher=finisher,
+        peers=Peers("replica"),
+        clock=DatabaseClock(5),
+        instance_id="replica",
+        max_workers=max_workers,
+        verify_after_seconds=0,
+        may_claim=lambda: True,
+    )
+    pool = WorkerPool(max_workers, registry, dispatcher.done)
+    dispatcher.use(pool)
+    yield Parts(dispatcher, finisher, held, coordinator, ran, gate)
+    gate.set()
+    pool.shutdown(5)

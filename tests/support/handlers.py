@@ -1,0 +1,54 @@
+"""Jobs for tests, registered through JOB_MODULES=tests.support.handlers. Each call is written down, whatever becomes of it."""
+
+import os
+import time
+from datetime import UTC, datetime
+
+from pydantic import BaseModel
+
+from services.jobs import ExecutionContext, JobFailed, job
+
+
+def _note(context: ExecutionContext) -> None:
+    """One line with one write: several processes share the file, and any of them may be killed. Cluster.calls reads."""
+    if path := os.environ.get("CALLS_FILE"):
+        fire = f"{context.schedule_id} {context.scheduled_for.isoformat()} {context.attempt}"
+        line = f"{fire} {context.instance_id} {datetime.now(UTC).isoformat()}\n"
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, line.encode())
+        os.close(file)
+
+
+class SleepConfig(BaseModel):
+    seconds: float = 0.0
+
+
+@job("noop")
+def noop(context: ExecutionContext, config: None) -> None:
+    """Takes no time."""
+    _note(context)
+
+
+@job("sleep", config_model=SleepConfig)
+def sleep(context: ExecutionContext, config: SleepConfig) -> None:
+    """Takes its time, and listens to nobody."""
+    _note(context)
+    time.sleep(config.seconds)
+
+
+@job("fail")
+def fail(context: ExecutionContext, config: None) -> None:
+    _note(context)
+    raise JobFailed(f"attempt {context.attempt} failed as told")
+
+
+class ForkConfig(BaseModel):
+    child_seconds: float = 0.0
+
+
+@job("fork", config_model=ForkConfig)
+def fork(context: ExecutionContext, config: ForkConfig) -> None:
+    """Returns in two processes; it is nobody's habit to do so on purpose."""
+    _note(context)
+    if os.fork() == 0:
+        time.sleep(config.child_seconds)

@@ -1,0 +1,21 @@
+"""A queue whose items hang; tests.support.workflow_queues makes it known to a replica, tests themselves do not register it."""
+
+import time
+
+from database.workflow_models import Place
+from database.workflow_statuses import DeepScanStatus as Status
+from services.queues.queue import Queue, always
+from services.queues.queue_table import Words
+from tests.support.places import working
+
+HANGING = Queue(
+    name="hanging",
+    job_id="hanging_queue",
+    display_name="A queue whose items hang",
+    settings="deep_scan_scheduler",
+    model=Place,
+    words=Words(Status.QUEUED, Status.PROCESSING, Status.COMPLETED, Status.ERROR),
+    status_field_name="deep_scan_status",
+    error_field_name="deep_scan_error",
+    steps=always(working(lambda key: time.sleep(3600))),
+)

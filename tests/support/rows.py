@@ -1,0 +1,89 @@
+"""Schedules for replicas to run, and what the rows say about them afterwards."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from services.jobs import JobRegistry
+from services.schedule_repository import ScheduleRepository
+from tests.support.ledger import Ledger
+from tests.support.replicas import Cluster
+from tests.support.waiting import eventually
+
+JOBS = JobRegistry({"noop", "sleep", "fail", "fork", "http_request"})
+OPEN = "status IN ('pending', 'claimed', 'running')"
+
+
+def soon(seconds: float) -> datetime:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).replace(microsecond=0)
+
+
+def once(at: datetime, **more: Any) -> dict[str, Any]:
+    return {"domain": "job", "job_type": "noop", "frequency": "once", "time_config": {"at": at.isoformat()}, **more}
+
+
+def every_second(**more: Any) -> dict[str, Any]:
+    return {"domain": "job", "job_type": "noop", "frequency": "interval", "time_config": {"seconds": 1}, **more}
+
+
+def calls(ledger: Ledger, path: str = "/") -> dict[str, Any]:
+    """The job of a schedule whose runs are seen from outside."""
+    return {"job_type": "http_request", "job_config": {"url": f"{ledger.url}{path}"}}
+
+
+def repository(cluster: Cluster) -> ScheduleRepository:
+    return ScheduleRepository(cluster.db, JOBS)
+
+
+def count(cluster: Cluster, where: str = "true") -> int:
+    return int(cluster.rows(f"SELECT count(*) FROM job_executions WHERE {where}")[0][0])
+
+
+def has_run(cluster: Cluster, schedule_id: object) -> bool:
+    return count(cluster, f"schedule_id = '{schedule_id}' AND status = 'success'") == 1
+
+
+def switch_off(cluster: Cluster, timeout_seconds: float = 30) -> None:
+    """Nothing new comes due, and what is open ends."""
+    cluster.run("UPDATE schedules SET enabled = false WHERE enabled")
+    eventually(lambda: count(cluster, OPEN) == 0, timeout_seconds)
+
+
+def nothing_twice_and_no_gap(cluster: Cluster) -> None:
+    """Each schedule that fires every second has one row per second, and every fire was run at most once."""
+    twice = "SELECT schedule_id, scheduled_for, attempt FROM job_executions GROUP BY 1, 2, 3 HAVING count(*) > 1"
+    assert cluster.rows(twice) == []
+    assert cluster.called_twice() == []
+    gaps = cluster.rows(
+        """SELECT schedule_id, at FROM (
+               SELECT schedule_id, scheduled_for AS at,
+                      scheduled_for - lag(scheduled_for) OVER (PARTITION BY schedule_id ORDER BY scheduled_for) AS step
+               FROM job_executions WHERE attempt = 1 AND cause IN ('schedule', 'catchup')) AS steps
+           WHERE step > interval '1 second'"""
+    )
+    assert gaps == []
+
+
+def every_run_was_seen(cluster: Cluster, ledger: Ledger) -> None:
+    """From outside: what ended well was called, once, and nothing was called that has no row."""
+    seen = [request.headers["X-Execution-Id"] for request in ledger.requests()]
+    rows = dict(cluster.rows(CALLABLE))
+    assert len(seen) == len(set(seen))
+    assert {key for key, status in rows.items() if status == "success"} <= set(seen) <= rows.keys()
+    assert ledger.called_twice() == []
+
+
+CALLABLE = "SELECT execution_id::text, status FROM job_executions WHERE started_at IS NOT NULL"
+
+
+def never_two_at_once(cluster: Cluster) -> None:
+    """No execution began before the one before it, of the same schedule, had ended."""
+    together = cluster.rows(
+        """SELECT schedule_id, started_at FROM (
+               SELECT schedule_id, started_at,
+                      max(coalesce(completed_at, 'infinity')) OVER (
+                          PARTITION BY schedule_id ORDER BY started_at, execution_id
+                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS free_at
+               FROM job_executions WHERE started_at IS NOT NULL) AS runs
+           WHERE started_at < free_at"""
+    )
+    assert together == []

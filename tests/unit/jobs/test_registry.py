@@ -1,0 +1,174 @@
+"""Which handler runs a job type, and what its configuration may say."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.engine.calling import call_handler
+from services.errors import ConfigurationError, Problem, UnknownJobType
+from services.jobs import BUILT_IN_JOB_TYPES, ExecutionContext, JobRegistry, default_registry
+from tests.support.contexts import a_context
+
+
+class Inner(BaseModel):
+    port: int = Field(ge=1)
+
+
+class Config(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    host: str
+    inner: Inner | None = None
+
+
+@pytest.fixture
+def registry() -> JobRegistry:
+    registry = JobRegistry(BUILT_IN_JOB_TYPES)
+
+    @registry.job("fetch", config_model=Config, isolation="process")
+    def fetch(context: ExecutionContext, config: Config) -> Mapping[str, Any]:
+        return {"host": config.host}
+
+    return registry
+
+
+def test_a_registered_handler_is_found_with_its_facts(registry: JobRegistry) -> None:
+    definition = registry.get("fetch")
+    assert (definition.name, definition.config_model, definition.isolation) == ("fetch", Config, "process")
+
+
+def test_an_unknown_type_is_named_with_the_known_ones(registry: JobRegistry) -> None:
+    with pytest.raises(UnknownJobType) as caught:
+        registry.get("ftp_fetch")
+    assert str(caught.value) == (
+        "no job type 'ftp_fetch' is registered (known: cookie_scan, fetch, http_request, workflow)"
+    )
+
+
+def test_built_in_names_stay_known(registry: JobRegistry) -> None:
+    assert registry.job_types() == BUILT_IN_JOB_TYPES | {"fetch"}
+    assert default_registry.job_types() >= BUILT_IN_JOB_TYPES
+
+
+@pytest.mark.parametrize("job_type", ["cookie_scan", "workflow"])
+def test_a_built_in_type_without_handler_fails_for_good_and_says_so(job_type: str) -> None:
+    registry = JobRegistry(BUILT_IN_JOB_TYPES)
+    assert registry.check_config(job_type, {"anything": 1}) == []
+    result = call_handler(registry.get(job_type), a_context(job_type))
+    assert result.error_message == f"job type {job_type!r} has no handler in this version"
+    assert not result.retryable
+
+
+def test_an_execution_of_an_unknown_type_fails_for_good(registry: JobRegistry) -> None:
+    result = call_handler(registry.get_or_refusal("ftp"), a_context("ftp"))
+    assert "no job type 'ftp' is registered" in str(result.error_message)
+    assert not result.retryable
+
+
+@pytest.mark.parametrize(
+    ("job_config", "problems"),
+    [
+        ({"host": "a"}, []),
+        ({"host": "a", "isolation": "thread"}, []),
+        ({}, [Problem("job_config.host", "is required")]),
+        ({"host": "a", "hots": 1}, [Problem("job_config.hots", "is not a field of this job")]),
+        (
+            {"host": 1, "inner": {"port": 0}},
+            [
+                Problem("job_config.host", "input should be a valid string"),
+                Problem("job_config.inner.port", "input should be greater than or equal to 1"),
+            ],
+        ),
+        (
+            {"host": "a", "isolation": "vm"},
+            [Problem("job_config.isolation", "must be 'thread' or 'process', got 'vm'")],
+        ),
+        (
+            {"host": "a", "isolation": ["process"]},
+            [Problem("job_config.isolation", "must be 'thread' or 'process', got ['process']")],
+        ),
+    ],
+)
+def test_every_problem_of_a_configuration_is_found(
+    registry: JobRegistry, job_config: dict[str, Any], problems: list[Problem]
+) -> None:
+    assert registry.check_config("fetch", job_config) == problems
+
+
+def test_the_configuration_can_choose_the_isolation(registry: JobRegistry) -> None:
+    definition = registry.get("fetch")
+    assert definition.isolation_of({}) == "process"
+    assert definition.isolation_of({"isolation": "thread"}) == "thread"
+
+
+def test_without_a_model_the_handler_is_given_the_plain_configuration() -> None:
+    registry = JobRegistry()
+    registry.job("plain")(lambda _context, config: {"config": config})
+    context = a_context("plain", job_config={"a": 1, "isolation": "thread"})
+    assert call_handler(registry.get("plain"), context).details == {"result": {"config": {"a": 1}}}
+
+
+def test_two_handlers_under_one_name_are_an_error(registry: JobRegistry) -> None:
+    def other(context: ExecutionContext, config: Config) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"'fetch' is registered twice: by .*fetch and by .*other"):
+        registry.job("fetch")(other)
+
+
+def test_an_async_handler_is_refused(registry: JobRegistry) -> None:
+    async def handler(context: ExecutionContext, config: Any) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="is async; use a plain function"):
+        registry.job("later")(handler)  # type: ignore[type-var]
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(default_registry, "_modules", [])
+    monkeypatch.setattr(default_registry, "_definitions", {})
+    return tmp_path
+
+
+def test_users_modules_register_their_handlers_also_when_loaded_twice(modules: Path) -> None:
+    source = "from services.jobs import job\n@job('{0}')\ndef run(context, config): ...\n"
+    for name in ("users_one", "users_two"):
+        (modules / f"{name}.py").write_text(source.format(name))
+    default_registry.load_modules(" users_one, users_two ,")
+    del sys.modules["users_one"]
+    default_registry.load_modules("users_one")
+    assert {"users_one", "users_two"} <= default_registry.job_types()
+    assert default_registry.modules.count("users_one") == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        (None, "there is no such module beside manage.py, on the PYTHONPATH or among the installed packages"),
+        ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("raise SystemExit(1)", "SystemExit: 1"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_named_with_the_cause(
+    modules: Path, source: str | None, cause: str
+) -> None:
+    if source is not None:
+        (modules / "users_broken.py").write_text(source)
+    with pytest.raises(ConfigurationError) as caught:
+        JobRegistry().load_modules("users_broken")
+    assert str(caught.value) == f"JOB_MODULES: 'users_broken' cannot be imported: {cause}"
+
+
+def test_a_path_instead_of_a_module_is_told_how_to_write_it() -> None:
+    with pytest.raises(ConfigurationError, match="as `import` does: my_jobs, and put its directory, /srv/jobs, on the"):
+        JobRegistry().load_modules("/srv/jobs/my_jobs.py")
+
+
+def test_nothing_is_loaded_when_nothing_is_named() -> None:
+    registry = JobRegistry()
+    registry.load_modules("")
+    assert registry.modules == ()

@@ -1,0 +1,47 @@
+"""What the first page says when no schedule needs attention."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+
+from services.insight.replicas import ReplicaRecord, Replicas
+from services.web.dashboard.overview_page import Seen, calm
+
+NOW = datetime(2027, 1, 31, 2, tzinfo=UTC)
+REPLICA = ReplicaRecord(
+    instance_id="replica-1",
+    incarnation=uuid4(),
+    started_at=NOW,
+    heartbeat_at=NOW,
+    heartbeat_age_seconds=1.0,
+    is_live=True,
+    claiming=True,
+    running=0,
+    schedules=1,
+    revision=7,
+    is_converged=True,
+    clock_skew_seconds=0.0,
+    version="1",
+    tzdata="2027a",
+    max_workers=5,
+    redis_degraded=False,
+)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "schedules", "words"),
+    [
+        ([REPLICA], 1, "All is well"),
+        ([REPLICA], 0, "There is no schedule yet"),
+        ([], 1, "No replica is live"),
+        ([replace(REPLICA, is_live=False)], 1, "No replica is live"),
+        ([replace(REPLICA, claiming=False)], 1, "No schedule needs attention"),
+        ([replace(REPLICA, redis_degraded=True)], 1, "No schedule needs attention"),
+    ],
+    ids=["well", "new", "never a replica", "silent", "not claiming", "without Redis"],
+)
+def test_all_is_well_only_when_it_is(replicas: list[ReplicaRecord], schedules: int, words: str) -> None:
+    seen = Seen(replicas=Replicas(7, replicas), minutes=[], running=[], attention=[], schedules=schedules)
+    assert calm(seen)[0] == words
