@@ -1,8 +1,8 @@
 """Every knob of the project: name, unit, default, reason, and the rules between knobs.
 
 The only module that reads the environment. `get_settings()` builds one frozen object per process; everything else
-receives numbers from it. `manage.py settings` prints the effective values. Those of the workflows are declared in
-services/workflow_settings.py, because there are many of one kind.
+receives numbers from it. `manage.py settings` prints the effective values. The workflows' settings come first in this
+file and last in every list: there are many of one kind.
 """
 
 import difflib
@@ -14,17 +14,15 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
+from uuid import UUID
 
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.checks.job_secrets import JobSecrets
 from services.errors import ConfigurationError
-from services.knob import knob as _knob
-from services.workflow_settings import GROUP as WORKFLOWS
-from services.workflow_settings import WorkflowSettings
 
 PROJECT_ROOT = Path(__file__).resolve().parent
 SECONDS_PER_DAY = 86_400
@@ -41,6 +39,155 @@ def _own_name() -> str:
         digest = f"-{hashlib.blake2b(host.encode(), digest_size=4).hexdigest()}"
         host = host[: NAME_LENGTH - len(digest + process)] + digest
     return host + process
+
+
+def _knob(default: Any, group: str, text: str, *, shown: str | None = None, **limits: Any) -> Any:
+    """One setting, with the facts that docs, .env.example and `manage.py settings` are made from."""
+    return Field(default, description=text, json_schema_extra={"group": group, "shown": shown}, **limits)
+
+
+FLOWS = "Workflows"
+
+
+def _every(minutes: int, queue: str) -> Any:
+    return _knob(minutes, FLOWS, f"run every n minutes: {queue}", ge=1)
+
+
+def _batch(rows: int, queue: str) -> Any:
+    return _knob(rows, FLOWS, f"rows per claim at first; grows and shrinks by a factor of 4: {queue}", ge=1, le=10_000)
+
+
+def _instances(runs: int, queue: str) -> Any:
+    return _knob(runs, FLOWS, f"runs at once: {queue}", ge=1)
+
+
+def _concurrency(items: int, queue: str) -> Any:
+    return _knob(items, FLOWS, f"items that one run works on at once: {queue}", ge=1, le=500)
+
+
+def _budget(queue: str) -> Any:
+    return _knob(50, FLOWS, f"seconds after which a run claims nothing more: {queue}", ge=1)
+
+
+def _timeout(queue: str) -> Any:
+    return _knob(60, FLOWS, f"seconds that one item may take: {queue}", gt=0)
+
+
+def _attempts(queue: str) -> Any:
+    return _knob(3, FLOWS, f"attempts before an item becomes a dead letter: {queue}", ge=1, le=100)
+
+
+class WorkflowSettings(BaseSettings):
+    environment: str = _knob("production", FLOWS, "`development` or `dev` opens the development tools")
+    workflows_enabled: bool = _knob(False, FLOWS, "give every workflow its schedule when a replica starts")
+    scheduler_system_user_id: UUID | None = _knob(
+        None, FLOWS, "user id under which workflows create rows and pause; unset: their queue's name"
+    )
+    default_tenant_id: UUID = _knob(
+        UUID("550e8400-e29b-41d4-a716-446655440000"), FLOWS, "tenant of scanned places that name none"
+    )
+    workflow_retry_backoff_seconds: float = _knob(30, FLOWS, "wait before an item's second attempt; doubles", ge=0)
+    workflow_stale_slack_seconds: float = _knob(
+        60,
+        FLOWS,
+        "an item that nobody ended so long after its timeout has lost its worker: it is queued again",
+        ge=1,
+    )
+    workflow_backpressure_depth: int = _knob(
+        10_000,
+        FLOWS,
+        "a workflow waits while more rows than this wait for their turn in the queue that it fills",
+        ge=1,
+    )
+    workflow_circuit_window: int = _knob(20, FLOWS, "how many of the last items its circuit looks at", ge=1, le=1000)
+    workflow_circuit_failures: int = _knob(15, FLOWS, "so many failures among them open the circuit", ge=1)
+    workflow_circuit_cool_down_seconds: float = _knob(
+        120, FLOWS, "how long an open circuit waits before it tries one item", gt=0
+    )
+
+    domain_scheduler_interval_minutes: int = _every(1, "domain metadata")
+    domain_scheduler_batch_size: int = _batch(50, "domain metadata")
+    domain_scheduler_max_instances: int = _instances(3, "domain metadata")
+    domain_scheduler_concurrency: int = _concurrency(20, "domain metadata")
+    domain_scheduler_run_budget_seconds: float = _budget("domain metadata")
+    domain_scheduler_item_timeout_seconds: float = _timeout("domain metadata")
+    domain_scheduler_max_attempts: int = _attempts("domain metadata")
+
+    deep_scan_scheduler_interval_minutes: int = _every(5, "deep scan")
+    deep_scan_scheduler_batch_size: int = _batch(10, "deep scan")
+    deep_scan_scheduler_max_instances: int = _instances(1, "deep scan")
+    deep_scan_scheduler_concurrency: int = _concurrency(5, "deep scan")
+    deep_scan_scheduler_run_budget_seconds: float = _budget("deep scan")
+    deep_scan_scheduler_item_timeout_seconds: float = _timeout("deep scan")
+    deep_scan_scheduler_max_attempts: int = _attempts("deep scan")
+
+    domain_extraction_scheduler_interval_minutes: int = _every(2, "domain extraction")
+    domain_extraction_scheduler_batch_size: int = _batch(20, "domain extraction")
+    domain_extraction_scheduler_max_instances: int = _instances(1, "domain extraction")
+    domain_extraction_scheduler_concurrency: int = _concurrency(1, "domain extraction")
+    domain_extraction_scheduler_run_budget_seconds: float = _budget("domain extraction")
+    domain_extraction_scheduler_item_timeout_seconds: float = _timeout("domain extraction")
+    domain_extraction_scheduler_max_attempts: int = _attempts("domain extraction")
+
+    domain_sitemap_scheduler_interval_minutes: int = _every(1, "sitemap submission")
+    domain_sitemap_scheduler_batch_size: int = _batch(10, "sitemap submission")
+    domain_sitemap_scheduler_max_instances: int = _instances(1, "sitemap submission")
+    domain_sitemap_scheduler_concurrency: int = _concurrency(1, "sitemap submission")
+    domain_sitemap_scheduler_run_budget_seconds: float = _budget("sitemap submission")
+    domain_sitemap_scheduler_item_timeout_seconds: float = _timeout("sitemap submission")
+    domain_sitemap_scheduler_max_attempts: int = _attempts("sitemap submission")
+
+    sitemap_job_scheduler_interval_minutes: int = _every(1, "sitemap jobs")
+    sitemap_job_scheduler_batch_size: int = _batch(5, "sitemap jobs")
+    sitemap_job_scheduler_max_instances: int = _instances(1, "sitemap jobs")
+    sitemap_job_scheduler_concurrency: int = _concurrency(5, "sitemap jobs")
+    sitemap_job_scheduler_run_budget_seconds: float = _budget("sitemap jobs")
+    sitemap_job_scheduler_item_timeout_seconds: float = _timeout("sitemap jobs")
+    sitemap_job_scheduler_max_attempts: int = _attempts("sitemap jobs")
+
+    sitemap_import_scheduler_interval_minutes: int = _every(1, "sitemap import")
+    sitemap_import_scheduler_batch_size: int = _batch(20, "sitemap import")
+    sitemap_import_scheduler_max_instances: int = _instances(1, "sitemap import")
+    sitemap_import_scheduler_concurrency: int = _concurrency(4, "sitemap import")
+    sitemap_import_scheduler_run_budget_seconds: float = _budget("sitemap import")
+    sitemap_import_scheduler_item_timeout_seconds: float = _timeout("sitemap import")
+    sitemap_import_scheduler_max_attempts: int = _attempts("sitemap import")
+
+    page_curation_scheduler_interval_minutes: int = _every(1, "page curation")
+    page_curation_scheduler_batch_size: int = _batch(10, "page curation")
+    page_curation_scheduler_max_instances: int = _instances(1, "page curation")
+    page_curation_scheduler_concurrency: int = _concurrency(10, "page curation")
+    page_curation_scheduler_run_budget_seconds: float = _budget("page curation")
+    page_curation_scheduler_item_timeout_seconds: float = _timeout("page curation")
+    page_curation_scheduler_max_attempts: int = _attempts("page curation")
+
+    sitemap_job_timeout_seconds: int = _knob(55, FLOWS, "a sitemap analysis job that takes longer fails", ge=1)
+
+    google_maps_api_key: SecretStr | None = _knob(None, FLOWS, "key for the details of places; unset: deep scan pauses")
+    google_maps_api: Literal["details", "places"] = _knob(
+        "details", FLOWS, "which API knows the places: the classic Place Details, or the newer Places API"
+    )
+    google_maps_base_url: str = _knob("https://maps.googleapis.com", FLOWS, "where Place Details is")
+    google_places_base_url: str = _knob("https://places.googleapis.com", FLOWS, "where the Places API is")
+    workflow_fetch_delay_seconds: float = _knob(
+        1, FLOWS, "least time between two requests of a run to one host", ge=0, le=60
+    )
+    deep_scan_auto_queue_extraction: bool = _knob(
+        True, FLOWS, "a new business goes on to domain extraction by itself; false: it waits for curation"
+    )
+    sitemap_auto_queue_import: bool = _knob(
+        True, FLOWS, "a new sitemap is imported by itself; false: it waits for curation"
+    )
+    page_import_queue_policy: Literal["all", "high_value"] = _knob(
+        "all", FLOWS, "which new pages are searched for contacts by themselves: all but the hopeless, or the best"
+    )
+
+    @field_validator("google_maps_base_url", "google_places_base_url")
+    @classmethod
+    def _web_address(cls, url: str) -> str:
+        if not re.match(r"https?://[^/]", url):
+            raise ValueError("must start with http:// or https://")
+        return url.rstrip("/")
 
 
 class Settings(WorkflowSettings):
@@ -312,7 +459,7 @@ class Settings(WorkflowSettings):
 
 def knobs() -> dict[str, FieldInfo]:
     """Environment variable -> field, in the order of this file; the workflows' own come last."""
-    fields = sorted(Settings.model_fields.items(), key=lambda item: knob_group(item[1]) == WORKFLOWS)
+    fields = sorted(Settings.model_fields.items(), key=lambda item: knob_group(item[1]) == FLOWS)
     return {name.upper(): field for name, field in fields}
 
 

@@ -14,7 +14,7 @@ from benchmarks.job_loop import database
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet, from_table
 from database.connection import DatabaseConnection
-from services.queues.queue import queues
+from services.workflows import queues
 from tests.support.pipeline_stand_ins import PipelineWorld
 from tests.support.places import query
 

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 HIDDEN = "***"
+MAX_WORD = 255  # characters of a name, an actor, a domain
 _REFUSED = re.compile("[\x00\ud800-\udfff]")  # Postgres stores neither NUL nor half a surrogate pair
 
 Mapper = Callable[[str], str]

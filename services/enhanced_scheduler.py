@@ -37,16 +37,17 @@ from services.api_sync.replica import LOOK_SECONDS, TICK_PATIENCE_SECONDS
 from services.distributed_lock import Coordinator
 from services.engine.dispatcher import Dispatcher
 from services.engine.finisher import Finisher
-from services.engine.gap_scan.plan import CatchupLimits
 from services.engine.gap_scan.scanner import GapScanner
 from services.engine.held_claims import HeldClaims, Proof
 from services.engine.loops import LONGEST_PAUSE_SECONDS, Loop, Outages
 from services.engine.peers import Peers
+from services.engine.pool import WorkerPool
 from services.engine.recovery import Heart, Pulse, Rescuer
 from services.engine.timer import Timer
 from services.errors import SchedulerError, Unavailable
 from services.job_history import JobHistory
-from services.jobs import ExecutionContext, WorkerPool, default_registry
+from services.jobs import ExecutionContext, default_registry
+from services.ledger.bounds import CatchupLimits
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Claim, Owner, Policy
 from services.redis_client import RedisClient
@@ -119,7 +120,8 @@ class EnhancedScheduler:
             raise SchedulerError("this scheduler was started already; make a new EnhancedScheduler")
         for warning in self.settings.warnings:
             logger.warning("%s", warning, extra={"event": "setting_without_effect"})
-        default_registry.load_modules(f"services.workflows,{self.settings.job_modules}")
+        default_registry.load_built_in()
+        default_registry.load_modules(self.settings.job_modules)
         metrics.job_types_known(default_registry.job_types())
         CategoryRules.load(self.settings.scan_cookie_rules_file)  # a broken table ends us here, not the first scan
         self._build()

@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, Connection, Select
 from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import ExecutionStatus, JobExecution
-from database.texts import storable, storable_json
+from database.texts import MAX_WORD, storable, storable_json
 from services.errors import InvalidInput, Problem, ScheduleNotFound
 from services.ledger import history_sql as sql
 from services.ledger.listing import (
@@ -42,7 +42,6 @@ from services.wording.short_ids import ID_PREFIX, ids_that_begin
 
 DAY_SECONDS = 86_400
 BATCH = 5000
-MAX_WORD = 255
 POLL_SECONDS = 0.25
 
 __all__ = [

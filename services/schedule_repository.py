@@ -6,19 +6,19 @@ Single edits, imports and the API sync all write through `ScheduleBatch`, so tha
 import getpass
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from itertools import islice
 from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, func, or_, select, union_all, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, or_, select, update
 
 from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
-from database.models import Schedule, ScheduleChange, Source
+from database.models import Schedule, Source
 from database.writing import ROWS_PER_COMMIT as ROWS_PER_COMMIT
 from database.writing import write_as
 from services.api_sync.edits import LocalEdits
@@ -38,11 +38,12 @@ from services.schedules.batch import (
     Taken,
     to_record,
 )
+from services.schedules.changes import Change, select_changes, select_deleted
 from services.schedules.listing import MAX_PAGE, Order, ScheduleFilter
+from services.schedules.preview import next_fires
 from services.schedules.spec import RULES, ScheduleFields, ScheduleSpec, checked_note, config_id, parse_uuid, plain_text
+from services.schedules.summaries import BulkSummary, Switched
 from services.wording.short_ids import ids_that_begin
-
-PREVIEW_LIMIT = 1000
 
 T = TypeVar("T")
 
@@ -51,43 +52,6 @@ T = TypeVar("T")
 class Page:
     items: list[ScheduleRecord]
     next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One line of a schedule's history: who, when, what it was and what it became."""
-
-    changed_at: datetime
-    changed_by: str
-    operation: str
-    revision: int
-    old: Mapping[str, Any] | None
-    new: Mapping[str, Any] | None
-
-    @property
-    def differences(self) -> dict[str, tuple[Any, Any]]:
-        old, new = self.old or {}, self.new or {}
-        names = [name for name in {**old, **new} if name not in ("revision", "effective_from")]
-        return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
-
-
-@dataclass(slots=True)
-class BulkSummary:
-    created: int = 0
-    updated: int = 0
-    unchanged: int = 0
-    refused: list[Saved] = field(default_factory=list)
-
-    def count(self, saved: Saved) -> None:
-        match saved.action:
-            case Action.CREATED:
-                self.created += 1
-            case Action.UPDATED:
-                self.updated += 1
-            case Action.UNCHANGED:
-                self.unchanged += 1
-            case Action.REFUSED:
-                self.refused.append(saved)
 
 
 class ScheduleRepository:
@@ -206,6 +170,29 @@ class ScheduleRepository:
                 on_saved(saved)
         return summary
 
+    def switch_schedules(
+        self, schedule_ids: Collection[UUID], enabled: bool, *, actor: str, note: str | None = None
+    ) -> Switched:
+        """Enable or disable many; disabling works for an invalid schedule, too. A note says why."""
+        change: ScheduleFields = {"enabled": enabled}
+        if note is not None:
+            if enabled:
+                raise InvalidInput(Problem("note", "says why schedules are switched off; to switch them on, give none"))
+            change["disabled_note"] = checked_note(note, "note")
+        wanted = sorted(set(schedule_ids))
+        known = [record.schedule_id for record in self.iter_schedules(ScheduleFilter(schedule_ids=wanted))]
+        switched = Switched(missing=sorted(set(wanted) - set(known)))
+        self.save_schedules(
+            ({"schedule_id": schedule_id, **change} for schedule_id in known),
+            actor=actor,
+            on_saved=lambda saved: switched.count(known[saved.index], saved),
+        )
+        for schedule_id in [] if enabled else list(switched.refused):
+            self.update_schedule(schedule_id, actor=actor, **change)
+            switched.changed.append(schedule_id)
+            del switched.refused[schedule_id]
+        return switched
+
     def sync_from_api(
         self, items: Iterable[Any], actor: str = API_ACTOR, local_edits: LocalEdits = LocalEdits.KEEP
     ) -> dict[str, int]:
@@ -280,20 +267,12 @@ class ScheduleRepository:
 
     def preview(self, schedule: ScheduleSpec | UUID | str, n: int = 5, after: datetime | None = None) -> list[datetime]:
         """The next n fire times (UTC) as if the schedule were enabled; fewer when it ends before."""
-        if not 1 <= n <= PREVIEW_LIMIT:
-            raise InvalidInput(Problem("n", f"must be between 1 and {PREVIEW_LIMIT}, got {n}"))
         if not isinstance(schedule, ScheduleSpec):
             record = self.get_schedule(schedule)
             if record is None:
                 raise ScheduleNotFound(schedule)
             schedule = record
-        trigger, fires = schedule.trigger, list[datetime]()
-        instant: datetime | None = after or self._now()
-        while len(fires) < n and instant is not None:
-            instant = trigger.next_after(instant)
-            if instant is not None:
-                fires.append(instant)
-        return fires
+        return next_fires(schedule.trigger, n, after or self._now())
 
     def get_changes(self, schedule_id: UUID | str, limit: int = 20) -> list[Change]:
         """Newest first; also of a deleted schedule."""
@@ -353,23 +332,6 @@ def select_meant(text: str) -> Select[Any]:
     begun = ids_that_begin(text)
     same_id = [] if begun is None else [TABLE.c.schedule_id.between(*begun)]
     return _select().where(or_(TABLE.c.name == text, TABLE.c.domain.in_(spellings(text)), *same_id)).limit(MAX_PAGE)
-
-
-def select_changes(schedule_id: UUID, limit: int) -> Select[Any]:
-    columns = [getattr(ScheduleChange, name) for name in Change.__dataclass_fields__]
-    found = select(*columns).where(ScheduleChange.schedule_id == schedule_id)
-    return found.order_by(ScheduleChange.change_id.desc()).limit(limit)
-
-
-def select_deleted(name: str) -> Select[Any]:
-    """One look at the end of an index for each: an OR of the two would read all deletions of a busy name."""
-    deleted = select(ScheduleChange.change_id, ScheduleChange.schedule_id).where(ScheduleChange.operation == "delete")
-    last = [
-        deleted.where(ScheduleChange.old[field].astext == name).order_by(ScheduleChange.change_id.desc()).limit(1)
-        for field in ("name", "domain")
-    ]
-    found = union_all(*(select(each.subquery()) for each in last)).subquery()
-    return select(found.c.schedule_id).order_by(found.c.change_id.desc()).limit(1)
 
 
 def user_name() -> str:

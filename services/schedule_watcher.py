@@ -20,9 +20,10 @@ from sqlalchemy import Row, text
 
 from database.clock import DatabaseClock
 from database.connection import DatabaseConnection, Listener
+from services.engine.loaded import Loaded
 from services.engine.timer import Entry, Timer
 from services.errors import InvalidSchedule, Unavailable
-from services.insight.replicas import NEWEST_REVISION
+from services.schedules.changes import LONGEST_COMMIT, NEWEST_REVISION
 from services.schedules.upkeep import ScheduleUpkeep
 from services.telemetry import metrics
 from services.triggers import stored_trigger
@@ -31,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 # A change reaches us some moments after its commit; a fire in between is ours to hand over all the same.
 LOOK_BACK = timedelta(seconds=2)
-LONGEST_COMMIT = timedelta(hours=1)
 LISTEN_SECONDS = 0.5
 POLL_WITHOUT_LISTEN_SECONDS = 1.0
 LOAD_ROWS = 2000
@@ -39,16 +39,6 @@ SECOND = timedelta(seconds=1)
 
 COLUMNS = """schedule_id, revision, effective_from, enabled, frequency, time_config::text AS time_config, timezone,
              start_at, end_at, spread_seconds, priority, next_run, invalid_reason"""
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What this replica knows about a schedule; without an entry in the timer it is switched off or parked."""
-
-    revision: int
-    effective_from: datetime
-    entry: Entry | None
-    load: int = 0  # how many loads were finished when this timing came
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from services.errors import Problem
-from services.scanning.config import API_SPELLING
 from services.schedules.spec import RULES, config_id
 
 logger = logging.getLogger(__name__)
@@ -53,7 +52,13 @@ class _Data(BaseModel):
 
 # What the API says about the scan, and the one spelling in which it is kept.
 SCAN_FIELDS = {
-    theirs: API_SPELLING.get(theirs, theirs) for theirs in _Data.model_fields if theirs not in ("domain", "schedule")
+    "description": "description",
+    "allow_deep_scan": "allow_deep_scan",
+    "maxPages": "max_pages",
+    "scanDepth": "scan_depth",
+    "maxRetries": "max_retries",
+    "customPages": "custom_pages",
+    "accept_selector": "accept_selector",
 }
 # Fields of a schedule as the API calls them, for whoever has to mend the item.
 THEIR_NAMES = {

@@ -12,8 +12,8 @@ from services.cli.output import AsJson, ClearErrors, actor, console, id_column, 
 from services.cli.queues import DryRun, Rate
 from services.errors import InvalidInput, Problem
 from services.queues.dead_letters import DeadLetters, Letter, LetterFilter
-from services.queues.queue import queues
 from services.queues.requeue import Requeue
+from services.workflows import queues
 
 app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Items whose last attempt failed.")
 

@@ -13,11 +13,11 @@ from database.workflow_models import Place
 from database.workflow_statuses import DeepScanStatus, PlaceStatus
 from services.cli.dev_demo import ACTOR, TAG
 from services.demo.directory import BUSINESSES, DemoBusiness
-from services.queues.queue import queues
 from services.queues.system_schedules import ACTOR as SYSTEM
 from services.queues.system_schedules import install_system_schedules
 from services.schedule_repository import ScheduleRepository
 from services.schedules.listing import ScheduleFilter
+from services.workflows import queues
 
 EVERY_SECONDS = 6  # seven queues behind one another: within a minute the first contacts are there
 

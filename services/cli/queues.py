@@ -10,10 +10,10 @@ from database.connection import get_db_connection
 from services.cli.durations import EXAMPLES, ago
 from services.cli.output import AsJson, ClearErrors, actor, console, moment, print_json
 from services.queues.overview import QueueOverview, QueueView
-from services.queues.queue import queues as all_queues
 from services.queues.queue_state import QueueStates
 from services.queues.queue_table import FailedFilter
 from services.queues.requeue import Requeue
+from services.workflows import queues as all_queues
 
 app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="One queue: look at it, pause it, requeue what failed.")
 

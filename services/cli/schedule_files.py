@@ -26,11 +26,12 @@ from services.cli.output import (
 )
 from services.errors import InvalidInput, Problem
 from services.jobs.credentials import credential_warnings
-from services.schedule_repository import BulkSummary, get_schedule_repository
+from services.schedule_repository import get_schedule_repository
 from services.schedules.batch import Action, Saved, ScheduleRecord
 from services.schedules.defaults import DEFAULTS, whole_definition
 from services.schedules.listing import ScheduleFilter
 from services.schedules.spec import DEFINITION_FIELDS
+from services.schedules.summaries import BulkSummary
 
 SHOWN = 20  # lines of a diff; the rest is counted
 

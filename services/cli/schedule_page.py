@@ -10,8 +10,9 @@ from database.connection import get_db_connection
 from database.models import JobExecution
 from services.cli.output import console, moment, print_json, until
 from services.errors import InvalidSchedule
-from services.schedule_repository import Change, ScheduleRepository
+from services.schedule_repository import ScheduleRepository
 from services.schedules.batch import ScheduleRecord
+from services.schedules.changes import Change
 from services.schedules.spec import DEFINITION_FIELDS
 
 LAST = 10

@@ -21,8 +21,9 @@ from services.engine.due_queue import DueQueue, whole_schedules
 from services.engine.finisher import Finisher
 from services.engine.held_claims import HeldClaims
 from services.engine.peers import Peers
+from services.engine.pool import WorkerPool
 from services.errors import Unavailable
-from services.jobs import ExecutionContext, JobResult, WorkerPool
+from services.jobs import ExecutionContext, JobResult
 from services.ledger.claims import ExecutionStore, is_about_values
 from services.ledger.fires import Claim, Ending, Fire, Outcome, leases
 from services.telemetry import metrics

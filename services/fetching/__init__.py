@@ -21,7 +21,7 @@ from services.fetching.session import (
     UnsafeRedirect,
     guarded_session,
 )
-from services.fetching.urls import shown_url, without_userinfo
+from services.fetching.urls import requoted, shown_url, without_userinfo
 
 __all__ = [
     "FETCH_ERRORS",
@@ -46,6 +46,7 @@ __all__ = [
     "may_work_later",
     "parse_retry_after",
     "read_beginning",
+    "requoted",
     "session_from",
     "shown_url",
     "without_userinfo",

@@ -1,7 +1,7 @@
 """A session of requests that is guarded, and whose redirects neither read bodies nor carry secrets along."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from http.cookiejar import Cookie
 from typing import Any
@@ -9,6 +9,7 @@ from urllib.parse import urljoin
 
 import requests
 from requests.cookies import RequestsCookieJar, extract_cookies_to_jar
+from requests.structures import CaseInsensitiveDict
 from urllib3.util import Timeout
 
 from services.fetching.addresses import Guard
@@ -54,6 +55,13 @@ class GuardedSession(requests.Session):
         self.adapters.clear()
         self.mount("http://", GuardedAdapter(guard, detours))
         self.mount("https://", GuardedAdapter(guard, detours))
+
+    def prepare(
+        self, method: str, url: str, headers: Mapping[str, str], *, data: str | bytes | None = None, json: Any = None
+    ) -> requests.PreparedRequest:
+        """Of headers that differ only in case the last one counts."""
+        unique = CaseInsensitiveDict(headers)
+        return self.prepare_request(requests.Request(method, url, unique, data=data, json=json))
 
     def open(
         self,

@@ -2,6 +2,8 @@
 
 from urllib.parse import urlsplit
 
+from requests.utils import requote_uri
+
 SHOWN_CHARACTERS = 200
 
 
@@ -12,6 +14,11 @@ def without_userinfo(url: str) -> str:
     except ValueError:
         return url
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else url
+
+
+def requoted(text: str) -> str:
+    """As it looks in the URL of a request."""
+    return requote_uri(text)
 
 
 def shown_url(url: str) -> str:

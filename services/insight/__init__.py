@@ -1,0 +1,1 @@
+"""Read-only answers about schedules and executions: audit, explain, overview, forecast, replicas."""

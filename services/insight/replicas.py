@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from database.connection import DatabaseConnection
+from services.schedules.changes import NEWEST_REVISION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +45,6 @@ class Replicas:
         """Who has nobody that could have applied a change does not say that all have."""
         return bool(self.live) and all(replica.is_converged for replica in self.live)
 
-
-# Of what is there, and of the last changes: a deletion has a revision, but no row of the table. By their keys both are
-# a look at the end of an index. A few of them, because a late commit may have written the last row, but not the highest
-# revision. Retention keeps the last one.
-NEWEST_REVISION = """
-SELECT greatest((SELECT max(revision) FROM schedules), (SELECT max(revision) FROM (
-    SELECT revision FROM schedule_changes ORDER BY change_id DESC LIMIT 100) AS latest), 0)
-"""
 
 # Former incarnations of a restarted replica are of no interest once they are silent.
 REPLICAS = f"""

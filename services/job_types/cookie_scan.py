@@ -30,7 +30,7 @@ SAVE_SECONDS, SAVE_SHARE = 15.0, 0.1  # of the execution's time: what is kept ba
 SHOWN_CHANGES, SHOWN_CHARACTERS = 20, 100
 
 
-@job("cookie_scan", config_model=CookieScanConfig, one_spelling=one_spelling)
+@job("cookie_scan", config_model=CookieScanConfig, one_spelling=one_spelling, domain_is_host=True)
 def cookie_scan(context: ExecutionContext, config: CookieScanConfig) -> Mapping[str, Any]:
     """Visit the schedule's domain, keep every cookie with its facts, and tell what changed since the scan before."""
     context.check()

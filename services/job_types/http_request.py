@@ -9,10 +9,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-import requests
-from requests.structures import CaseInsensitiveDict
-from requests.utils import requote_uri
-
 from config import environment_secret, get_settings
 from services.checks.job_secrets import JobSecrets
 from services.fetching import (
@@ -24,6 +20,7 @@ from services.fetching import (
     may_work_later,
     parse_retry_after,
     read_beginning,
+    requoted,
     session_from,
 )
 from services.job_types.http_config import HttpRequestConfig, Resolved, resolve
@@ -43,7 +40,7 @@ def http_request(context: ExecutionContext, config: HttpRequestConfig) -> Mappin
     wanted = resolve(config, environment_secret, JobSecrets.parse(get_settings().job_secrets))
     for secret in wanted.secrets:
         context.hide(secret)
-        context.hide(requote_uri(secret))  # as it looks in a final URL
+        context.hide(requoted(secret))  # as it looks in a final URL
     begun_at = time.monotonic()
     try:
         result = _call(context, config, wanted)
@@ -65,9 +62,8 @@ def _call(context: ExecutionContext, config: HttpRequestConfig, wanted: Resolved
 
     deadline = Deadline(config.timeout_seconds or settings.request_timeout, remaining_seconds)
     with session_from(settings) as session:
-        headers = CaseInsensitiveDict({**wanted.headers, **_own_headers(context)})
-        request = requests.Request(config.method, wanted.url, headers, data=wanted.body, json=wanted.json)
-        prepared = session.prepare_request(request)
+        headers = {**wanted.headers, **_own_headers(context)}
+        prepared = session.prepare(config.method, wanted.url, headers, data=wanted.body, json=wanted.json)
         redirects = MAX_REDIRECTS if config.follow_redirects else 0
         with closing(session.open(prepared, deadline.left, wanted.private, redirects)) as response:
             body, _ = read_beginning(response, EXCERPT_BYTES + context.mask.longest, deadline.left)

@@ -1,24 +1,12 @@
-"""`workflow`: one run of a status queue, `{"queue": "deep_scan"}`.
+"""`workflow`: one run of a status queue, `{"queue": "deep_scan"}`."""
 
-The queues are above this package (services/workflows/) and put themselves in here when they are imported.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from services.jobs.context import ExecutionContext
-from services.jobs.registry import job
-from services.jobs.results import PermanentFailure
-
-RunQueue = Callable[[ExecutionContext], Mapping[str, Any]]
-
-_queues: dict[str, RunQueue] = {}
-
-
-def provide_queue(name: str, run: RunQueue) -> None:
-    _queues[name] = run
+from services.jobs import ExecutionContext, JobSkipped, job
+from services.workflows import queues
 
 
 class WorkflowConfig(BaseModel):
@@ -29,20 +17,16 @@ class WorkflowConfig(BaseModel):
     @field_validator("queue")
     @classmethod
     def _is_known(cls, name: str) -> str:
-        """A program that has not loaded the workflows cannot say; the replica that runs it can."""
-        if _queues and name not in _queues:
-            raise ValueError(_unknown(name))
+        if queues.get(name) is None:
+            known = ", ".join(queue.name for queue in queues.all())
+            raise ValueError(f"there is no queue {name!r} (known: {known})")
         return name
 
 
 @job("workflow", config_model=WorkflowConfig)
 def workflow(context: ExecutionContext, config: WorkflowConfig) -> Mapping[str, Any]:
     """Run one status queue: claim its rows, work on them, write what became of them, until it is empty."""
-    run = _queues.get(config.queue)
-    if run is None:
-        raise PermanentFailure(_unknown(config.queue))
-    return run(context)
-
-
-def _unknown(name: str) -> str:
-    return f"there is no queue {name!r} (known: {', '.join(sorted(_queues)) or 'none'})"
+    summary = queues.find(config.queue).run(context)
+    if summary.skipped is not None:
+        raise JobSkipped(summary.skipped, details=summary.as_dict())
+    return summary.as_dict()

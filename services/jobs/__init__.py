@@ -1,12 +1,9 @@
-"""What a schedule can run: handlers (one file each), the registry that knows them, the pool that runs them.
+"""The contract between the scheduler and a handler: the registry, the context, the results. No handler lives here.
 
-Start reading at registry.py (`@job`), context.py (what a handler is given) and pool.py (how it is run).
+Start reading at registry.py (`@job`), context.py (what a handler is given) and results.py (how a handler ends).
+The built-in handlers are in services/job_types/; services/engine/pool.py runs them.
 """
 
-from services.engine.pool import WorkerPool
-from services.job_types import cookie_scan as cookie_scan  # registers itself
-from services.job_types import http_request as http_request
-from services.job_types import workflow as workflow
 from services.jobs.context import ExecutionContext, JobCancelled, JobStopped, JobTimedOut
 from services.jobs.registry import BUILT_IN_JOB_TYPES, JobDefinition, JobRegistry, default_registry, job
 from services.jobs.results import JobFailed, JobResult, JobSkipped, PermanentFailure
@@ -23,7 +20,6 @@ __all__ = [
     "JobStopped",
     "JobTimedOut",
     "PermanentFailure",
-    "WorkerPool",
     "default_registry",
     "job",
 ]

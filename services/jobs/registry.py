@@ -1,7 +1,8 @@
 """Which handler runs a job type, and what its configuration may say.
 
-A handler registers itself when its module is imported: `@job("report", config_model=ReportConfig)`. Users' modules
-are named in JOB_MODULES. Names of built-in types stay known although a later version brings their handler.
+A handler registers itself when its module is imported: `@job("report", config_model=ReportConfig)`. Modules are
+imported by name: the users' by JOB_MODULES, a built-in one when its job type is first asked for. So the core knows the
+names of the built-in job types and imports none of them.
 """
 
 import importlib
@@ -9,6 +10,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -18,7 +20,13 @@ from services.jobs.containment import Raised, contained
 from services.jobs.context import ExecutionContext
 from services.jobs.results import PermanentFailure
 
-BUILT_IN_JOB_TYPES = frozenset({"cookie_scan", "http_request", "workflow"})
+# Job type -> the module that registers its handler.
+BUILT_IN_MODULES = {
+    "cookie_scan": "services.job_types.cookie_scan",
+    "http_request": "services.job_types.http_request",
+    "workflow": "services.job_types.workflow",
+}
+BUILT_IN_JOB_TYPES = frozenset(BUILT_IN_MODULES)
 ISOLATION_KEY = "isolation"  # reserved in every job_config; never reaches the handler's model
 
 Isolation = Literal["thread", "process"]
@@ -36,6 +44,7 @@ class JobDefinition:
     config_model: type[BaseModel] | None = None
     isolation: Isolation = "thread"
     one_spelling: Spelling = dict  # of a valid configuration: as it is stored
+    domain_is_host: bool = False  # the schedule's `domain` has to be a host name
 
     def isolation_of(self, job_config: Mapping[str, Any]) -> Isolation:
         """The configuration may ask for the other kind; a wrong word is refused by `parse_config`."""
@@ -63,8 +72,11 @@ class JobDefinition:
 
 
 class JobRegistry:
-    def __init__(self, known: Collection[str] = ()) -> None:
-        self._known = frozenset(known)
+    """`known` are job types without a handler here; `modules` are loaded when their job type is first asked for."""
+
+    def __init__(self, known: Collection[str] = (), modules: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._known = frozenset(known) | modules.keys()
+        self._unloaded = dict(modules)
         self._definitions: dict[str, JobDefinition] = {}
         self._modules: list[str] = []
 
@@ -74,11 +86,12 @@ class JobRegistry:
         config_model: type[BaseModel] | None = None,
         isolation: Isolation = "thread",
         one_spelling: Spelling = dict,
+        domain_is_host: bool = False,
     ) -> Callable[[H], H]:
         """Decorator: register a handler under this name."""
 
         def register(handler: H) -> H:
-            self.register(JobDefinition(name, handler, config_model, isolation, one_spelling))
+            self.register(JobDefinition(name, handler, config_model, isolation, one_spelling, domain_is_host))
             return handler
 
         return register
@@ -88,10 +101,10 @@ class JobRegistry:
             raise ConfigurationError(
                 f"job type {definition.name!r}: {_where(definition)} is async; use a plain function"
             )
-        former = self._definitions.get(definition.name)
-        if former is not None and _where(former) != _where(definition):
+        former = self._registered_by(definition.name)
+        if former not in (None, definition.handler.__module__, _where(definition)):
             raise ConfigurationError(
-                f"job type {definition.name!r} is registered twice: by {_where(former)} and by {_where(definition)}"
+                f"job type {definition.name!r} is registered twice: by {former} and by {_where(definition)}"
             )
         self._definitions[definition.name] = definition
 
@@ -100,7 +113,12 @@ class JobRegistry:
 
     def handled(self) -> frozenset[str]:
         """Those that can be run here."""
-        return frozenset(self._definitions)
+        return frozenset(self._definitions.keys() | self._unloaded.keys())
+
+    def load_built_in(self) -> None:
+        """Import every built-in handler now; a broken one ends a replica at its start, not at the first fire."""
+        for job_type in list(self._unloaded):
+            self._load(job_type)
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -108,6 +126,7 @@ class JobRegistry:
         return tuple(self._modules)
 
     def get(self, job_type: str) -> JobDefinition:
+        self._load(job_type)
         if definition := self._definitions.get(job_type):
             return definition
         if job_type in self._known:
@@ -136,6 +155,16 @@ class JobRegistry:
                     raise ConfigurationError(f"JOB_MODULES: {name!r} cannot be imported: {cause}") from error
             if name not in self._modules:
                 self._modules.append(name)
+
+    def _registered_by(self, job_type: str) -> str | None:
+        """The handler's place, or the module that will bring it."""
+        former = self._definitions.get(job_type)
+        return self._unloaded.get(job_type) if former is None else _where(former)
+
+    def _load(self, job_type: str) -> None:
+        if module := self._unloaded.get(job_type):
+            importlib.import_module(module)  # in two threads at once: the second one waits for the first
+            self._unloaded.pop(job_type, None)
 
 
 def _why_not_imported(name: str, error: BaseException) -> str:
@@ -179,5 +208,5 @@ def _refusing(job_type: str, reason: str) -> JobDefinition:
     return JobDefinition(job_type, refuse)
 
 
-default_registry = JobRegistry(BUILT_IN_JOB_TYPES)
+default_registry = JobRegistry(modules=BUILT_IN_MODULES)
 job = default_registry.job

@@ -14,11 +14,10 @@ from sqlalchemy import Connection, Row
 
 from config import Settings
 from database.connection import DatabaseConnection
-from database.texts import storable
-from services.engine.gap_scan.plan import CatchupLimits
+from database.texts import MAX_WORD, storable
 from services.errors import InvalidInput, Problem, ScheduleNotFound
-from services.job_history import MAX_WORD
 from services.ledger import backfill_sql as sql
+from services.ledger.bounds import CatchupLimits
 from services.ledger.history_sql import NOTIFY_PENDING
 from services.triggers import Trigger, parse_trigger, spread_offset
 

@@ -9,6 +9,8 @@ from services.ledger.summary_sql import YOUNGEST
 MINUTE = timedelta(minutes=1)
 SLACK = timedelta(seconds=2)  # that a rescue takes
 
+HANDED_OVER = 500  # fires of one schedule that a later scan leaves to the dispatcher: more than a grace of one a second
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -31,3 +33,29 @@ class Bounds:
     def unfinished(self) -> timedelta:
         """After its own time limit an execution that is still open for so long is stuck."""
         return max(MINUTE, self.takeover)
+
+
+@dataclass(frozen=True, slots=True)
+class CatchupLimits:
+    horizon: timedelta  # nothing older is ever run
+    history: timedelta  # nothing older is known
+    window: timedelta
+    max_fires: int
+    settle: timedelta  # a fire that is younger still has its ordinary chance: verification, and the claim after it
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "CatchupLimits":
+        horizon = timedelta(seconds=settings.fence_horizon_seconds)
+        nearly_all = timedelta(days=settings.history_retention_days - 1)  # the oldest day may be half deleted
+        return cls(
+            horizon=horizon,
+            history=max(horizon, nearly_all),
+            window=timedelta(seconds=settings.catchup_window_seconds),
+            max_fires=settings.catchup_max_fires,
+            settle=Bounds.from_settings(settings).settle,
+        )
+
+    @property
+    def held(self) -> int:
+        """The newest fires of a gap that a plan may name one by one, and the one before them."""
+        return self.max_fires + max(HANDED_OVER, self.max_fires) + 1

@@ -1,13 +1,13 @@
 """A queue: which rows, which words, which steps; and the registry that knows all of them.
 
-A workflow is one file that makes a `Queue` and registers it; see domain_extraction.py for the smallest one. Everything
-else (claims, retries, rescue, dead letters, circuit, backpressure, batches, metrics, its schedule) follows from it.
+A workflow is one file that makes a `Queue` and registers it (services/workflows/domain_extraction.py is the smallest).
+Everything else (claims, retries, rescue, dead letters, circuit, backpressure, batches, metrics, its schedule) follows
+from it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Generic
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -15,8 +15,6 @@ from config import Settings, get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import Base
 from services.errors import ConfigurationError, InvalidInput, Problem
-from services.job_types.workflow import provide_queue
-from services.jobs import ExecutionContext, JobSkipped
 from services.queues.circuit import Breaker
 from services.queues.job_loop import Downstream, JobLoop
 from services.queues.loop_limits import LoopLimits
@@ -126,7 +124,6 @@ class Queues:
         if self._queues.get(queue.name, queue) is not queue:
             raise ConfigurationError(f"queue {queue.name!r} is registered twice")
         self._queues[queue.name] = queue
-        provide_queue(queue.name, partial(_run_for_execution, queue))
         return queue
 
     def get(self, name: str) -> Queue[Any] | None:
@@ -142,13 +139,6 @@ class Queues:
 
     def all(self) -> list[Queue[Any]]:
         return list(self._queues.values())
-
-
-def _run_for_execution(queue: Queue[Any], context: ExecutionContext) -> Mapping[str, Any]:
-    summary = queue.run(context)
-    if summary.skipped is not None:
-        raise JobSkipped(summary.skipped, details=summary.as_dict())
-    return summary.as_dict()
 
 
 queues = Queues()

@@ -8,8 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from services.errors import Problem
 from services.scanning.findings import EngineName
-
-MAX_URL_CHARACTERS = 2048
+from services.sites.urls import MAX_PAGE_ADDRESS
 
 # Other systems' spelling -> ours, which is the one that is stored.
 API_SPELLING = {
@@ -21,7 +20,7 @@ API_SPELLING = {
     "acceptSelector": "accept_selector",
 }
 
-PageAddress = Annotated[str, Field(min_length=1, max_length=MAX_URL_CHARACTERS)]
+PageAddress = Annotated[str, Field(min_length=1, max_length=MAX_PAGE_ADDRESS)]
 
 
 class CookieScanConfig(BaseModel):
@@ -55,7 +54,7 @@ class CookieScanConfig(BaseModel):
     page_timeout_seconds: float = Field(30.0, ge=1, le=300, description="of a page with everything that it embeds")
     user_agent: str | None = Field(None, min_length=1, max_length=500, description="unset: the engine's own")
     base_url: str | None = Field(
-        None, max_length=MAX_URL_CHARACTERS, description="where to start; unset: https://<domain>/, then http://"
+        None, max_length=MAX_PAGE_ADDRESS, description="where to start; unset: https://<domain>/, then http://"
     )
 
     @model_validator(mode="before")

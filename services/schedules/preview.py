@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from services.errors import InvalidSchedule, Problem
+from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.jobs import JobRegistry, default_registry
 from services.jobs.credentials import credential_warnings
-from services.schedule_repository import ScheduleRepository
 from services.schedules.spec import ScheduleSpec, parse_spec
+from services.triggers import Trigger
 
 TIMING = frozenset({"frequency", "time_config", "timezone", "start_at", "end_at"})
 ANY_DOMAIN = "preview.example"
+PREVIEW_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +25,22 @@ class Preview:
     problems: tuple[Problem, ...]  # of fields that have nothing to do with the timing
 
 
-def preview_definition(
-    repository: ScheduleRepository, given: Mapping[str, Any], n: int = 5, jobs: JobRegistry = default_registry
-) -> Preview:
+def preview_definition(given: Mapping[str, Any], n: int = 5, jobs: JobRegistry = default_registry) -> Preview:
     """As far as the timing can be read; raises InvalidSchedule with all problems if it cannot."""
     spec, problems = _readable(given, jobs)
-    warnings = [*spec.trigger.warnings(datetime.now(UTC)), *credential_warnings(spec.job_config)]
-    return Preview(spec.trigger.describe(), spec.timezone, repository.preview(spec, n), warnings, problems)
+    trigger, now = spec.trigger, datetime.now(UTC)
+    warnings = [*trigger.warnings(now), *credential_warnings(spec.job_config)]
+    return Preview(trigger.describe(), spec.timezone, next_fires(trigger, n, now), warnings, problems)
+
+
+def next_fires(trigger: Trigger, n: int, after: datetime) -> list[datetime]:
+    """The next n fire times (UTC); fewer when the schedule ends before."""
+    if not 1 <= n <= PREVIEW_LIMIT:
+        raise InvalidInput(Problem("n", f"must be between 1 and {PREVIEW_LIMIT}, got {n}"))
+    fires: list[datetime] = []
+    while len(fires) < n and (at := trigger.next_after(fires[-1] if fires else after)) is not None:
+        fires.append(at)
+    return fires
 
 
 def _readable(given: Mapping[str, Any], jobs: JobRegistry) -> tuple[ScheduleSpec, tuple[Problem, ...]]:

@@ -220,16 +220,14 @@ def _missing_fields(given: Mapping[str, Any]) -> list[Problem]:
 
 def _check_job(values: dict[str, Any], jobs: JobRegistry) -> list[Problem]:
     job_type, known = values.get("job_type", DEFAULT_JOB_TYPE), jobs.job_types()
-    problems = []
     if job_type not in known:
         reason = f"no job type {job_type!r} is registered{_did_you_mean(job_type, known)}"
-        problems.append(Problem("job_type", f"{reason} (known: {', '.join(sorted(known))})"))
-    else:
-        found = jobs.check_config(job_type, values.get("job_config", {}))
-        problems += found
-        if not found and "job_config" in values:
-            values["job_config"] = jobs.get(job_type).one_spelling(values["job_config"])
-    if job_type == "cookie_scan" and "domain" in values:
+        return [Problem("job_type", f"{reason} (known: {', '.join(sorted(known))})")]
+    definition = jobs.get(job_type)
+    problems = definition.problems(values.get("job_config", {}))
+    if not problems and "job_config" in values:
+        values["job_config"] = definition.one_spelling(values["job_config"])
+    if definition.domain_is_host and "domain" in values:
         try:
             values["domain"] = bare_host(values["domain"])
         except ValueError as error:

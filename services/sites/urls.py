@@ -1,7 +1,7 @@
 """Addresses of pages: one spelling for each, which of them belong to the site, and which look like a trap. Pure.
 
 The site of example.com is that host, its `www.` twin and the hosts below it, on the usual ports and the one that the
-scan started on. A cookie is of the first party if its domain has the same owner by the public suffix list.
+scan started on.
 """
 
 import ipaddress
@@ -15,9 +15,8 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit, urlunsplit
 from publicsuffixlist import PublicSuffixList
 
 from services.checks.hostnames import ascii_spelling
-from services.scanning.config import MAX_URL_CHARACTERS
-from services.scanning.findings import Party
 
+MAX_PAGE_ADDRESS = 2048  # characters of a page's address; what is longer is no page that people link to
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_PATH_SEGMENTS, MAX_REPEATED_SEGMENTS = 16, 3
 LEAST_ID_CHARACTERS = 16  # of a hexadecimal word that tells one page from another
@@ -34,7 +33,7 @@ _UNQUOTED = "/%:@!$&'()*+,;=~-._[]|"
 
 def normal_url(address: str, base: str | None = None) -> str | None:
     """The one spelling of a page's address; None when it is no page that can be visited."""
-    if len(address) > 4 * MAX_URL_CHARACTERS:
+    if len(address) > 4 * MAX_PAGE_ADDRESS:
         return None
     try:
         parts = urlsplit(urljoin(base or "", re.sub(r"[\t\r\n]", "", address.strip())))
@@ -47,7 +46,7 @@ def normal_url(address: str, base: str | None = None) -> str | None:
     url = urlunsplit(
         (parts.scheme, netloc, _path(parts.path), quote(query, safe=_UNQUOTED + "?", errors="replace"), "")
     )
-    return url if len(url) <= MAX_URL_CHARACTERS else None
+    return url if len(url) <= MAX_PAGE_ADDRESS else None
 
 
 def origin_of(url: str) -> str:
@@ -92,8 +91,9 @@ class Site:
         below = host.endswith(f".{self.host}") and not is_address(self.host)
         return (host == self.host or below) and (parts.port or DEFAULT_PORTS.get(parts.scheme)) in self.ports
 
-    def party(self, domain: str) -> Party:
-        return Party.FIRST if registrable_domain(domain) == registrable_domain(self.host) else Party.THIRD
+    def owns(self, domain: str) -> bool:
+        """Whether the domain has the same owner, by the public suffix list."""
+        return registrable_domain(domain) == registrable_domain(self.host)
 
 
 @lru_cache(4096)

@@ -1,7 +1,9 @@
-"""The status-queue workflows: one loop for all (job_loop.py), one file for each (domain_extraction.py, …).
+"""The workflows of the scraping pipeline, one file each; importing this package registers their queues.
 
-Importing this package registers every queue, and with it its job.
+The loop that all of them share is in services/queues/. Whoever needs every queue imports `queues` from here.
 """
+
+from services.queues.queue import queues as queues
 
 # In the order of the pipeline, in which they are shown.
 # isort: off

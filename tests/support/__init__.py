@@ -1,0 +1,1 @@
+"""What tests share: replicas as processes, proxies that break connections, stand-ins for the outside web."""

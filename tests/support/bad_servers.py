@@ -3,7 +3,7 @@
 with BadServer() as bad:
     fetcher.get(f"{bad.url}/gzip-bomb")
 
-The habits are in tests/support/bad_habits.py. What never ends goes on until the client hangs up or the server is closed.
+The habits are in bad_habits.py. What never ends goes on until the client hangs up or the server is closed.
 """
 
 import socket

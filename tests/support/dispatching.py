@@ -13,7 +13,8 @@ from services.engine.dispatcher import Dispatcher
 from services.engine.finisher import Finisher
 from services.engine.held_claims import HeldClaims
 from services.engine.peers import Peers
-from services.jobs import ExecutionContext, JobRegistry, WorkerPool
+from services.engine.pool import WorkerPool
+from services.jobs import ExecutionContext, JobRegistry
 from services.ledger.claims import ExecutionStore
 from services.redis_client import RedisClient
 

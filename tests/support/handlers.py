@@ -1,4 +1,4 @@
-"""Jobs for tests, registered through JOB_MODULES=tests.support.handlers. Each call is written down, whatever becomes of it."""
+"""Jobs for tests: JOB_MODULES=tests.support.handlers. Each call is written down, whatever becomes of it."""
 
 import os
 import time

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.queues.queue import queues
+from services.workflows import queues
 from tests.support.replicas import Cluster
 from tests.support.waiting import eventually
 

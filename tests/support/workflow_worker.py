@@ -1,4 +1,4 @@
-"""A process that works on places, to be disturbed: python -m tests.support.workflow_worker URL [SECONDS PER ITEM [RUNS]]
+"""Works on places, to be disturbed: python -m tests.support.workflow_worker URL [SECONDS PER ITEM [RUNS]]
 
 Each item leaves a row in `worked` as soon as it is begun, outside of the loop's own transactions. In several short runs
 every fifth key fails, and claims are stale so soon that the processes take them from one another.

@@ -9,40 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from config import Settings
 from database.models import Catchup
 from services.engine.gap_scan.walk import Watched
-from services.ledger.bounds import Bounds
+from services.ledger.bounds import HANDED_OVER, CatchupLimits
 from services.ledger.fires import Fire
 
-HANDED_OVER = 500  # fires of one schedule that a later scan leaves to the dispatcher: more than a grace of one a second
 DOWNTIME, CHANGED, SUMMARY = "downtime", "changed", "catchup_cap"
-
-
-@dataclass(frozen=True, slots=True)
-class CatchupLimits:
-    horizon: timedelta  # nothing older is ever run
-    history: timedelta  # nothing older is known
-    window: timedelta
-    max_fires: int
-    settle: timedelta  # a fire that is younger still has its ordinary chance: verification, and the claim after it
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> "CatchupLimits":
-        horizon = timedelta(seconds=settings.fence_horizon_seconds)
-        nearly_all = timedelta(days=settings.history_retention_days - 1)  # the oldest day may be half deleted
-        return cls(
-            horizon=horizon,
-            history=max(horizon, nearly_all),
-            window=timedelta(seconds=settings.catchup_window_seconds),
-            max_fires=settings.catchup_max_fires,
-            settle=Bounds.from_settings(settings).settle,
-        )
-
-    @property
-    def held(self) -> int:
-        """The newest fires of a gap that a plan may name one by one, and the one before them."""
-        return self.max_fires + max(HANDED_OVER, self.max_fires) + 1
 
 
 class Gap:

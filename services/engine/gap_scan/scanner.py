@@ -21,7 +21,7 @@ from sqlalchemy import Row
 from database.clock import DatabaseClock
 from database.connection import DatabaseConnection
 from database.models import Catchup
-from services.engine.gap_scan.plan import CatchupLimits, Gap, Planned, catch_up, record, try_again
+from services.engine.gap_scan.plan import Gap, Planned, catch_up, record, try_again
 from services.engine.gap_scan.scanner_sql import (
     ATTENDED_SINCE,
     FORMER,
@@ -33,9 +33,11 @@ from services.engine.gap_scan.scanner_sql import (
     WATCHED_UNTIL,
 )
 from services.engine.gap_scan.walk import Block, Part, Piece, Watched, Window, expected_fires, parts_of
+from services.engine.loaded import Loaded
 from services.errors import InvalidSchedule
+from services.ledger.bounds import CatchupLimits
 from services.ledger.fires import Fire, Policy
-from services.schedule_watcher import LONGEST_COMMIT, Loaded
+from services.schedules.changes import LONGEST_COMMIT
 from services.telemetry import metrics
 from services.triggers import Trigger, parse_trigger, spread_offset
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from services.schedule_watcher import Loaded
+from services.engine.loaded import Loaded
 from services.triggers import Trigger
 
 PAIRS_PER_PIECE = 50_000  # of a schedule and a fire, which one statement compares in a fraction of a second

@@ -13,7 +13,7 @@ from services.errors import InvalidSchedule
 from services.insight.explain import history_sql as sql
 from services.ledger.fires import Policy
 from services.ledger.listing import ExecutionRecord, select_records, to_execution
-from services.schedule_repository import Change
+from services.schedules.changes import Change
 from services.triggers import Trigger, parse_trigger, spread_offset
 
 SECOND = timedelta(seconds=1)

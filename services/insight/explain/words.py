@@ -3,7 +3,7 @@
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from services.schedule_repository import Change
+from services.schedules.changes import Change
 
 
 def moment(instant: datetime, timezone: str) -> str:

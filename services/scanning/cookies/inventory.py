@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from services.scanning.cookies.categories import CategoryRules
-from services.scanning.findings import Consent, Cookie, SeenCookie, Storage
+from services.scanning.findings import Consent, Cookie, Party, SeenCookie, Storage
 from services.sites.urls import Site
 
 MAX_COOKIES = 5_000
@@ -70,7 +70,7 @@ def _cookie(found: _Found, site: Site, rules: CategoryRules) -> Cookie:
         secure=seen.secure,
         http_only=seen.http_only,
         same_site=seen.same_site,
-        party=site.party(seen.domain),
+        party=Party.FIRST if site.owns(seen.domain) else Party.THIRD,
         consent=seen.consent,
         category=category,
         category_rule=rule,

@@ -10,10 +10,9 @@ from enum import StrEnum
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from services.scanning.config import MAX_URL_CHARACTERS
 from services.scanning.cookies.dates import parse_cookie_date
 from services.scanning.findings import SeenCookie
-from services.sites.urls import host_of, is_address, is_public_suffix
+from services.sites.urls import MAX_PAGE_ADDRESS, host_of, is_address, is_public_suffix
 
 MAX_PAIR_BYTES, MAX_ATTRIBUTE_BYTES = 4096, 1024
 MAX_AGE_SECONDS = 100 * 365 * 86_400
@@ -92,7 +91,7 @@ def read_set_cookie(raw: str, *, request_url: str, page_url: str, now: datetime)
         http_only=attributes.has("httponly"),
         same_site=attributes.same_site(),
         page_url=page_url,
-        request_url=request_url[:MAX_URL_CHARACTERS],
+        request_url=request_url[:MAX_PAGE_ADDRESS],
     )
 
 

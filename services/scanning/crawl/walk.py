@@ -5,14 +5,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from services.fetching import may_work_later
-from services.scanning.config import MAX_URL_CHARACTERS, CookieScanConfig
+from services.scanning.config import CookieScanConfig
 from services.scanning.cookies.inventory import Inventory
 from services.scanning.crawl.backoff import backoff_seconds
 from services.scanning.crawl.frontier import Frontier, Target
 from services.scanning.findings import Page, PageFailed, PageVisit, ScanEngine
 from services.scanning.watch import Watch
 from services.sites.robots import Robots
-from services.sites.urls import Site, normal_url, origin_of
+from services.sites.urls import MAX_PAGE_ADDRESS, Site, normal_url, origin_of
 
 GIVE_UP_AFTER_FAILURES = 10  # in a row, of those that may pass: the site went away in the middle of the scan
 FORBIDDEN = "robots.txt forbids it"
@@ -147,7 +147,7 @@ class Crawl:
         self._failures_in_a_row = 0
         return Page(
             url=target.url,
-            final_url=visit.final_url[:MAX_URL_CHARACTERS],
+            final_url=visit.final_url[:MAX_PAGE_ADDRESS],
             depth=target.depth,
             attempts=attempt,
             status_code=visit.status_code,

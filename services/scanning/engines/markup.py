@@ -1,23 +1,16 @@
-"""What a page links to and what it embeds, from HTML of any quality.
-
-lxml's event interface: no tree is built, so a page cannot make one that is larger than itself, and it is fed in pieces,
-so that a scan can be stopped between two of them.
-"""
+"""What a page links to and what it embeds, from HTML of any quality."""
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urldefrag, urljoin, urlsplit
 
-from lxml import etree
-
 from services.fetching import MAX_URL_CHARACTERS
+from services.sites.html import HtmlReader, feed_html
 from services.sites.urls import normal_url
 
 MAX_LINKS, MAX_RESOURCES = 5_000, 1_000
 PIECE_BYTES = 4 * 1024  # a thousand tags that close nothing, in a page that is nested deeply, take a second
-MAX_DEPTH = 2_000  # the parser compares an end tag without a beginning with every open element
 
 # Attributes whose address a browser fetches by itself.
 _EMBEDDED = {
@@ -50,43 +43,22 @@ class Markup:
 def read_markup(text: str, page_url: str, may_go_on: Callable[[], bool]) -> Markup:
     """`may_go_on` is asked before every piece, and may raise."""
     reader = _Reader(page_url)
-    target: Any = reader  # the stubs ask for more methods than lxml does
-    parser = etree.HTMLParser(target=target, encoding="utf-8", recover=True, no_network=True)
-    octets = text.encode(errors="replace")
-    try:
-        for start in range(0, len(octets), PIECE_BYTES):
-            if not may_go_on():
-                return reader.markup(is_whole=False)
-            parser.feed(octets[start : start + PIECE_BYTES])
-        parser.close()
-    except _TooDeep:
-        return reader.markup(is_whole=False)
-    except etree.LxmlError:  # an empty page, or rubbish: what was found before stands
-        pass
-    return reader.markup(is_whole=True)
+    is_whole = feed_html(text, reader, PIECE_BYTES, may_go_on)
+    return Markup(tuple(reader.links), tuple(reader.resources), reader.too_long, is_whole)
 
 
-class _TooDeep(Exception):
-    """No page of a person is nested like that."""
-
-
-class _Reader:
+class _Reader(HtmlReader):
     """Collects addresses in the order of the page; a dict, because each counts once."""
 
     def __init__(self, page_url: str) -> None:
+        super().__init__()
         self._base, self._base_is_given = page_url, False
         self.links: dict[str, None] = {}
         self.resources: dict[str, None] = {}
-        self._too_long = 0
-        self._depth = 0
-
-    def markup(self, *, is_whole: bool) -> Markup:
-        return Markup(tuple(self.links), tuple(self.resources), self._too_long, is_whole)
+        self.too_long = 0
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise _TooDeep
+        super().start(tag, attributes)
         match tag:
             case "a" | "area":
                 self._link(attributes.get("href"))
@@ -103,12 +75,6 @@ class _Reader:
                 if "srcset" in attributes:
                     self._embed(attributes["srcset"].strip().partition(" ")[0].rstrip(","))
 
-    def end(self, tag: str) -> None:
-        self._depth -= 1
-
-    def close(self) -> None:
-        """The parser asks for it."""
-
     def _link(self, address: str | None) -> None:
         if address and len(self.links) < MAX_LINKS and (url := normal_url(address, self._base)):
             self.links[url] = None
@@ -118,7 +84,7 @@ class _Reader:
             if len(url) <= MAX_URL_CHARACTERS:
                 self.resources[url] = None
             else:
-                self._too_long += 1
+                self.too_long += 1
 
     def _rebase(self, address: str | None) -> None:
         url = _absolute(address, self._base) if address and not self._base_is_given else None

@@ -10,8 +10,8 @@ from nicegui import ui
 from services.errors import InvalidInput
 from services.scanning.findings import ChangeKind, Consent, Cookie, Scan
 from services.scanning.listing import ScanFilter, ScanPage, ScanRecord
+from services.scanning.report import words
 from services.scanning.report.files import csv_report, json_report
-from services.scanning.report.files import words as words
 from services.scanning.report.page import html_report
 from services.scanning.store import ScanStore
 from services.web.dashboard.frame import frame, shown_at

@@ -187,7 +187,7 @@ class ScheduleForm:
         if any(problem.field == "when" for problem in problems):
             return None, problems
         try:
-            preview = await self._visitor.read(lambda: preview_definition(self._visitor.parts.repository, given))
+            preview = await self._visitor.read(lambda: preview_definition(given))
         except InvalidInput as error:
             return None, [*problems, *error.problems]
         return preview, [*problems, *preview.problems]

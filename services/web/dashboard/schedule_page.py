@@ -17,8 +17,8 @@ from services.errors import InvalidInput
 from services.insight.overview import Overview
 from services.jobs.credentials import without_credentials
 from services.ledger.listing import ExecutionRecord
-from services.schedule_repository import Change
 from services.schedules.batch import ScheduleRecord
+from services.schedules.changes import Change
 from services.web.auth.roles import Role
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at

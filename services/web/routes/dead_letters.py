@@ -5,12 +5,12 @@ from typing import Annotated
 from fastapi import Path, Query
 
 from services.queues.dead_letters import MAX_PAGE, DeadLetters, LetterFilter
-from services.queues.queue import queues
 from services.queues.requeue import Requeue
 from services.web.auth.guard import IdempotencyKey, Operator, Viewer
 from services.web.problems import not_found
 from services.web.routing import API, Instant, PartsOf, router
 from services.web.schemas.dead_letters import LetterId, LetterList, LetterOut, RequeuedOut, RequeueLetters
+from services.workflows import queues
 
 dead_letters = router(f"{API}/dead-letters", "dead-letters")
 

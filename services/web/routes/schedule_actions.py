@@ -10,7 +10,7 @@ from services.errors import InvalidInput, Problem
 from services.insight.explain.explainer import parse_moment
 from services.insight.explain.words import moment
 from services.jobs.credentials import without_credentials
-from services.schedule_repository import Change
+from services.schedules.changes import Change
 from services.schedules.preview import Preview, preview_definition
 from services.web.auth.guard import IdempotencyKey, Operator, Viewer
 from services.web.auth.roles import Role
@@ -42,7 +42,7 @@ Zone = Annotated[
 @schedule_actions.post("/preview")
 def preview_new(body: ScheduleChanges, parts: PartsOf, who: Viewer, n: HowMany = 5, zone: Zone = None) -> PreviewOut:
     """When a definition would fire. 422 only if the timing cannot be read; other problems come with the answer."""
-    return _shown(preview_definition(parts.repository, body.given(), n), zone)
+    return _shown(preview_definition(body.given(), n), zone)
 
 
 @schedule_actions.post("/{schedule}/preview")
@@ -56,7 +56,7 @@ def preview_existing(
 ) -> PreviewOut:
     """When a schedule fires, with these changes if there are any."""
     definition = find_schedule(parts, schedule).changed_by(body.given() if body else {})
-    return _shown(preview_definition(parts.repository, definition, n), zone)
+    return _shown(preview_definition(definition, n), zone)
 
 
 @schedule_actions.post("/{schedule}/run", status_code=202)

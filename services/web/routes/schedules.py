@@ -10,7 +10,6 @@ from services.schedules.batch import ScheduleRecord
 from services.schedules.defaults import whole_definition
 from services.schedules.listing import SORT_KEYS, ScheduleFilter
 from services.schedules.spec import unknown_fields
-from services.schedules.switch import switch_schedules
 from services.web.auth.guard import Admin, IdempotencyKey, Operator, Viewer
 from services.web.auth.roles import Identity, Role
 from services.web.etags import check_match, etag_of, is_known
@@ -82,7 +81,9 @@ def create_schedule(
 @schedules.post("/bulk")
 def switch_many(body: BulkSwitch, parts: PartsOf, who: Admin, key: IdempotencyKey = None) -> BulkResult:
     """Switch many schedules on or off. One that is broken can only be switched off."""
-    done = switch_schedules(parts.repository, body.schedule_ids, body.action == "enable", who.actor, body.note)
+    done = parts.repository.switch_schedules(
+        body.schedule_ids, body.action == "enable", actor=who.actor, note=body.note
+    )
     refused = [
         RefusedSwitch(schedule_id=schedule_id, errors=[FieldProblem.model_validate(problem) for problem in problems])
         for schedule_id, problems in done.refused.items()

@@ -1,22 +1,20 @@
 """HTML of any quality -> what the workflows read in it: head, links, visible text by lines, structured data. Pure.
 
-lxml's event interface, as in scanning/markup.py: no tree is built, and every list has its limit.
+Every list has its limit.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urljoin
 
-from lxml import etree
+from services.sites.html import HtmlReader, feed_html
 
 PIECE_BYTES = 64 * 1024
 MAX_ITEMS = 5_000  # of each list
 MAX_BASE = 2_048  # characters of <base href>: every link is joined to it
 MAX_LINES, MAX_LINE = 20_000, 10_000
-MAX_DEPTH = 2_000  # the parser compares an end tag without a beginning with every open element
 
 _NOT_SHOWN = frozenset({"script", "style", "noscript", "template", "head", "svg", "iframe", "object"})
 _VOID = frozenset({
@@ -85,22 +83,19 @@ class PageContent:
 def read_page(html: str, url: str, check: Callable[[], object] = lambda: None) -> PageContent:
     """`check` is called between pieces and may raise."""
     reader = _Reader(url)
-    target: Any = reader  # the stubs ask for more methods than lxml does
-    parser = etree.HTMLParser(target=target, encoding="utf-8", recover=True, no_network=True)
-    octets = html.encode(errors="replace")
-    try:
-        for start in range(0, len(octets), PIECE_BYTES):
-            check()
-            parser.feed(octets[start : start + PIECE_BYTES])
-        parser.close()
-    except etree.LxmlError:  # an empty page, rubbish, or a trap: what was found before stands
-        pass
+
+    def may_go_on() -> bool:
+        check()
+        return True
+
+    feed_html(html, reader, PIECE_BYTES, may_go_on)
     reader.end_line()
     return reader.page
 
 
-class _Reader:
+class _Reader(HtmlReader):
     def __init__(self, url: str) -> None:
+        super().__init__()
         self.page = PageContent(url)
         self._line: list[str] = []
         self._line_length = 0
@@ -108,14 +103,11 @@ class _Reader:
         self._hidden_tags: Counter[str] = Counter()  # the same; an end tag need not be looked for among thousands
         self._kept: list[str] | None = None  # text of a title or of structured data
         self._anchor: tuple[str, list[str]] | None = None
-        self._depth = 0
 
     # --- the parser's events ---
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise etree.LxmlError(f"nested deeper than {MAX_DEPTH}")
+        super().start(tag, attributes)
         self._note(tag, attributes)
         if tag in _BLOCKS:
             self.end_line()
@@ -136,7 +128,7 @@ class _Reader:
                 self._anchor[1].append(text)
 
     def end(self, tag: str) -> None:
-        self._depth -= 1
+        super().end(tag)
         if self._kept is not None and tag in ("title", "script"):
             self._keep(tag, self._kept)
         if tag == "a":
@@ -145,9 +137,6 @@ class _Reader:
             self._show_again(tag)
         if tag in _BLOCKS:
             self.end_line()
-
-    def close(self) -> None:
-        """The parser asks for it."""
 
     def end_line(self) -> None:
         if not self._line:

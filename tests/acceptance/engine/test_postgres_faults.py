@@ -126,7 +126,7 @@ def gauge(port: int, name: str) -> float:
 @pytest.mark.parametrize("skew", ["0.05", "-0.05", "1", "-1"])
 def test_small_clock_skew_causes_no_duplicate_and_no_early_start(cluster: Cluster, skew: str) -> None:
     cluster.one("exact")
-    cluster.one("skewed", PYTHONPATH="tests/skewed", SKEW_SECONDS=skew)
+    cluster.one("skewed", PYTHONPATH="tests/support/skewed", SKEW_SECONDS=skew)
     cluster.await_live({"exact", "skewed"})
     repository(cluster).save_schedules(every_second() for _ in range(10))
     eventually(lambda: count(cluster, "status = 'success'") >= 50, 30)
@@ -140,7 +140,7 @@ def test_small_clock_skew_causes_no_duplicate_and_no_early_start(cluster: Cluste
 @pytest.mark.parametrize("skew", ["10", "-10"])
 def test_a_replica_whose_clock_is_far_off_claims_nothing_and_says_so(cluster: Cluster, skew: str) -> None:
     cluster.one("exact")
-    wrong = cluster.one("wrong", PYTHONPATH="tests/skewed", SKEW_SECONDS=skew)
+    wrong = cluster.one("wrong", PYTHONPATH="tests/support/skewed", SKEW_SECONDS=skew)
     cluster.await_live({"exact", "wrong"})
     repository(cluster).save_schedules(every_second() for _ in range(5))
     eventually(lambda: count(cluster, "status = 'success'") >= 15, 20)

@@ -8,8 +8,8 @@ from database.connection import DatabaseConnection
 from services.cli.dev_demo import demo_schedules
 from services.cli.dev_pipeline import EVERY_SECONDS, is_demo, prepare_pipeline
 from services.demo.directory import BUSINESSES, SEARCH_PATH, directory_answer
-from services.queues.queue import queues
 from services.schedule_repository import ScheduleRepository
+from services.workflows import queues
 from services.workflows.deep_scan import DEEP_SCAN
 from tests.support.places import places, query
 

@@ -14,8 +14,9 @@ from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
 from services.distributed_lock import Coordinator
 from services.embedded import Addresses
+from services.engine.pool import WorkerPool
 from services.errors import Unavailable
-from services.jobs import ExecutionContext, WorkerPool
+from services.jobs import ExecutionContext
 from services.ledger.claims import ClaimReport, ExecutionStore
 from services.ledger.fires import Ending, Fire
 from services.redis_client import RedisClient

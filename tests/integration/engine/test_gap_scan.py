@@ -13,12 +13,12 @@ import pytest
 from config import PROJECT_ROOT
 from database.clock import DatabaseClock
 from database.connection import DatabaseConnection
-from services.engine.gap_scan.plan import HANDED_OVER, CatchupLimits
 from services.engine.gap_scan.scanner import AT_ONCE_SECONDS, GapScanner
 from services.engine.timer import Timer
 from services.errors import Unavailable
 from services.insight.audit import audit
 from services.jobs import JobRegistry
+from services.ledger.bounds import HANDED_OVER, CatchupLimits
 from services.ledger.fires import Fire
 from services.schedule_repository import ScheduleRepository
 from services.schedule_watcher import ScheduleWatcher

@@ -12,7 +12,8 @@ import pytest
 from config import get_settings
 from database.models import Cause, ExecutionStatus
 from services.engine.calling import call_handler
-from services.jobs import ExecutionContext, JobResult, WorkerPool, default_registry
+from services.engine.pool import WorkerPool
+from services.jobs import ExecutionContext, JobResult, default_registry
 from tests.support.bad_servers import BadServer
 from tests.support.certificate import server_tls
 from tests.support.contexts import SCHEDULE_ID, a_context

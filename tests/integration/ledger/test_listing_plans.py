@@ -16,8 +16,9 @@ from services.ledger.history_sql import STATISTICS
 from services.ledger.listing import ExecutionFilter, select_records
 from services.ledger.tallies_sql import READ
 from services.scanning.listing import ScanFilter, select_page
-from services.schedule_repository import select_changes, select_deleted, select_meant
+from services.schedule_repository import select_meant
 from services.schedules.batch import RECORD_COLUMNS
+from services.schedules.changes import select_changes, select_deleted
 from services.schedules.listing import SORT_KEYS, Order, ScheduleFilter
 from services.workflows.row_lists import (
     BUSINESSES,

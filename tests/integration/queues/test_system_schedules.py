@@ -8,10 +8,10 @@ import pytest
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services.queues.queue import queues
 from services.queues.system_schedules import install_system_schedules
 from services.schedule_repository import ScheduleRepository
 from services.schedules.batch import ScheduleRecord
+from services.workflows import queues
 from services.workflows.domain_extraction import DOMAIN_EXTRACTION
 from tests.support.places import query
 

@@ -14,9 +14,10 @@ from database.clock import DatabaseClock
 from database.connection import DatabaseConnection
 from services.engine.timer import Timer
 from services.errors import Unavailable
-from services.insight.replicas import NEWEST_REVISION, list_replicas
+from services.insight.replicas import list_replicas
 from services.job_history import JobHistory
 from services.schedule_watcher import ScheduleWatcher
+from services.schedules.changes import NEWEST_REVISION
 from services.schedules.upkeep import PARK, REPAIR_NEXT_RUN, REPAIR_ROWS
 from tests.support.waiting import eventually
 

@@ -10,11 +10,11 @@ import pytest
 from config import Settings
 from database.connection import DatabaseConnection
 from services.jobs import JobRegistry
-from services.queues.queue import queues
 from services.queues.system_schedules import install_system_schedules
 from services.scanning.findings import EngineName
 from services.scanning.outcome import ScanOutcome
 from services.schedule_repository import ScheduleRepository
+from services.workflows import queues
 from tests.integration.web.conftest import StartWeb
 from tests.support.ledger import Ledger
 from tests.support.sample_scan import a_cookie, a_page

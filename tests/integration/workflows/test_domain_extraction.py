@@ -11,8 +11,8 @@ from database.workflow_models import Domain
 from database.workflow_statuses import DomainStatus
 from services.jobs import PermanentFailure
 from services.queues.outcomes import Summary
-from services.queues.queue import queues
 from services.queues.queue_table import Words
+from services.workflows import queues
 from services.workflows.domain_extraction import DOMAIN_EXTRACTION, domain_of
 from tests.support.places import query
 

@@ -8,10 +8,11 @@ from uuid import UUID
 import pytest
 
 from database.models import Catchup
-from services.engine.gap_scan.plan import HANDED_OVER, CatchupLimits, Gap, Planned, catch_up, record, try_again
+from services.engine.gap_scan.plan import Gap, Planned, catch_up, record, try_again
 from services.engine.gap_scan.walk import PAIRS_PER_PIECE, SCHEDULES_PER_BLOCK, Watched, Window, expected_fires
+from services.engine.loaded import Loaded
 from services.engine.timer import Entry
-from services.schedule_watcher import Loaded
+from services.ledger.bounds import HANDED_OVER, CatchupLimits
 from services.triggers import parse_trigger
 
 NOW = datetime(2027, 1, 15, 12, 0, 30, tzinfo=UTC)

@@ -14,7 +14,8 @@ import pytest
 from config import PROJECT_ROOT
 from database.models import ExecutionStatus
 from services.engine.isolation import CHILD, run_isolated
-from services.jobs import ExecutionContext, JobDefinition, JobResult, WorkerPool
+from services.engine.pool import WorkerPool
+from services.jobs import ExecutionContext, JobDefinition, JobResult
 from tests.support.contexts import a_context
 from tests.support.isolated_jobs import REGISTRY
 from tests.support.waiting import eventually
@@ -170,7 +171,7 @@ def test_shutdown_kills_the_processes_that_it_returns(tmp_path: Path) -> None:
 def test_the_child_dies_with_its_parent(job_type: str, tmp_path: Path) -> None:
     program = f"""
 import time
-from services.jobs import WorkerPool
+from services.engine.pool import WorkerPool
 from tests.support.contexts import a_context
 from tests.support.isolated_jobs import REGISTRY
 WorkerPool(1, REGISTRY, print).submit(a_context({job_type!r}, job_config={{"path": {str(tmp_path / "pid")!r}}}))

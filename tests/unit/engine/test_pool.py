@@ -14,7 +14,8 @@ import pytest
 
 from config import PROJECT_ROOT
 from database.models import ExecutionStatus
-from services.jobs import BUILT_IN_JOB_TYPES, ExecutionContext, JobRegistry, JobResult, WorkerPool
+from services.engine.pool import WorkerPool
+from services.jobs import BUILT_IN_JOB_TYPES, ExecutionContext, JobRegistry, JobResult
 from tests.support.contexts import a_context
 from tests.support.waiting import eventually
 
@@ -399,7 +400,8 @@ def test_nothing_is_accepted_after_shutdown(bench: Bench) -> None:
 def test_a_hung_handler_does_not_keep_the_interpreter_alive() -> None:
     program = """
 import threading
-from services.jobs import JobRegistry, WorkerPool
+from services.engine.pool import WorkerPool
+from services.jobs import JobRegistry
 from tests.support.contexts import a_context
 begun = threading.Event()
 def hang(context, config):

@@ -6,38 +6,57 @@ import pytest
 
 from database.models import ExecutionStatus
 from services.engine.calling import call_handler
-from services.job_types import workflow as module
-from services.jobs import ExecutionContext, JobDefinition, JobSkipped
+from services.jobs import ExecutionContext, JobDefinition, JobResult, JobSkipped
 from services.jobs.registry import default_registry
+from services.queues.outcomes import Summary
+from services.workflows import queues
 from tests.support.contexts import a_context
 
 
-@pytest.fixture
-def no_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_queues", {})
+class StandIn:
+    """A queue as far as its job knows one."""
+
+    name = job_id = "mine"
+
+    def __init__(self, summary: Summary) -> None:
+        self._summary = summary
+
+    def run(self, context: ExecutionContext) -> Summary:
+        context.log("the queue runs")
+        return self._summary
 
 
-def run(context: ExecutionContext) -> Any:
+def register(monkeypatch: pytest.MonkeyPatch, summary: Summary) -> None:
+    monkeypatch.setattr(queues, "_queues", {"mine": StandIn(summary)})
+
+
+def run(context: ExecutionContext) -> JobResult:
     return call_handler(default_registry.get("workflow"), context)
 
 
-def test_the_queue_of_the_configuration_is_run(no_queues: None) -> None:
-    module.provide_queue("mine", lambda context: {"claimed": 3, "by": context.job_id})
+def test_the_queue_of_the_configuration_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, Summary(claimed=3, succeeded=3))
+    context = a_context("workflow", job_config={"queue": "mine"})
+    result = run(context)
+    assert result.status is ExecutionStatus.SUCCESS
+    assert result.details is not None
+    assert result.details["result"]["claimed"] == 3
+
+
+def test_a_run_that_does_not_begin_is_skipped_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, Summary(skipped="paused"))
     result = run(a_context("workflow", job_config={"queue": "mine"}))
-    assert (result.status, result.details) == (ExecutionStatus.SUCCESS, {"result": {"claimed": 3, "by": "nightly"}})
+    assert (result.status, result.reason) == (ExecutionStatus.SKIPPED, "paused")
 
 
-def test_an_unknown_queue_is_refused_at_the_door(no_queues: None) -> None:
-    module.provide_queue("mine", lambda context: {})
+def test_an_unknown_queue_is_refused_at_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, Summary())
     (problem,) = default_registry.check_config("workflow", {"queue": "yours"})
     assert str(problem) == "job_config.queue: there is no queue 'yours' (known: mine)"
 
 
-def test_a_program_without_the_workflows_cannot_say_and_accepts(no_queues: None) -> None:
+def test_whoever_asks_for_the_job_type_knows_the_queues_of_the_pipeline() -> None:
     assert default_registry.check_config("workflow", {"queue": "deep_scan"}) == []
-    result = run(a_context("workflow", job_config={"queue": "deep_scan"}))
-    assert (result.status, result.retryable) == (ExecutionStatus.FAILED, False)
-    assert result.error_message == "there is no queue 'deep_scan' (known: none)"
 
 
 def test_a_handler_can_skip_its_run_with_a_reason() -> None:

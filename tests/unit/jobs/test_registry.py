@@ -53,6 +53,22 @@ def test_built_in_names_stay_known(registry: JobRegistry) -> None:
     assert default_registry.job_types() >= BUILT_IN_JOB_TYPES
 
 
+def test_a_built_in_handler_is_imported_when_its_type_is_first_asked_for(modules: Path) -> None:
+    (modules / "shop_handlers.py").write_text(
+        "from services.jobs import job\n@job('restock')\ndef run(context, config): ...\n"
+    )
+    default_registry._unloaded["restock"] = "shop_handlers"
+    assert "restock" in default_registry.handled()
+    assert "shop_handlers" not in sys.modules
+    assert default_registry.get("restock").handler.__module__ == "shop_handlers"
+
+
+def test_a_users_handler_cannot_take_the_name_of_a_built_in_one() -> None:
+    registry = JobRegistry(modules={"http_request": "services.job_types.http_request"})
+    with pytest.raises(ConfigurationError, match=r"registered twice: by services\.job_types\.http_request and by "):
+        registry.job("http_request")(lambda context, config: None)
+
+
 @pytest.mark.parametrize("job_type", ["cookie_scan", "workflow"])
 def test_a_built_in_type_without_handler_fails_for_good_and_says_so(job_type: str) -> None:
     registry = JobRegistry(BUILT_IN_JOB_TYPES)
@@ -130,6 +146,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(default_registry, "_modules", [])
     monkeypatch.setattr(default_registry, "_definitions", {})
+    monkeypatch.setattr(default_registry, "_unloaded", {})
     return tmp_path
 
 

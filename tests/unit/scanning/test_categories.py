@@ -54,7 +54,7 @@ def test_the_rule_that_decided_is_told() -> None:
 
 
 def test_every_rule_says_why() -> None:
-    text = (Path(__file__).parents[2] / "services/scanning/cookies/cookie_rules.yaml").read_text()
+    text = (Path(__file__).parents[3] / "services/scanning/cookies/cookie_rules.yaml").read_text()
     rules = [line for line in text.splitlines() if line.lstrip().startswith("- {")]
     assert len(rules) == len(OWN.rules)
     assert [line for line in rules if "why:" not in line] == []

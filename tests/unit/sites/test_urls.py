@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scanning.crawl.frontier import Frontier, Target
-from services.scanning.findings import Party
 from services.sites.urls import Site, looks_endless, normal_url, registrable_domain, shape_of
 from tests.support.waiting import within_a_moment
 
@@ -87,20 +86,20 @@ def test_a_site_is_its_host_its_twin_and_what_is_below(start: str, url: str, bel
 
 
 @pytest.mark.parametrize(
-    ("start", "domain", "party"),
+    ("start", "domain", "owned"),
     [
-        ("https://www.example.co.uk/", "example.co.uk", Party.FIRST),
-        ("https://www.example.co.uk/", "cdn.example.co.uk", Party.FIRST),
-        ("https://shop.example.com/", "example.com", Party.FIRST),
-        ("https://www.example.co.uk/", "other.co.uk", Party.THIRD),
-        ("https://anna.github.io/", "ben.github.io", Party.THIRD),
-        ("http://127.0.0.1:80/", "127.0.0.1", Party.FIRST),
-        ("http://127.0.0.1:80/", "127.0.0.2", Party.THIRD),
-        ("http://127.0.0.1:80/", "localhost", Party.THIRD),
+        ("https://www.example.co.uk/", "example.co.uk", True),
+        ("https://www.example.co.uk/", "cdn.example.co.uk", True),
+        ("https://shop.example.com/", "example.com", True),
+        ("https://www.example.co.uk/", "other.co.uk", False),
+        ("https://anna.github.io/", "ben.github.io", False),
+        ("http://127.0.0.1:80/", "127.0.0.1", True),
+        ("http://127.0.0.1:80/", "127.0.0.2", False),
+        ("http://127.0.0.1:80/", "localhost", False),
     ],
 )
-def test_the_owner_of_the_domain_decides_the_party(start: str, domain: str, party: Party) -> None:
-    assert Site.of(start).party(domain) is party
+def test_a_site_owns_the_domains_of_its_registrable_domain(start: str, domain: str, owned: bool) -> None:
+    assert Site.of(start).owns(domain) is owned
 
 
 def test_a_public_suffix_is_its_own_owner() -> None:

@@ -17,7 +17,7 @@ import pytest
 from services.errors import InvalidSchedule
 from services.triggers import Trigger, parse_trigger, spread_offset, stored_trigger, tzdata_version
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def utc(text: str) -> datetime:
