@@ -136,6 +136,7 @@ def db(database_url: str) -> Iterator[DatabaseConnection]:
 @pytest.fixture
 def only_built_in_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Handlers that other tests have registered in this process are unknown."""
+    default_registry.load_built_in()
     known = {name: job for name, job in default_registry._definitions.items() if name in BUILT_IN_JOB_TYPES}
     monkeypatch.setattr(default_registry, "_definitions", known)
 
