@@ -19,14 +19,16 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def shell_commands(block: str) -> list[list[str]]:
     """The words of each command. A backslash and an open quotation carry a command on to the next line."""
-    commands, begun = [], ""
+    commands: list[list[str]] = []
+    begun = ""
     for line in block.replace("\\\n", " ").splitlines():
         begun += f"{line}\n"
         try:
             words = shlex.split(begun, comments=True)
         except ValueError:  # no closing quotation yet
             continue
-        commands, begun = [*commands, *([words] if words else [])], ""
+        commands += [words] if words else []
+        begun = ""
     assert not begun, begun
     return commands
 

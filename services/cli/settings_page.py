@@ -11,16 +11,23 @@ HEAD = """\
 
 <!-- Generated: python manage.py settings --markdown > docs/settings.md -->
 
-Settings come from the environment or from a `.env` file (`.env.example` lists them all; `ENV_FILE` names another file). The
-environment wins. A bad value ends the program with one line that names it. `python manage.py settings` prints the effective values with secrets
-masked; `python manage.py doctor` names variables of the `.env` file that no setting has.
+Settings come from the environment or from a `.env` file (`.env.example` lists them all; `ENV_FILE` names another
+file). The environment wins. A bad value ends the program with one line that names it. `python manage.py settings`
+prints the effective values with secrets masked; `python manage.py doctor` names variables of the `.env` file that no
+setting has.
 
 A setting without a default is unset. The *Job defaults* hold for schedules that leave the policy open
 ([schedules.md](schedules.md#policies))."""
 
 UNITS = ("seconds", "minutes", "hours", "days", "bytes", "percent")
 # Names that users know from the first scheduler and that do not end in their unit.
-IN_SECONDS = ("SCHEDULE_CHECK_INTERVAL", "JOB_MISFIRE_GRACE_TIME", "LOCK_TIMEOUT", "API_SYNC_INTERVAL", "REQUEST_TIMEOUT")
+IN_SECONDS = (
+    "SCHEDULE_CHECK_INTERVAL",
+    "JOB_MISFIRE_GRACE_TIME",
+    "LOCK_TIMEOUT",
+    "API_SYNC_INTERVAL",
+    "REQUEST_TIMEOUT",
+)
 FORMATS = {"password": "secret", "uuid": "UUID", "path": "path"}
 
 
