@@ -7,10 +7,11 @@ from rich.table import Table
 
 from config import get_settings, knob_group, knobs, masked, shown_default
 from services.cli.output import AsJson, console, print_json
+from services.cli.settings_page import settings_page
 
 
 def settings(
-    markdown: Annotated[bool, typer.Option("--markdown", help="The table of the README.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The page docs/settings.md.")] = False,
     env: Annotated[bool, typer.Option("--env", help="The contents of .env.example.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -21,9 +22,11 @@ def settings(
       manage.py settings
 
       manage.py settings --env > .env.example
+
+      manage.py settings --markdown > docs/settings.md
     """
     if markdown or env:
-        typer.echo(markdown_table() if markdown else env_example())
+        typer.echo(settings_page() if markdown else env_example())
         return
     values = {name: getattr(get_settings(), name.lower()) for name in knobs()}
     shown = {name: None if value is None else masked(value) for name, value in values.items()}
@@ -34,17 +37,6 @@ def settings(
     for name, field in knobs().items():
         table.add_row(name, shown[name] or "", field.description)
     console().print(table)
-
-
-def markdown_table() -> str:
-    lines, group = [], ""
-    for name, field in knobs().items():
-        if knob_group(field) != group:
-            group = knob_group(field)
-            lines += ["", f"**{group}**", "", "| variable | default | what it does |", "|---|---|---|"]
-        default = shown_default(field)
-        lines.append(f"| `{name}` | {f'`{default}`' if default else ''} | {field.description} |")
-    return "\n".join(lines).strip()
 
 
 def env_example() -> str:

@@ -9,7 +9,8 @@ import pytest
 
 import config
 from config import PROJECT_ROOT, Settings, load_settings, masked
-from services.cli.settings_table import env_example, markdown_table
+from services.cli.settings_page import settings_page
+from services.cli.settings_table import env_example
 from services.embedded.servers import database_url, redis_url
 from services.errors import ConfigurationError
 from services.redis_client import RedisClient
@@ -228,11 +229,10 @@ def test_the_env_example_is_complete_and_current() -> None:
     assert re.findall(r"^# ([A-Z_]+)=", env_example(), re.MULTILINE) == list(config.knobs())
 
 
-def test_the_readme_s_table_is_current() -> None:
-    readme = (PROJECT_ROOT / "README.md").read_text()
-    found = re.search(r"<!-- settings -->\n(.*?)\n<!-- /settings -->", readme, re.DOTALL)
-    assert found is not None
-    assert found[1] == markdown_table()
+def test_the_page_of_settings_is_current() -> None:
+    page = (PROJECT_ROOT / "docs" / "settings.md").read_text()
+    assert page == settings_page() + "\n"
+    assert re.findall(r"^\| `([A-Z_]+)` \|", page, re.MULTILINE) == list(config.knobs())
 
 
 def test_every_variable_of_the_environment_example_is_accepted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -29,3 +29,9 @@ def test_every_line_about_a_seed_says_what_holds_it() -> None:
     lines = [line.split("|") for line in DECISIONS.splitlines() if re.match(r"\| 00\d", line)]
     assert len(lines) >= 25
     assert [line[2] for line in lines if "`test_" not in line[4] and "`make bench" not in line[4]] == []
+
+
+def test_the_index_names_every_room_and_every_decision_in_their_order() -> None:
+    index, rooms = re.split(r"^(?=## )", DECISIONS, maxsplit=1, flags=re.MULTILINE)
+    headings = re.findall(r"^###? (.+)$", rooms, re.MULTILINE)
+    assert re.findall(r"\[(.+)\]\(#", index) == headings

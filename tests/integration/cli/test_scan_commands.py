@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import os
-import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -21,6 +19,7 @@ from config import PROJECT_ROOT, get_settings
 from database.connection import DatabaseConnection
 from services.scanning.profiles import ScanProfiles
 from services.schedule_repository import ScheduleRepository
+from tests.support.documentation import blocks, manage_commands
 from tests.support.scan_site import ScanSite
 from tests.support.schedules import VALID
 from tests.support.terminals import InTerminal
@@ -268,13 +267,13 @@ def test_an_export_that_cannot_be_written_says_why_and_leaves_nothing(cli: Cli, 
     assert [path.name for path in tmp_path.iterdir()] == ["old.html"]
 
 
-def test_the_examples_of_the_readme_work(
+def test_the_examples_of_the_documentation_work(
     cli: Cli, site: ScanSite, repository: ScheduleRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.create_schedule(**VALID)
-    blocks = re.findall(r"^```bash\n(.*?)^```", (PROJECT_ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-    (block,) = [block for block in blocks if "scans export" in block]
-    commands = [shlex.split(line, comments=True)[2:] for line in block.splitlines() if line]
+    page = PROJECT_ROOT / "docs" / "cookie-scans.md"
+    (block,) = [block for block in blocks(page, "bash") if "scans export" in block]
+    commands = manage_commands(block)
     assert len(commands) == 8
     monkeypatch.chdir(tmp_path)
     here = ["--base-url", site.url, "--set", "delay_seconds=0"]

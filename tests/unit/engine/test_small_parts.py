@@ -5,7 +5,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -134,6 +134,19 @@ def record(message: str, **facts: object) -> logging.LogRecord:
 def test_a_json_line_has_its_event_and_its_facts() -> None:
     line = json.loads(JsonLines().format(record("done", event="execution_finished", attempt=2)))
     assert (line["event"], line["attempt"], line["message"], line["level"]) == ("execution_finished", 2, "done", "INFO")
+
+
+@pytest.mark.parametrize("created", [1_700_000_000.0, 1_700_000_000.000_001, 1_700_000_000.999_999, 1_700_000_001.5])
+def test_a_json_line_says_when_to_the_microsecond(created: float) -> None:
+    line = json.loads(JsonLines().format(record("done", created=created)))
+    said, meant = datetime.fromisoformat(line["at"]), datetime.fromtimestamp(created, UTC)
+    assert abs(said - meant) <= timedelta(microseconds=1)
+
+
+@pytest.mark.parametrize("formatter", [JsonLines(), TextLines()])
+@pytest.mark.parametrize("token", ["es_0123456789ab_" + "x" * 20, "once_" + "y" * 20, "eyJ" + "z" * 20])
+def test_a_token_never_reaches_a_log(formatter: logging.Formatter, token: str) -> None:
+    assert token[-16:] not in formatter.format(record(f"refused {token}"))
 
 
 @pytest.mark.parametrize("formatter", [JsonLines(), TextLines()])

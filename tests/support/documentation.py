@@ -1,0 +1,38 @@
+"""README.md and docs/*.md as a test reads them: their blocks of code, commands and links."""
+
+import re
+import shlex
+from pathlib import Path
+
+from config import PROJECT_ROOT
+
+PAGES = [PROJECT_ROOT / "README.md", *sorted((PROJECT_ROOT / "docs").glob("*.md"))]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(PROJECT_ROOT))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def shell_commands(block: str) -> list[list[str]]:
+    """The words of each command. A backslash and an open quotation carry a command on to the next line."""
+    commands: list[list[str]] = []
+    begun = ""
+    for line in block.replace("\\\n", " ").splitlines():
+        begun += f"{line}\n"
+        try:
+            words = shlex.split(begun, comments=True)
+        except ValueError:  # no closing quotation yet
+            continue
+        commands += [words] if words else []
+        begun = ""
+    assert not begun, begun
+    return commands
+
+
+def manage_commands(block: str) -> list[list[str]]:
+    """What follows `python manage.py`."""
+    return [command[2:] for command in shell_commands(block) if command[:2] == ["python", "manage.py"]]
