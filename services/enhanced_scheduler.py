@@ -38,11 +38,12 @@ from services.distributed_lock import Coordinator
 from services.engine.dispatcher import Dispatcher
 from services.engine.finisher import Finisher
 from services.engine.gap_scan.scanner import GapScanner
+from services.engine.heart import Heart, Pulse
 from services.engine.held_claims import HeldClaims, Proof
 from services.engine.loops import LONGEST_PAUSE_SECONDS, Loop, Outages
 from services.engine.peers import Peers
 from services.engine.pool import WorkerPool
-from services.engine.recovery import Heart, Pulse, Rescuer
+from services.engine.rescuer import Rescuer
 from services.engine.timer import Timer
 from services.errors import SchedulerError, Unavailable
 from services.job_history import JobHistory

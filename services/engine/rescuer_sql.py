@@ -1,70 +1,8 @@
-"""The statements of recovery.py. Each comment says what a statement relies on."""
+"""The statements of rescuer.py. Each comment says what a statement relies on."""
 
 # How much later than its interval a replica's heartbeat must be before its vanished sessions count as its death.
-# A replica stops trusting itself earlier than that (FRESH_SECONDS in recovery.py).
+# A replica stops trusting itself earlier than that (FRESH_SECONDS in heart.py).
 MISSED_SECONDS = 1.5
-
-# `alive_since` starts anew after every longer gap: a replica that was away itself cannot tell who is dead. So it does
-# when it lies in the future, because the server's clock was set back.
-_ALIVE_SINCE = """CASE WHEN i.heartbeat_at < clock_timestamp() - make_interval(secs => %(gap)s)
-                         OR i.alive_since > clock_timestamp() THEN clock_timestamp() ELSE i.alive_since END"""
-
-# The session's name is what pg_stat_activity shows; behind a pooler the sessions say nothing about the process.
-BEAT = f"""
-INSERT INTO scheduler_instances AS i (
-    instance_id, incarnation, revision, schedules, running, clock_skew_seconds, claiming, facts,
-    heartbeat_interval_seconds, session_name
-)
-VALUES (
-    %(instance_id)s, %(incarnation)s, %(revision)s, %(schedules)s, %(running)s, %(skew)s, %(claiming)s,
-    %(facts)s::jsonb, %(interval)s, CASE WHEN %(sessions)s THEN current_setting('application_name') END
-)
-ON CONFLICT (instance_id, incarnation) DO UPDATE SET
-    alive_since = {_ALIVE_SINCE},
-    heartbeat_at = clock_timestamp(), revision = excluded.revision, schedules = excluded.schedules,
-    running = excluded.running, clock_skew_seconds = excluded.clock_skew_seconds, claiming = excluded.claiming,
-    facts = excluded.facts
-RETURNING extract(epoch FROM clock_timestamp()) AS now
-"""
-
-GONE = "DELETE FROM scheduler_instances WHERE instance_id = %(instance_id)s AND incarnation = %(incarnation)s"
-
-PEERS = """
-SELECT DISTINCT instance_id FROM scheduler_instances
-WHERE claiming AND heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s)
-"""
-
-OWN_ROWS = """
-SELECT execution_id, fencing_token, cancel_requested_at IS NOT NULL AS cancel_requested FROM job_executions
-WHERE status IN ('claimed', 'running') AND instance_id = %(instance_id)s AND incarnation = %(incarnation)s
-"""
-
-# Is also a heartbeat: for as long as one lasts nobody can give up what this says yes to. A row that another session
-# holds may just be given up by it, in a transaction that judged us before: `free` is false, and nobody can say.
-CONFIRM = f"""
-WITH alive AS (
-    UPDATE scheduler_instances AS i SET alive_since = {_ALIVE_SINCE}, heartbeat_at = clock_timestamp()
-    WHERE i.instance_id = %(instance_id)s AND i.incarnation = %(incarnation)s RETURNING 1
-), free AS MATERIALIZED (
-    SELECT execution_id FROM job_executions
-    WHERE execution_id = %(execution_id)s AND fencing_token = %(token)s AND status = 'running' FOR SHARE SKIP LOCKED
-)
-SELECT EXISTS (SELECT FROM free) AS free FROM job_executions, alive
-WHERE execution_id = %(execution_id)s AND fencing_token = %(token)s AND status = 'running'
-"""
-
-# The proofs were disowned before this is sent. The heart waits for no row: one that another session holds comes later.
-HAND_BACK_STRANGERS = """
-WITH free AS MATERIALIZED (
-    SELECT execution_id FROM job_executions
-    WHERE (execution_id, fencing_token) IN (SELECT * FROM unnest(%(execution_ids)s::uuid[], %(tokens)s::bigint[]))
-      AND incarnation = %(incarnation)s AND status IN ('claimed', 'running')
-    FOR NO KEY UPDATE SKIP LOCKED
-)
-UPDATE job_executions AS e SET status = 'pending', due_at = clock_timestamp(), instance_id = NULL, incarnation = NULL,
-       fencing_token = NULL, claimed_at = NULL, started_at = NULL
-FROM free WHERE e.execution_id = free.execution_id
-"""
 
 # Which replicas have a session at the server, and for how long we have had the one that asks.
 SESSIONS = """

@@ -13,10 +13,11 @@ from database.clock import DatabaseClock
 from database.connection import DatabaseConnection
 from services.distributed_lock import Coordinator
 from services.embedded import Addresses
+from services.engine.heart import Heart, Pulse
 from services.engine.held_claims import HeldClaims
 from services.engine.peers import Peers
-from services.engine.recovery import Heart, Pulse, Rescuer
-from services.engine.recovery_sql import SESSIONS
+from services.engine.rescuer import Rescuer
+from services.engine.rescuer_sql import SESSIONS
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Claim, Owner
 from services.redis_client import RedisClient
@@ -39,7 +40,8 @@ class Boot:
 @pytest.fixture
 def boot(monkeypatch: pytest.MonkeyPatch) -> Boot:
     boot = Boot()
-    monkeypatch.setattr("services.engine.recovery.awake_or_not", boot)
+    monkeypatch.setattr("services.engine.heart.awake_or_not", boot)
+    monkeypatch.setattr("services.engine.rescuer.awake_or_not", boot)
     return boot
 
 
@@ -385,7 +387,7 @@ def looks(rescuer: Rescuer, heart: Heart, boot: Boot, seconds: float) -> None:
 
 def aged_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rescuer's own session has been there for longer than the timeout."""
-    monkeypatch.setattr("services.engine.recovery.SESSIONS", SESSIONS.replace("a.backend_start", "timestamptz 'epoch'"))
+    monkeypatch.setattr("services.engine.rescuer.SESSIONS", SESSIONS.replace("a.backend_start", "timestamptz 'epoch'"))
 
 
 def test_a_process_whose_sessions_are_gone_and_that_missed_a_heartbeat_is_dead(
