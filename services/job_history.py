@@ -35,13 +35,12 @@ from services.ledger.listing import (
     select_records,
     to_execution,
 )
-from services.ledger.retention import HistoryRetention, Progress
+from services.ledger.retention import BATCH, HistoryRetention, Progress
 from services.ledger.tallies import ExecutionTallies
 from services.schedules.spec import config_id, parse_uuid
 from services.wording.short_ids import ID_PREFIX, ids_that_begin
 
 DAY_SECONDS = 86_400
-BATCH = 5000
 POLL_SECONDS = 0.25
 
 __all__ = [

@@ -21,6 +21,7 @@ from sqlalchemy import Row, text
 from database.clock import DatabaseClock
 from database.connection import DatabaseConnection, Listener
 from services.engine.loaded import Loaded
+from services.engine.loops import Loop
 from services.engine.timer import Entry, Timer
 from services.errors import InvalidSchedule, Unavailable
 from services.schedules.changes import LONGEST_COMMIT, NEWEST_REVISION
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 # A change reaches us some moments after its commit; a fire in between is ours to hand over all the same.
 LOOK_BACK = timedelta(seconds=2)
+TICK_SECONDS = 1.0
 LISTEN_SECONDS = 0.5
 POLL_WITHOUT_LISTEN_SECONDS = 1.0
 LOAD_ROWS = 2000
@@ -76,6 +78,7 @@ class ScheduleWatcher:
         self._revisions = 0  # the sum over what is loaded
         self._effective_from = datetime.min.replace(tzinfo=UTC)  # of the last row
         self.revision = 0
+        self.loop = Loop("watcher", self.tick, TICK_SECONDS)
 
     @property
     def is_loaded(self) -> bool:

@@ -15,6 +15,7 @@ from services.api_sync.items import BadItem, log_skipped
 from services.api_sync.report import Kind, Outcome, SyncReport
 from services.api_sync.state import StoredState, SyncState
 from services.api_sync.sync import ApiSyncFailed, open_api_sync
+from services.engine.loops import Loop
 from services.telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class ReplicaSync:
         self._settings, self._db, self._interval, self._stopping = settings, db, interval_seconds, stopping
         self._seen = StoredState()
         self._restarted = True  # until its first look
+        self.loop = Loop("api-sync", self.tick, LOOK_SECONDS, TICK_PATIENCE_SECONDS)
 
     def sync_now(self) -> SyncReport:
         """Raises ApiSyncFailed."""

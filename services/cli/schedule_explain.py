@@ -8,9 +8,9 @@ import typer
 from config import get_settings
 from database.connection import get_db_connection
 from services.cli.output import AsJson, console, print_json
-from services.enhanced_scheduler import default_policy
 from services.errors import ScheduleNotFound
 from services.insight.explain.explainer import Explainer
+from services.ledger.fires import Policy
 from services.schedule_repository import get_schedule_repository
 
 
@@ -33,7 +33,7 @@ def explain_fire(
       manage.py schedule explain example.com --at 2027-01-31T02:00
     """
     settings = get_settings()
-    explainer = Explainer.from_settings(get_db_connection(), default_policy(settings), settings)
+    explainer = Explainer.from_settings(get_db_connection(), Policy.from_settings(settings), settings)
     explanation = explainer.explain_text(_schedule_id(schedule), at)
     if as_json:
         print_json(explanation)

@@ -19,7 +19,8 @@ from database.clock import DatabaseClock
 from services.distributed_lock import Answer, Coordinator
 from services.engine.due_queue import DueQueue, whole_schedules
 from services.engine.finisher import Finisher
-from services.engine.held_claims import HeldClaims
+from services.engine.held_claims import HeldClaims, proof_of
+from services.engine.loops import Loop
 from services.engine.peers import Peers
 from services.engine.pool import WorkerPool
 from services.errors import Unavailable
@@ -30,6 +31,7 @@ from services.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
+TICK_SECONDS = 1.0  # at least; what is due earlier says so
 AHEAD_SECONDS = 0.25  # of its own throughput that a replica claims beyond its free slots
 START_AHEAD_SECONDS = 0.1
 MAX_AHEAD = 500
@@ -73,7 +75,7 @@ class Dispatcher:
         self._job_seconds: float | None = None
         self._moved_at = 0.0  # when the pool last got its first job, or ended one
         self._batch = 1
-        self.wake: Callable[[], None] = lambda: None
+        self.loop = Loop("dispatcher", self.tick, TICK_SECONDS)
 
     def use(self, pool: WorkerPool) -> None:
         self._pool = pool
@@ -83,16 +85,16 @@ class Dispatcher:
     def hand_over(self, fires: Sequence[Fire]) -> None:
         """From the timer: these are due. Never fails and never waits."""
         self._inbox.extend(fires)
-        self.wake()
+        self.loop.wake()
 
     def look_for_pending(self) -> None:
         """Somebody asked for a manual run, or a row was handed back."""
         self._pending_at = 0.0
-        self.wake()
+        self.loop.wake()
 
     def done(self, context: ExecutionContext, result: JobResult, duration_seconds: float) -> None:
         """From the pool, once per execution."""
-        proof = context.execution_id, context.fencing_token
+        proof = proof_of(context)
         claim = self._held.find(proof)
         self._held.leave_pool([proof])
         if claim is None:
@@ -101,7 +103,7 @@ class Dispatcher:
         before = self._job_seconds
         self._job_seconds = duration_seconds if before is None else 0.9 * before + 0.1 * duration_seconds
         self._finisher.put(self._ending(claim, result, duration_seconds))
-        self.wake()
+        self.loop.wake()
 
     def dropped(self, claims: Sequence[Claim]) -> None:
         """The pool was told not to run them: they are not ours any more."""
@@ -339,8 +341,7 @@ class Dispatcher:
             self._claimed = deque([*self._give_back(stale), *(item for item in self._claimed if item[0] >= limit)])
         if self._held.in_pool > self._max_workers:
             contexts = self._the_pool().take_back(HAND_BACK_SECONDS)
-            proofs = ((context.execution_id, context.fencing_token) for context in contexts)
-            self._not_begun += filter(None, map(self._held.find, proofs))
+            self._not_begun += filter(None, map(self._held.find, map(proof_of, contexts)))
         self._unstart_what_has_not_begun()
 
     def _unstart_what_has_not_begun(self) -> None:

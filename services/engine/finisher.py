@@ -8,7 +8,6 @@ import heapq
 import logging
 import queue
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -17,12 +16,14 @@ from sqlalchemy.exc import DBAPIError
 from database.models import ExecutionStatus
 from services.distributed_lock import Coordinator
 from services.engine.held_claims import HeldClaims
+from services.engine.loops import Loop
 from services.ledger.claims import ExecutionStore, FinishReport, is_about_values
 from services.ledger.fires import Ending, leases
 from services.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
+TICK_SECONDS = 1.0
 GATHER_SECONDS = 0.004
 MAX_BATCH = 500
 HELD_AGAIN_SECONDS = 0.05
@@ -46,15 +47,22 @@ class Finisher:
         self._unwritten: list[Ending] = []
         self._later: list[_Later] = []  # heap
         self._later_than: dict[UUID, float] = {}  # how long those waited that are tried again right now
-        self.wake: Callable[[], None] = lambda: None
+        self.loop = Loop("finisher", self.tick, TICK_SECONDS)
 
     def put(self, ending: Ending) -> None:
         self._queue.put(ending)
-        self.wake()
+        self.loop.wake()
 
     @property
     def unwritten(self) -> int:
         return self._queue.qsize() + len(self._unwritten) + len(self._later)
+
+    def write_what_is_left(self, within_seconds: float) -> None:
+        """At the end of the process, while the loop still runs."""
+        deadline = time.monotonic() + within_seconds
+        while self.unwritten and time.monotonic() < deadline:
+            self.loop.wake()
+            time.sleep(0.02)
 
     def tick(self) -> float | None:
         if self._queue.empty() and not self._unwritten and not self._later:

@@ -19,6 +19,7 @@ from database.clock import DatabaseClock, awake_or_not
 from database.connection import DatabaseConnection
 from services.engine.heart_sql import BEAT, CONFIRM, GONE, HAND_BACK_STRANGERS, OWN_ROWS, PEERS
 from services.engine.held_claims import HeldClaims, Proof
+from services.engine.loops import Loop
 from services.engine.peers import Peers
 from services.ledger.fires import Claim, Owner
 from services.telemetry import metrics
@@ -81,6 +82,7 @@ class Heart:
         self._last_beat: float | None = None
         self._skewed = False
         self._lock = threading.Lock()
+        self.loop = Loop("heart", self.beat, pulse.interval_seconds)
 
     def beat(self) -> float | None:
         started = awake_or_not()

@@ -9,9 +9,14 @@ import threading
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
+from services.jobs import ExecutionContext
 from services.ledger.fires import Claim
 
 Proof = tuple[UUID, int]  # execution id and fencing token
+
+
+def proof_of(context: ExecutionContext) -> Proof:
+    return context.execution_id, context.fencing_token
 
 
 class HeldClaims:

@@ -7,7 +7,7 @@ and again says so (`trouble`), pauses longer each time, and is heard once: with 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from services.errors import Unavailable
 
@@ -81,6 +81,10 @@ class Loop:
         self._failures, self._failing_since, self._told_at, self._told = 0, 0.0, 0.0, ""
         self.trouble: str | None = None  # why its ticks fail, once they have failed a few times in a row
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def join(self, outages: Outages, longest_pause_seconds: float, on_turn: Callable[[], None]) -> None:
+        """The other loops of the process: an outage is told once for all of them."""
+        self._outages, self._longest_pause, self._on_turn = outages, longest_pause_seconds, on_turn
 
     def start(self) -> None:
         self._progress_at = time.monotonic()
@@ -169,6 +173,38 @@ class Loop:
         else:
             return
         self._told_at, self._told = now, kind
+
+
+class Loops:
+    """The loops of one process. Their parts made them; here they are started, stopped and asked by name."""
+
+    def __init__(self, longest_pause_seconds: float = LONGEST_PAUSE_SECONDS) -> None:
+        self._loops: dict[str, Loop] = {}
+        self._outages, self._longest_pause = Outages(), longest_pause_seconds
+
+    def __iter__(self) -> Iterator[Loop]:
+        return iter(self._loops.values())
+
+    def add(self, loops: Iterable[Loop], on_turn: Callable[[], None]) -> None:
+        """`on_turn` is called when the trouble of one of them begins or ends."""
+        for loop in loops:
+            loop.join(self._outages, self._longest_pause, on_turn)
+            self._loops[loop.name] = loop
+
+    def start(self) -> None:
+        for loop in self:
+            loop.start()
+
+    def stop(self, *names: str) -> bool:
+        """Those of these names, or all. False if one hangs in a call of its own: what it uses is not ours to use."""
+        ended = [loop.stop() for loop in self if not names or loop.name in names]
+        return all(ended)
+
+    def wake(self, name: str) -> None:
+        self._loops[name].wake()
+
+    def trouble(self, name: str) -> str | None:
+        return self._loops[name].trouble
 
 
 def _first_line(error: Exception) -> str:

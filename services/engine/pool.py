@@ -43,7 +43,7 @@ class WorkerPool:
         may_run: MayRun = lambda _context: True,
         grace_seconds: float = 0.5,
     ) -> None:
-        self._max_workers, self._registry, self._grace_seconds = max_workers, registry, grace_seconds
+        self.max_workers, self._registry, self._grace_seconds = max_workers, registry, grace_seconds
         self._on_done, self._may_run = on_done, may_run
         self._queue: SimpleQueue[Run | None] = SimpleQueue()
         self._changed = Condition()
@@ -104,7 +104,7 @@ class WorkerPool:
         """Wait for what runs; returns what did not finish (`begun` says whether its handler was called at all)."""
         with self._changed:
             self._closing = True
-            for _ in range(self._max_workers):
+            for _ in range(self.max_workers):
                 self._queue.put(None)
             returned = [run for run in self._runs.values() if run.begun_at is None and self._settle(run)]
             for run in returned:

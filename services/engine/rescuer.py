@@ -16,6 +16,7 @@ from database.clock import awake_or_not
 from database.connection import DatabaseConnection
 from services.distributed_lock import Coordinator
 from services.engine.heart import Heart
+from services.engine.loops import Loop
 from services.engine.rescuer_sql import LOCK_DEAD, RESCUE, SESSIONS
 from services.ledger.fires import Policy
 from services.telemetry import metrics
@@ -78,6 +79,7 @@ class Rescuer:
         self._interval, self._rescued = interval_seconds, rescued
         self._sessions = Sessions(heart.pulse.timeout_seconds)
         self._next_at = 0.0
+        self.loop = Loop("rescuer", self.tick, interval_seconds)
 
     def tick(self) -> float | None:
         """Looks for vanished sessions every second or two, for silent replicas once per interval."""

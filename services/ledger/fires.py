@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from config import Settings
 from database.models import Cause, ExecutionStatus
 from services.schedules.spec import ScheduleSpec
 
@@ -32,6 +33,12 @@ class Owner:
     instance_id: str
     incarnation: UUID
 
+    @property
+    def session_name(self) -> str:
+        """What the process's sessions are called at the server; the others recognise a dead one by their absence."""
+        readable = self.instance_id.encode("ascii", "replace").decode()
+        return f"{readable[:48]}#{self.incarnation.hex[:12]}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
@@ -44,6 +51,19 @@ class Policy:
     max_retries: int
     retry_backoff_seconds: int
     catchup: str
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "Policy":
+        """What a schedule gets when its own column is NULL."""
+        return cls(
+            max_instances=settings.job_max_instances,
+            coalesce=settings.job_coalesce,
+            misfire_grace_seconds=settings.job_misfire_grace_time,
+            timeout_seconds=settings.job_timeout_seconds,
+            max_retries=settings.job_max_retries,
+            retry_backoff_seconds=settings.job_retry_backoff_seconds,
+            catchup=settings.job_catchup,
+        )
 
     def of(self, spec: ScheduleSpec) -> "Policy":
         """This policy with what the schedule says itself."""

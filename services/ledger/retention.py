@@ -13,7 +13,7 @@ from database.connection import DatabaseConnection
 from services.errors import InvalidInput, Problem
 from services.ledger import history_sql as sql
 
-MAX_BATCH = 100_000
+BATCH, MAX_BATCH = 5000, 100_000
 MAX_DAYS = 36_500
 
 Progress = Callable[[int], None]
@@ -29,12 +29,12 @@ class HistoryRetention:
     def count_changes(self, days: int) -> int:
         return self._count(sql.COUNT_CHANGES, days)
 
-    def delete_executions(self, days: int, batch_size: int, on_progress: Progress | None) -> int:
+    def delete_executions(self, days: int, batch_size: int = BATCH, on_progress: Progress | None = None) -> int:
         """Ended ones only, oldest first; what somebody holds right now is left for the next time."""
         beginning = datetime.min.replace(tzinfo=UTC)
         return self._delete(sql.DELETE_EXECUTIONS, beginning, days, batch_size, on_progress)
 
-    def delete_changes(self, days: int, batch_size: int, on_progress: Progress | None) -> int:
+    def delete_changes(self, days: int, batch_size: int = BATCH, on_progress: Progress | None = None) -> int:
         return self._delete(sql.DELETE_CHANGES, 0, days, batch_size, on_progress)
 
     def _count(self, statement: str, days: int) -> int:

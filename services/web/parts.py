@@ -6,11 +6,12 @@ from fastapi import Request
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services.enhanced_scheduler import EnhancedScheduler, default_policy
+from services.enhanced_scheduler import EnhancedScheduler
 from services.insight.explain.explainer import Explainer
 from services.job_history import JobHistory
 from services.jobs import default_registry
 from services.ledger.backfill import Backfills
+from services.ledger.fires import Policy
 from services.scanning.store import ScanStore
 from services.schedule_repository import ScheduleRepository
 from services.web.auth.authenticator import Authenticator, OneTimeToken
@@ -46,7 +47,7 @@ def build_parts(settings: Settings, one_time: OneTimeToken | None, scheduler: En
         repository=ScheduleRepository(db),
         history=JobHistory(db, fence_horizon_seconds=settings.fence_horizon_seconds),
         backfills=Backfills.from_settings(db, settings),
-        explainer=Explainer.from_settings(db, default_policy(settings), settings),
+        explainer=Explainer.from_settings(db, Policy.from_settings(settings), settings),
         scans=ScanStore(db),
         authenticator=Authenticator(
             tokens, JwtVerifier.from_settings(settings), Sessions.from_settings(settings), one_time

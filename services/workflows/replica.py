@@ -2,6 +2,7 @@
 
 from config import Settings
 from database.connection import DatabaseConnection
+from services.engine.loops import Loop
 from services.queues.overview import QueueOverview
 from services.queues.system_schedules import install_system_schedules
 from services.telemetry import metrics
@@ -15,6 +16,7 @@ class ReplicaWorkflows:
 
     def __init__(self, settings: Settings, db: DatabaseConnection) -> None:
         self._settings, self._db = settings, db
+        self.loop = Loop("queues", self.watch, WATCH_SECONDS)
 
     def install(self) -> None:
         if self._settings.workflows_enabled:
@@ -27,6 +29,6 @@ class ReplicaWorkflows:
             metrics.places_used(used_today(self._db))
         return None
 
-    def tidy(self) -> None:
-        QueueOverview(self._db, self._settings).cleanup(self._settings.history_retention_days)
-        forget_usage(self._db, self._settings.history_retention_days)
+    def tidy(self, days: int) -> None:
+        QueueOverview(self._db, self._settings).cleanup(days)
+        forget_usage(self._db, days)

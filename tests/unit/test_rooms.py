@@ -1,7 +1,11 @@
 """The house: what importing a part of the core loads, and that every room says what it is."""
 
+import ast
+import importlib
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +57,42 @@ def test_tests_live_in_the_rooms_of_what_they_test() -> None:
     for kind in ("unit", "integration", "acceptance"):
         rooms = {path.name for path in (PROJECT_ROOT / "tests" / kind).iterdir() if path.is_dir()} - {"__pycache__"}
         assert rooms - others <= set(ROOMS), f"tests/{kind}"
+
+
+# --- a fire in six files ---
+
+STEP = re.compile(r"^\d\. `(?P<path>services/\S+\.py)` `(?P<name>[\w.]+)`", re.MULTILINE)
+STEPS = [match.groupdict() for match in STEP.finditer((PROJECT_ROOT / "ARCHITECTURE.md").read_text())]
+# Who calls whom: by an import, or because assembly.py hands over a method of the second to the first.
+IMPORTS = [("dispatcher", "claims"), ("claims", "claims_sql"), ("dispatcher", "pool"), ("dispatcher", "finisher")]
+WIRED = [("Timer", "dispatcher.hand_over"), ("WorkerPool", "dispatcher.done"), ("WorkerPool", "gate.may_run")]
+
+
+def test_the_story_of_a_fire_names_six_files_in_order() -> None:
+    names = [Path(step["path"]).stem for step in STEPS]
+    assert names == ["timer", "dispatcher", "claims", "claims_sql", "pool", "finisher"]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step["path"])
+def test_what_the_story_names_is_there(step: dict[str, str]) -> None:
+    found: object = importlib.import_module(step["path"].removesuffix(".py").replace("/", "."))
+    for name in step["name"].split("."):
+        found = getattr(found, name)
+
+
+@pytest.mark.parametrize(("caller", "called"), IMPORTS)
+def test_the_story_follows_the_imports(caller: str, called: str) -> None:
+    paths = {Path(step["path"]).stem: step["path"] for step in STEPS}
+    tree = ast.parse((PROJECT_ROOT / paths[caller]).read_text())
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    imported = {str(node.module) for node in froms}
+    imported |= {f"{node.module}.{name.name}" for node in froms for name in node.names}
+    assert paths[called].removesuffix(".py").replace("/", ".") in imported
+
+
+@pytest.mark.parametrize(("caller", "called"), WIRED)
+def test_the_story_follows_the_wires(caller: str, called: str) -> None:
+    tree = ast.parse((SERVICES / "engine" / "assembly.py").read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == caller]
+    given = [ast.unparse(each) for call in calls for each in (*call.args, *(word.value for word in call.keywords))]
+    assert f"self.{called}" in given

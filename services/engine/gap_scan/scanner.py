@@ -34,6 +34,7 @@ from services.engine.gap_scan.scanner_sql import (
 )
 from services.engine.gap_scan.walk import Block, Part, Piece, Watched, Window, expected_fires, parts_of
 from services.engine.loaded import Loaded
+from services.engine.loops import Loop
 from services.errors import InvalidSchedule
 from services.ledger.bounds import CatchupLimits
 from services.ledger.fires import Fire, Policy
@@ -88,6 +89,7 @@ class GapScanner:
         policy: Policy,
         limits: CatchupLimits,
         *,
+        interval_seconds: float = 30.0,
         heartbeat_timeout_seconds: float,
         loaded: Callable[[], tuple[int, dict[UUID, Loaded]]],
         hand_over: Callable[[Sequence[Fire]], None],
@@ -100,6 +102,7 @@ class GapScanner:
         self._may_scan = may_scan
         self._scan: _Scan | None = None
         self._done: _Scan | None = None
+        self.loop = Loop("gap-scan", self.tick, interval_seconds)
 
     @property
     def is_up_to_date(self) -> bool:

@@ -214,7 +214,7 @@ def test_a_replica_shows_what_was_used_today(world: PipelineWorld, db: DatabaseC
     assert REGISTRY.get_sample_value("scheduler_places_requests_today", labels) == 1
     yesterdays = {"api": "details", "operation": "details"}
     assert REGISTRY.get_sample_value("scheduler_places_requests_today", yesterdays) is None
-    replica.tidy()
+    replica.tidy(days=90)
     assert query(db, "SELECT count(*) FROM place_requests") == [(2,)]
 
 

@@ -7,15 +7,14 @@ from config import PROJECT_ROOT
 
 PROGRAM = """
 import random, signal
-from config import Settings
-from services import enhanced_scheduler
+from services.engine import stop_signal
 
-enhanced_scheduler.SIGNAL_SECONDS = 0.02
-replica = enhanced_scheduler.EnhancedScheduler(settings=Settings(database_url="postgresql://nobody@127.0.0.1:1/none"))
-signal.signal(signal.SIGALRM, replica._on_signal)
+stop_signal.WAIT_SECONDS = 0.02
+stop = stop_signal.StopSignal()
+signal.signal(signal.SIGALRM, stop.hear)
 for _ in range(500):
     signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 1.2e-4))
-    replica._wait_for_the_end()
+    stop.wait()
 print("heard all")
 """
 

@@ -1,0 +1,159 @@
+"""The engine of one replica: the parts on a fire's way and those that watch over them, wired once.
+
+timer -> dispatcher -> claims -> pool -> finisher; the gate before each handler; heart and rescuer. The composition root
+(services/enhanced_scheduler.py) adds what is above the engine: the watcher, the gap scan's view of it, the features.
+"""
+
+import logging
+from collections.abc import Callable
+from threading import Event
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+
+from config import Settings
+from database.clock import DatabaseClock
+from database.connection import DatabaseConnection
+from services.distributed_lock import Coordinator
+from services.engine.condition import Condition
+from services.engine.dispatcher import Dispatcher
+from services.engine.finisher import Finisher
+from services.engine.gate import Gate
+from services.engine.gauges import Gauges
+from services.engine.heart import Heart, Pulse
+from services.engine.held_claims import HeldClaims, proof_of
+from services.engine.loops import LONGEST_PAUSE_SECONDS, Loop, Loops
+from services.engine.peers import Peers
+from services.engine.pool import WorkerPool
+from services.engine.rescuer import Rescuer
+from services.engine.timer import Timer
+from services.errors import Unavailable
+from services.jobs import ExecutionContext, JobRegistry
+from services.ledger.claims import ExecutionStore
+from services.ledger.fires import Owner, Policy
+from services.redis_client import RedisClient
+from services.wording.refusals import first_line, is_busy
+
+logger = logging.getLogger(__name__)
+
+MARK_SECONDS = 600.0  # a fire's mark in Redis outlives every replica that is late by clock or load
+LAST_WRITES_SECONDS = 5.0
+CLAIMING_LOOPS = ("watcher", "gap-scan", "rescuer", "api-sync", "dispatcher")
+
+
+class Engine:
+    """`facts` are what a heartbeat tells besides `claiming`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        db: DatabaseConnection,
+        redis: RedisClient,
+        owner: Owner,
+        registry: JobRegistry,
+        max_workers: int,
+        stopping: Event,
+        *,
+        facts: Callable[[], dict[str, Any]],
+        is_started: Callable[[], bool],
+    ) -> None:
+        self.policy, horizon = Policy.from_settings(settings), settings.fence_horizon_seconds
+        self.clock, peers = DatabaseClock(settings.max_clock_skew_seconds), Peers(owner.instance_id)
+        pulse = Pulse(
+            settings.heartbeat_interval_seconds,
+            settings.heartbeat_timeout_seconds,
+            sees_sessions=not settings.database_transaction_pooler,
+        )
+        self.loops = Loops(min(LONGEST_PAUSE_SECONDS, max(1.0, settings.heartbeat_interval_seconds)))
+        self.held = HeldClaims()
+        self.coordinator = Coordinator(
+            redis, owner=str(owner.incarnation), lease_seconds=settings.lock_timeout, mark_seconds=MARK_SECONDS
+        )
+        self.store = ExecutionStore(db, owner, self.policy, horizon, handled=registry.handled)
+        self.finish_store = ExecutionStore(db, owner, self.policy, horizon)
+        self.finisher = Finisher(self.finish_store, self.held, self.coordinator)
+        self.dispatcher = Dispatcher(
+            store=self.store,
+            held=self.held,
+            coordinator=self.coordinator,
+            finisher=self.finisher,
+            peers=peers,
+            clock=self.clock,
+            instance_id=owner.instance_id,
+            max_workers=max_workers,
+            verify_after_seconds=settings.verify_after_seconds,
+            may_claim=lambda: self.condition.may_claim,
+        )
+        self.heart = Heart(
+            db,
+            owner,
+            self.clock,
+            peers,
+            self.held,
+            pulse,
+            facts=lambda: {**facts(), **self.condition.for_heartbeat()},
+            cancel=lambda execution_id: self.pool.cancel(execution_id),
+        )
+        self.gate = Gate(self.heart, self.held, stopping, self.dispatcher.dropped)
+        self.pool = WorkerPool(max_workers, registry, self.dispatcher.done, may_run=self.gate.may_run)
+        self.dispatcher.use(self.pool)
+        self.timer = Timer(self.dispatcher.hand_over, self.clock)
+        self.rescuer = Rescuer(
+            db,
+            self.coordinator,
+            self.policy,
+            self.heart,
+            interval_seconds=settings.rescue_interval_seconds,
+            rescued=self.dispatcher.look_for_pending,
+        )
+        self.condition = Condition(
+            self.heart,
+            self.clock,
+            self.coordinator,
+            self.timer,
+            self.loops,
+            stopping,
+            pauses_without_redis=settings.lock_failure_policy == "pause",
+            is_started=is_started,
+        )
+        gauges = Gauges(db, self.timer, self.dispatcher, self.pool, self.finisher, self.coordinator, self.condition)
+        leases = Loop("leases", self.coordinator.renew, settings.lock_timeout / 3)
+        parts = (self.dispatcher, self.finisher, self.heart, self.rescuer, gauges)
+        self.add_loops(*(part.loop for part in parts), leases)
+
+    def add_loops(self, *loops: Loop) -> None:
+        self.loops.add(loops, on_turn=self.condition.announce)
+
+    def drain(self, grace_seconds: float) -> int:
+        """Stop the timer, stop claiming, wait for what runs, hand back the rest; returns how many did not finish."""
+        self.timer.stop()
+        if self.loops.stop(*CLAIMING_LOOPS):
+            _tolerating_outage(self.dispatcher.drain)
+        unfinished = self.pool.shutdown(grace_seconds)
+        _tolerating_outage(lambda: self._give_back(unfinished))
+        self.finisher.write_what_is_left(LAST_WRITES_SECONDS)
+        return len(unfinished)
+
+    def _give_back(self, unfinished: list[ExecutionContext]) -> None:
+        """What never reached its handler may run elsewhere."""
+        waiting = [self.held.find(proof_of(context)) for context in unfinished if not context.begun]
+        self.store.unstart([*self.gate.turned_away, *(claim for claim in waiting if claim is not None)])
+
+    def close(self) -> None:
+        """Leave no thread and no connection behind; also after a start that went only half the way."""
+        self.timer.stop()
+        self.loops.stop()
+        self.pool.shutdown(0)
+        _tolerating_outage(self.heart.stop)  # what is unfinished is rescued at once: its owner is gone
+        for part in (self.store, self.finish_store, self.rescuer):
+            part.close()
+
+
+def _tolerating_outage(action: Callable[[], None]) -> None:
+    """At the end of the process nothing waits for Postgres or a lock: the others rescue what is not handed back."""
+    try:
+        action()
+    except (Unavailable, DBAPIError) as error:
+        if isinstance(error, DBAPIError) and not is_busy(error):
+            raise
+        logger.warning("%s", first_line(error), extra={"event": "server_unavailable"})

@@ -1,0 +1,106 @@
+"""Whether this replica may claim, whether it makes progress, and why not.
+
+`claiming` has one meaning everywhere (heartbeat, metric, `/readyz`, dashboard): the replica may claim, and every loop
+on a fire's way makes progress.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from threading import Event
+from typing import Any
+
+from database.clock import DatabaseClock
+from services.distributed_lock import Coordinator
+from services.engine.heart import Heart
+from services.engine.loops import Loops
+from services.engine.timer import Timer
+from services.telemetry import metrics
+
+FIRES_WAY = ("dispatcher", "finisher", "watcher", "heart")  # loops without which nothing runs, and the timer
+
+
+class Condition:
+    """Asked by dispatcher, heart and health. `is_started` is false while the replica starts or drains."""
+
+    def __init__(
+        self,
+        heart: Heart,
+        clock: DatabaseClock,
+        coordinator: Coordinator,
+        timer: Timer,
+        loops: Loops,
+        stopping: Event,
+        *,
+        pauses_without_redis: bool,
+        is_started: Callable[[], bool],
+    ) -> None:
+        self._heart, self._clock, self._coordinator, self._timer = heart, clock, coordinator, timer
+        self._loops, self._stopping = loops, stopping
+        self._pauses_without_redis, self._is_started = pauses_without_redis, is_started
+        self._told_claiming: bool | None = None  # by the last heartbeat
+        self._idle_since: datetime | None = None
+
+    @property
+    def may_claim(self) -> bool:
+        """What the dispatcher asks. Its own failures do not stop it: by trying it finds out that they are over.
+
+        A result that cannot be written is a reason not to begin, so the finisher's failures do.
+        """
+        can_finish = self._loops.trouble("finisher") is None
+        return self._heart.is_trusted and not self._stopping.is_set() and not self._obstacles() and can_finish
+
+    @property
+    def claiming(self) -> bool:
+        return self._heart.is_trusted and self._would_claim
+
+    @property
+    def _would_claim(self) -> bool:
+        """The same for a heartbeat, which is the proof of life itself once it is written."""
+        return not self._stopping.is_set() and not self._obstacles() and not self._failing_loops()
+
+    def for_heartbeat(self) -> dict[str, Any]:
+        """What a heartbeat says about it, and since when."""
+        self._told_claiming = claiming = self._would_claim
+        self._idle_since = None if claiming else self._idle_since or self._clock.now()
+        if claiming or self._stopping.is_set():
+            return {"claiming": claiming}
+        reasons = [*self._obstacles(), *self._failing_loops()]
+        return {"claiming": claiming, "not_claiming": reasons, "not_claiming_since": str(self._idle_since)}
+
+    def announce(self) -> None:
+        """Other replicas, and people, need not wait for the next heartbeat to hear that this one starts or stops."""
+        metrics.CLAIMING.set(int(self.claiming))
+        if self._would_claim != self._told_claiming:
+            self._loops.wake("heart")
+
+    def liveness(self) -> dict[str, float]:
+        """Loops that made no progress lately, with the seconds since their last; empty means alive."""
+        if not self._is_started():
+            return {}  # while it starts or drains some stand still on purpose
+        return {part.name: part.stalled_seconds() for part in (self._timer, *self._loops) if not part.is_live}
+
+    def readiness(self) -> list[str]:
+        """Why this replica does not do its work right now; empty means ready."""
+        reasons = [] if self._is_started() else ["draining" if self._stopping.is_set() else "starting"]
+        if not self._heart.is_trusted:
+            reasons.append("no heartbeat could be written lately: is Postgres there?")
+        return [*reasons, *self._obstacles(), *self._failing_loops()]
+
+    def _obstacles(self) -> list[str]:
+        """Why nothing may be claimed although all parts work."""
+        reasons = []
+        if not self._clock.is_trustworthy:
+            reasons.append(f"the clock is {self._clock.skew_seconds:.1f} s off Postgres'")
+        if self._coordinator.degraded and self._pauses_without_redis:
+            reasons.append("Redis does not answer and LOCK_FAILURE_POLICY is pause")
+        return reasons
+
+    def _failing_loops(self) -> list[str]:
+        """What keeps fires from running although they may: loops that fail again and again, or stand still."""
+        troubles: dict[str, list[str]] = {}
+        for name in FIRES_WAY:
+            if (trouble := self._loops.trouble(name)) is not None:
+                troubles.setdefault(trouble, []).append(name)
+        reasons = [f"failing again and again: {', '.join(names)} ({trouble})" for trouble, names in troubles.items()]
+        stalled = {name: seconds for name, seconds in self.liveness().items() if name in (*FIRES_WAY, self._timer.name)}
+        return reasons + [f"standing still: {name}, for {seconds:.0f} s" for name, seconds in stalled.items()]

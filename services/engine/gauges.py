@@ -1,0 +1,51 @@
+"""What the parts of a replica tell Prometheus once a second."""
+
+from dataclasses import asdict
+from typing import cast
+
+from sqlalchemy import QueuePool
+
+from database.connection import DatabaseConnection
+from services.distributed_lock import Coordinator
+from services.engine.condition import Condition
+from services.engine.dispatcher import Dispatcher
+from services.engine.finisher import Finisher
+from services.engine.loops import Loop
+from services.engine.pool import WorkerPool
+from services.engine.timer import Timer
+from services.telemetry import metrics
+
+INTERVAL_SECONDS = 1.0
+
+
+class Gauges:
+    def __init__(
+        self,
+        db: DatabaseConnection,
+        timer: Timer,
+        dispatcher: Dispatcher,
+        pool: WorkerPool,
+        finisher: Finisher,
+        coordinator: Coordinator,
+        condition: Condition,
+    ) -> None:
+        self._db, self._timer, self._dispatcher, self._pool = db, timer, dispatcher, pool
+        self._finisher, self._coordinator, self._condition = finisher, coordinator, condition
+        self.loop = Loop("gauges", self.tick, INTERVAL_SECONDS)
+
+    def tick(self) -> None:
+        metrics.observe_pools(
+            running=len(self._pool.running),
+            workers=self._pool.max_workers,
+            leaked=self._pool.leaked,
+            connections=cast(QueuePool, self._db.engine.pool).checkedout(),
+        )
+        metrics.SCHEDULES.set(len(self._timer))  # fewer without a change, too: some have fired for the last time
+        metrics.QUEUED.set(self._dispatcher.queued)
+        metrics.OLDEST.set(self._dispatcher.oldest_wait_seconds)
+        metrics.HELD.set(self._dispatcher.held_schedules)
+        metrics.UNWRITTEN.set(self._finisher.unwritten)
+        self._coordinator.watch()
+        metrics.DEGRADED.set(int(self._coordinator.degraded))
+        metrics.observe_coordinator(asdict(self._coordinator.stats()))
+        self._condition.announce()

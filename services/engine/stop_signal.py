@@ -1,0 +1,36 @@
+"""The order to end: SIGTERM, SIGINT, or a call of `give`. Whoever waits hears it, whenever it comes."""
+
+import signal
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from types import FrameType
+
+WAIT_SECONDS = 1.0
+
+
+class StopSignal:
+    """An Event would not do: its set() in a signal handler can wait for the wait() that it interrupts."""
+
+    def __init__(self) -> None:
+        self._orders: SimpleQueue[None] = SimpleQueue()
+
+    def listen(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.hear)
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        self.give()
+
+    def give(self) -> None:
+        self._orders.put(None)
+
+    def wait(self) -> None:
+        """In short waits: a signal that comes just before a thread begins to wait does not wake it."""
+        while not self.comes_within(WAIT_SECONDS):
+            pass
+
+    def comes_within(self, seconds: float) -> bool:
+        with suppress(Empty):
+            self._orders.get(timeout=seconds)
+            return True
+        return False
