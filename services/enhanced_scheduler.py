@@ -29,7 +29,7 @@ from sqlalchemy import QueuePool
 from sqlalchemy.exc import DBAPIError
 
 from config import Settings, get_settings
-from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS, DatabaseConnection
+from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS, LOCK_TIMEOUT_SECONDS, DatabaseConnection
 from database.schema import require_schema
 from services import metrics
 from services.api_sync import ReplicaSync
@@ -52,10 +52,11 @@ from services.loops import LONGEST_PAUSE_SECONDS, Loop, Outages
 from services.peers import Peers
 from services.recovery import Heart, Pulse, Rescuer
 from services.redis_client import RedisClient
-from services.refusals import refusal
+from services.refusals import first_line, is_busy, refusal
 from services.scanning.categories import CategoryRules
 from services.scanning.retention import ScanRetention
 from services.schedule_watcher import ScheduleWatcher
+from services.start_patience import StartInterrupted, StartPatience
 from services.timer import Timer
 from services.triggers import tzdata_version
 from services.workflows.replica import WATCH_SECONDS, ReplicaWorkflows
@@ -123,9 +124,10 @@ class EnhancedScheduler:
         metrics.job_types_known(default_registry.job_types())
         CategoryRules.load(self.settings.scan_cookie_rules_file)  # a broken table ends us here, not the first scan
         self._build()
+        patiently = StartPatience(self._asked_to_end_within)
         try:
-            require_schema(self.db)  # else every claim would fail, one by one
-            self._start_parts()
+            patiently(lambda: require_schema(self.db))  # else every claim would fail, one by one
+            self._start_parts(patiently)
         except BaseException:
             self._close_parts()
             raise
@@ -138,7 +140,11 @@ class EnhancedScheduler:
         """Start and stay until SIGTERM or SIGINT, then drain."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        self.start()
+        try:
+            self.start()
+        except StartInterrupted as interrupted:
+            logger.info("%s", interrupted, extra={"event": "stopped"})
+            return
         self._wait_for_the_end()
         self.stop()
 
@@ -147,9 +153,14 @@ class EnhancedScheduler:
 
         With a timeout, because a signal that comes just before a thread begins to wait does not wake it.
         """
-        while True:
-            with suppress(Empty):
-                return self._orders.get(timeout=SIGNAL_SECONDS)
+        while not self._asked_to_end_within(SIGNAL_SECONDS):
+            pass
+
+    def _asked_to_end_within(self, seconds: float) -> bool:
+        with suppress(Empty):
+            self._orders.get(timeout=seconds)
+            return True
+        return False
 
     def stop(self) -> None:
         """Stop the timer, stop claiming, wait for what runs, hand back the rest, unregister."""
@@ -177,10 +188,10 @@ class EnhancedScheduler:
             return {"created": 0, "updated": 0, "skipped": 0}
         return self.api_sync.sync_now().documented_counts
 
-    def _start_parts(self) -> None:
+    def _start_parts(self, patiently: StartPatience) -> None:
         self.health.start()  # first: a port in use must end us before anybody has heard of us
-        self.heart.beat()  # before anything is claimed: the others must know us, and we the clock
-        self.workflows.install()
+        patiently(self.heart.beat)  # before anything is claimed: the others must know us, and we the clock
+        patiently(self.workflows.install)
         for loop in self._loops:
             loop.start()
         self.timer.start()
@@ -374,7 +385,11 @@ class EnhancedScheduler:
         settings = self.settings
 
         def loop(
-            name: str, tick: Callable[[], float | None], interval_seconds: float, patience_seconds: float = 30.0
+            name: str,
+            tick: Callable[[], float | None],
+            interval_seconds: float,
+            patience_seconds: float = 30.0,
+            is_proof: Callable[[], bool] = lambda: True,
         ) -> Loop:
             made = Loop(
                 name,
@@ -384,12 +399,14 @@ class EnhancedScheduler:
                 longest_pause_seconds=min(LONGEST_PAUSE_SECONDS, max(1.0, settings.heartbeat_interval_seconds)),
                 outages=self._outages,
                 on_turn=self._announce_claiming,
+                is_proof=is_proof,
             )
             self._loops.append(made)
             return made
 
         self._loops = []
-        self.dispatcher.wake = loop("dispatcher", self.dispatcher.tick, 1.0).wake
+        dispatch = loop("dispatcher", self.dispatcher.tick, 1.0, is_proof=self.dispatcher.claims_work)
+        self.dispatcher.wake = dispatch.wake
         self.finisher.wake = loop("finisher", self.finisher.tick, 1.0).wake
         loop("watcher", self.watcher.tick, 1.0)
         loop("heart", self.heart.beat, settings.heartbeat_interval_seconds)
@@ -411,6 +428,7 @@ class EnhancedScheduler:
         scans = ScanRetention(self.db).delete_old(self.settings.history_retention_days)
         self.workflows.tidy()
         with self.db.transaction() as connection:  # of replicas that crashed long ago
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
             connection.exec_driver_sql(
                 "DELETE FROM scheduler_instances WHERE heartbeat_at < clock_timestamp() - interval '1 day'"
             )
@@ -438,6 +456,7 @@ class EnhancedScheduler:
         )
         metrics.SCHEDULES.set(len(self.timer))  # fewer without a change, too: some have fired for the last time
         metrics.QUEUED.set(self.dispatcher.queued)
+        metrics.OLDEST.set(self.dispatcher.oldest_wait_seconds)
         metrics.HELD.set(self.dispatcher.held_schedules)
         metrics.UNWRITTEN.set(self.finisher.unwritten)
         self.coordinator.watch()
@@ -515,11 +534,13 @@ def default_policy(settings: Settings) -> Policy:
 
 
 def _tolerating_outage(action: Callable[[], None]) -> None:
-    """At the end of the process nothing waits for Postgres: what could not be handed back is rescued by the others."""
+    """At the end of the process nothing waits for Postgres or a lock: the others rescue what is not handed back."""
     try:
         action()
-    except Unavailable as error:
-        logger.warning("%s", error, extra={"event": "server_unavailable"})
+    except (Unavailable, DBAPIError) as error:
+        if isinstance(error, DBAPIError) and not is_busy(error):
+            raise
+        logger.warning("%s", first_line(error), extra={"event": "server_unavailable"})
 
 
 def run_enhanced_scheduler() -> None:
