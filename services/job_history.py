@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
@@ -27,6 +27,8 @@ from services.ledger.listing import (
     BY_CREATION,
     BY_FIRE,
     MAX_PAGE,
+    OVERLAP,
+    OVERLAP_WITH_THE_GONE,
     ExecutionFilter,
     ExecutionPage,
     ExecutionRecord,
@@ -283,7 +285,8 @@ class JobHistory:
 
     def _read(self, query: Select[Any]) -> list[ExecutionRecord]:
         with self._db.transaction() as connection:
-            return [to_execution(row) for row in connection.execute(query)]
+            records = [to_execution(row) for row in connection.execute(query)]
+            return _with_notes(connection, records)
 
     @contextmanager
     def _durable(self) -> Iterator[Connection]:
@@ -291,6 +294,16 @@ class JobHistory:
         with self._db.transaction() as connection:
             connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
             yield connection
+
+
+def _with_notes(connection: Connection, records: list[ExecutionRecord]) -> list[ExecutionRecord]:
+    """An overlap is written while its replica may still live: that it was gone is known only when it is read."""
+    decided = {each.execution_id: each.completed_at or each.created_at for each in records if each.reason == OVERLAP}
+    if not decided:
+        return records
+    values = {"ids": list(decided), "first": min(decided.values()), "last": max(decided.values())}
+    behind = {row.execution_id for row in connection.exec_driver_sql(sql.BEHIND_THE_GONE, values)}
+    return [replace(each, note=OVERLAP_WITH_THE_GONE) if each.execution_id in behind else each for each in records]
 
 
 def _same_fire(record: ExecutionRecord) -> tuple[ColumnElement[bool], ...]:

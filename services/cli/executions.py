@@ -170,7 +170,7 @@ def execution_table(records: list[ExecutionRecord]) -> Table:
 
 def _cells(record: ExecutionRecord) -> tuple[str, ...]:
     seconds = "" if record.duration_seconds is None else f"{record.duration_seconds:.2f}"
-    why = (record.error_message or record.reason or "").split("\n", 1)[0]
+    why = record.why.split("\n", 1)[0]
     asked = "cancel requested" if record.cancel_requested_at and not record.is_terminal else ""
     return (
         str(record.execution_id)[:ID_PREFIX],

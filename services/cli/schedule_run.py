@@ -95,7 +95,7 @@ def _when_due(record: ExecutionRecord) -> str:
 
 def _verdict(record: ExecutionRecord) -> str:
     took = "" if record.duration_seconds is None else f" after {duration(record.duration_seconds)}"
-    why = f": {record.error_message or record.reason}" if record.error_message or record.reason else ""
+    why = f": {record.why}" if record.why else ""
     return f"{record.status}{took}{why}"
 
 

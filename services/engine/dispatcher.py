@@ -68,6 +68,7 @@ class Dispatcher:
         self._pool: WorkerPool | None = None
         self._inbox: deque[Fire] = deque()
         self._waiting = DueQueue()
+        self._in_claim: Sequence[Fire] = ()  # of the statement that runs right now
         self._lost: deque[tuple[float, Fire]] = deque()
         self._claimed: deque[tuple[float, Claim]] = deque()
         self._not_begun: list[Claim] = []  # started, and refused by the pool or taken back from it
@@ -75,7 +76,8 @@ class Dispatcher:
         self._job_seconds: float | None = None
         self._moved_at = 0.0  # when the pool last got its first job, or ended one
         self._batch = 1
-        self.loop = Loop("dispatcher", self.tick, TICK_SECONDS)
+        self._claims_work = False  # one of the last tick's did
+        self.loop = Loop("dispatcher", self.tick, TICK_SECONDS, is_proof=self.claims_work)
 
     def use(self, pool: WorkerPool) -> None:
         self._pool = pool
@@ -116,6 +118,14 @@ class Dispatcher:
         return len(self._inbox) + len(self._waiting)
 
     @property
+    def oldest_wait_seconds(self) -> float:
+        """How long ago the oldest of them was due; 0 while there is none."""
+        due = [fire.due_at for fire in (*list(self._inbox), *self._in_claim)]
+        if (waiting := self._waiting.oldest_due_at) is not None:
+            due.append(waiting)
+        return max(0.0, self._clock.timestamp() - min(due).timestamp()) if due else 0.0
+
+    @property
     def held_schedules(self) -> int:
         """Schedules whose fires wait because another session holds their row."""
         return self._waiting.held_schedules
@@ -123,6 +133,7 @@ class Dispatcher:
     # --- the loop ---
 
     def tick(self) -> float | None:
+        self._claims_work = False
         self._sort_inbox()
         try:
             self._verify_lost()
@@ -136,6 +147,10 @@ class Dispatcher:
             self._start_claimed()
             self._hand_back_what_waits()
         return self._seconds_to_next()
+
+    def claims_work(self) -> bool:
+        """Did a claim of the last tick work? One that may claim nothing, or has nothing to claim, proves nothing."""
+        return self._claims_work
 
     def drain(self) -> None:
         """Give back what was claimed and not started; for the end of the process, after the loop has stopped."""
@@ -182,6 +197,7 @@ class Dispatcher:
     def _claim(self, fires: Sequence[Fire]) -> None:
         if not fires:
             return
+        self._in_claim = fires
         try:
             report = self._store.claim(fires, start=0 if self._claimed else self._startable())
         except Exception as error:
@@ -190,6 +206,9 @@ class Dispatcher:
                 raise
             self._claim_apart(fires)
             return
+        finally:
+            self._in_claim = ()
+        self._claims_work = True
         self._accept(report.claims, report.started)
         metrics.fires_decided(report.outcomes.values())
         locked: dict[UUID, list[Fire]] = {}
@@ -272,6 +291,7 @@ class Dispatcher:
         share = max(1, room // 4) if self._waiting.is_crowded else room
         self._pending_at = now + PENDING_POLL_SECONDS  # also if this fails: fires that are due come next
         claims, more = self._store.claim_pending(min(share, MAX_BATCH))
+        self._claims_work = True
         if more:
             self._pending_at = now + BUSY_POLL_SECONDS
         self._accept(claims)

@@ -19,10 +19,10 @@ PROBED_AFTER = 2  # so often held in a row: asked whether it is free before it i
 
 
 class DueQueue:
-    """For one thread; its length may be read by others. A fire that is here already is not put in again."""
+    """For one thread; others may read its length and its oldest fire. A fire that is here is not put in again."""
 
     def __init__(self) -> None:
-        self._keys: set[tuple[UUID, datetime]] = set()
+        self._due: dict[tuple[UUID, datetime], datetime] = {}  # of every fire that waits here, by its key
         self._later: list[tuple[float, int, Fire]] = []  # heap: try at, tie-breaker
         self._ready: dict[UUID, list[Fire]] = {}
         self._order: list[tuple[int, float, int, UUID]] = []  # heap of the ready ones: -priority, due, tie-breaker
@@ -32,7 +32,12 @@ class DueQueue:
         self._ties = 0
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._due)
+
+    @property
+    def oldest_due_at(self) -> datetime | None:
+        """When the fire that waits longest was due, those of held schedules included."""
+        return min(list(self._due.values()), default=None)
 
     @property
     def held_schedules(self) -> int:
@@ -45,9 +50,9 @@ class DueQueue:
         return bool(self._later or self._order)
 
     def put(self, fire: Fire, try_at: float) -> None:
-        if fire.key in self._keys:
+        if fire.key in self._due:
             return
-        self._keys.add(fire.key)
+        self._due[fire.key] = fire.due_at
         if fire.schedule_id in self._held:
             self._held[fire.schedule_id].append(fire)
         else:
@@ -60,7 +65,8 @@ class DueQueue:
         while self._order and len(taken) < count:
             schedule_id = heapq.heappop(self._order)[-1]
             taken += self._ready.pop(schedule_id)
-        self._keys.difference_update(fire.key for fire in taken)
+        for fire in taken:
+            self._due.pop(fire.key, None)
         return taken
 
     def next_at(self) -> float | None:
@@ -76,8 +82,8 @@ class DueQueue:
         schedule_id = fires[0].schedule_id
         waits_already = schedule_id in self._held
         beside = self._held.setdefault(schedule_id, [])
-        beside += [fire for fire in fires if fire.key not in self._keys]
-        self._keys.update(fire.key for fire in fires)
+        beside += [fire for fire in fires if fire.key not in self._due]
+        self._due.update((fire.key, fire.due_at) for fire in fires)
         if not waits_already:
             self._wait(schedule_id, now)
 

@@ -59,7 +59,8 @@ class Outages:
 class Loop:
     """Calls `tick` every `interval_seconds`, at once when woken, and earlier when the tick itself says when.
 
-    `on_turn` is called when `trouble` begins or ends.
+    `on_turn` is called when `trouble` begins or ends. `is_proof` says, after a tick that did not fail, whether it did
+    what failed before: a tick that had nothing to do does not end a row of failures.
     """
 
     def __init__(
@@ -72,10 +73,11 @@ class Loop:
         longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
         outages: Outages | None = None,
         on_turn: Callable[[], None] = lambda: None,
+        is_proof: Callable[[], bool] = lambda: True,
     ) -> None:
         self.name, self._tick, self.interval_seconds = name, tick, interval_seconds
         self._patience, self._longest_pause = patience_seconds, longest_pause_seconds
-        self._outages, self._on_turn = outages or Outages(), on_turn
+        self._outages, self._on_turn, self._is_proof = outages or Outages(), on_turn, is_proof
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._progress_at = time.monotonic()
         self._failures, self._failing_since, self._told_at, self._told = 0, 0.0, 0.0, ""
@@ -129,7 +131,8 @@ class Loop:
             self._report(error)
             pause_seconds = min(AFTER_FAILURE_SECONDS * 2 ** min(self._failures - 1, 10), self._longest_pause)
         else:
-            self._worked()
+            if self._failures == 0 or self._is_proof():
+                self._worked()
             return self.interval_seconds if sooner is None else min(sooner, self.interval_seconds)
         self._progress_at = time.monotonic()
         self._stopping.wait(pause_seconds)  # not woken by new work: that would be a busy loop

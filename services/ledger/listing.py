@@ -26,6 +26,8 @@ from services.errors import InvalidInput, Problem
 from services.schedules.spec import aware, parse_uuid, plain_text
 
 MAX_PAGE = 1000
+OVERLAP = "overlap"
+OVERLAP_WITH_THE_GONE = "overlap with an execution of a replica that is gone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,12 @@ class ExecutionRecord:
     fencing_token: int | None
     cancel_requested_at: datetime | None
     reason: str | None
+    note: str | None = None  # what nobody could know when the row was written; derived when it is read
+
+    @property
+    def why(self) -> str:
+        """Why it ended as it did, as far as the row and what came after it say; empty for what went well."""
+        return self.error_message or self.note or self.reason or ""
 
     @property
     def is_terminal(self) -> bool:
@@ -142,7 +150,9 @@ class ExecutionOrder:
 BY_CREATION = ExecutionOrder("created", (JobExecution.created_at, JobExecution.execution_id))
 BY_FIRE = ExecutionOrder("fire", (JobExecution.scheduled_for, JobExecution.attempt))
 
-_RECORD_COLUMNS = [getattr(JobExecution, item.name).label(item.name) for item in fields(ExecutionRecord)]
+_RECORD_COLUMNS = [
+    getattr(JobExecution, item.name).label(item.name) for item in fields(ExecutionRecord) if item.name != "note"
+]
 
 
 def select_records() -> Select[Any]:

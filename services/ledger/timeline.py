@@ -33,5 +33,4 @@ def timeline(record: ExecutionRecord) -> list[Moment]:
 
 def _end(record: ExecutionRecord) -> str:
     took = "" if record.duration_seconds is None else f" after {duration(record.duration_seconds)}"
-    why = record.error_message or record.reason
-    return f"{record.status}{took}" + (f": {why}" if why else "")
+    return f"{record.status}{took}" + (f": {record.why}" if record.why else "")

@@ -9,7 +9,7 @@ import logging
 from typing import Any
 
 from config import Settings
-from database.connection import DatabaseConnection
+from database.connection import LOCK_TIMEOUT_SECONDS, DatabaseConnection
 from database.models import Source
 from services.queues.queue import Queue, queues
 
@@ -22,6 +22,7 @@ SLACK_SECONDS = 60  # what a run may need beyond its budget and its last item
 def install_system_schedules(db: DatabaseConnection, settings: Settings) -> None:
     rows = json.dumps([_definition(queue, settings) for queue in queues.all()])
     with db.transaction() as connection:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")  # the start asks again
         connection.exec_driver_sql("SELECT set_config('scheduler.actor', %s, true)", (ACTOR,))
         inserted = connection.exec_driver_sql(INSERT, {"rows": rows}).rowcount
         followed = connection.exec_driver_sql(FOLLOW, {"rows": rows, "actor": ACTOR}).rowcount

@@ -80,6 +80,10 @@ RUNNING = Gauge("scheduler_running", "Executions that run right now")
 WORKERS = Gauge("scheduler_workers", "Executions that can run at once")
 CONNECTIONS = Gauge("scheduler_database_connections_used", "Connections that are out of the engine's Postgres pool")
 QUEUED = Gauge("scheduler_fires_queued", "Fires that are due and wait")
+OLDEST = Gauge(
+    "scheduler_fires_oldest_seconds",
+    "How long ago the oldest fire that waits was due, those of held schedules included; 0 while none waits",
+)
 HELD = Gauge("scheduler_schedules_held", "Schedules whose fires wait because another session holds their row")
 LEAKED = Gauge("scheduler_leaked_threads", "Threads that ignored their timeout and still run")
 UNWRITTEN = Gauge("scheduler_results_unwritten", "Results that wait for Postgres")

@@ -12,6 +12,7 @@ from run_migrations import upgrade
 from services.embedded import Addresses, EmbeddedServers
 from tests.support.ledger import Ledger
 from tests.support.pipeline_stand_ins import PipelineWorld
+from tests.support.postgres_proxy import PostgresProxy
 from tests.support.replicas import QUICK, Cluster
 
 
@@ -49,6 +50,12 @@ def breakable(tmp_path: Path) -> Iterator[Breakable]:
         cluster.end()
         db.close()
         assert cluster.called_twice() == []
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[PostgresProxy]:
+    with PostgresProxy(database_url) as proxy:
+        yield proxy
 
 
 @pytest.fixture

@@ -49,7 +49,13 @@ ctypes.CDLL(None).prctl(1, 9)
 os.execv(sys.executable, [sys.executable, "services/enhanced_scheduler.py"])"""
 ALIVE_SECONDS = 120.0
 MOST_REFUSALS = 20
-LIVING = "SELECT instance_id, extract(epoch FROM max(heartbeat_at))::float8 FROM scheduler_instances GROUP BY 1"
+# The first heartbeat is a part of the start; whoever has loaded schedules has started.
+LIVING = """
+SELECT instance_id, extract(epoch FROM max(heartbeat_at))::float8,
+       extract(epoch FROM max(heartbeat_at) FILTER (WHERE revision > 0))::float8
+FROM scheduler_instances GROUP BY 1
+"""
+REFUSED = 1  # exit code of a replica that says in one line why it does not start
 
 
 @dataclass(eq=False, slots=True)
@@ -127,6 +133,7 @@ class World:
         self._count = replicas
         self._orders: deque[Replica] = deque()
         self._last_seen: dict[str, float] = {}
+        self._last_at_work: dict[str, float] = {}
         self._refusals: Counter[str] = Counter()
         self._closing = threading.Event()
         self._stalled: set[int] = set()
@@ -183,13 +190,14 @@ class World:
                 self._start_again(replica)
 
     def _start_again(self, replica: Replica) -> None:
-        """One that cannot reach Postgres when it starts says so and ends; one that has lived must not end."""
+        """One that cannot reach Postgres when it starts says so and ends; one that has started must not end."""
         assert replica.process is not None
-        has_lived = self._last_seen.get(replica.name, 0.0) > replica.started_at
-        self._refusals[replica.name] = 0 if has_lived else self._refusals[replica.name] + 1
-        if has_lived or self._refusals[replica.name] > MOST_REFUSALS:
+        has_started = self._last_at_work.get(replica.name, 0.0) > replica.started_at
+        died = has_started or replica.process.returncode != REFUSED
+        self._refusals[replica.name] = 0 if has_started else self._refusals[replica.name] + 1
+        if died or self._refusals[replica.name] > MOST_REFUSALS:
             self.died.append(f"{replica.name} ended by itself with {replica.process.returncode}")
-        kind, now = "died" if has_lived else "refused_to_start", time.time()
+        kind, now = "died" if died else "refused_to_start", time.time()
         facts: dict[str, Any] = {"scope": "replica", "replica": replica.name, "pid": replica.pid, "kills": True}
         self.journal.note(Disturbance(kind=kind, at=now, until=now, **facts))
         self.sleep(1)
@@ -218,7 +226,9 @@ class World:
             with suppress(psycopg2.Error), self.session(10) as connection, connection.cursor() as cursor:
                 while not self._closing.wait(0.5):
                     cursor.execute(LIVING)
-                    self._last_seen = dict(cursor.fetchall())
+                    seen = cursor.fetchall()
+                    self._last_seen = {name: at for name, at, _ in seen}
+                    self._last_at_work |= {name: at for name, _, at in seen if at is not None}
             self._closing.wait(0.5)
 
     # --- the servers ---

@@ -8,7 +8,7 @@ from database.models import Cause, ExecutionStatus
 from services.insight.explain.history import Circumstances, Definition, ScheduleHistory
 from services.insight.explain.words import moment
 from services.ledger.fires import Policy
-from services.ledger.listing import ExecutionRecord
+from services.ledger.listing import OVERLAP_WITH_THE_GONE, ExecutionRecord
 from services.wording.durations import duration
 
 LATE = timedelta(seconds=5)  # less is noise
@@ -183,9 +183,11 @@ class RowsExplained:
     def _blocked_by(self, record: ExecutionRecord, at: datetime) -> Iterator[str]:
         reach = self._own_policy.timeout_seconds + self._own_policy.misfire_grace_seconds + SLACK_SECONDS
         for other in self._history.blockers(record, at, reach):
-            which = f"In the way: the one of {self._at(other.scheduled_for)} on {other.instance_id}"
+            one = f"the one of {self._at(other.scheduled_for)} on {other.instance_id}"
+            which = f"In the way: {one}"
             if other.status == ExecutionStatus.ABANDONED:
-                yield f"{which}, a replica that is gone; it was given up at {self._at(other.completed_at)}."
+                said = OVERLAP_WITH_THE_GONE.capitalize()
+                yield f"{said}: {one}, which was given up at {self._at(other.completed_at)}."
             elif other.completed_at is None:
                 yield f"{which}, which is still going on."
             else:

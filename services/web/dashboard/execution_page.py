@@ -177,7 +177,7 @@ def _error(record: ExecutionRecord, sentences: list[str]) -> None:
         for sentence in sentences:
             ui.label(sentence)
         if record.error_message or not sentences:
-            ui.label(record.error_message or record.reason or "")
+            ui.label(record.why)
         details = dict(record.error_details or {})
         trace = details.pop("traceback", None)
         if trace:

@@ -133,7 +133,7 @@ def _row(record: ExecutionRecord, visitor: Visitor) -> dict[str, Any]:
         "attempt": record.attempt,
         "cause": record.cause,
         "replica": record.instance_id or NOTHING,
-        "why": (record.error_message or record.reason or "")[:160],
+        "why": record.why[:160],
     }
 
 

@@ -205,7 +205,7 @@ class _Page:
                 )
                 ui.label(took(one.duration_seconds)).classes("es-faint es-short")
                 ui.label(one.instance_id or "").classes("es-faint es-short")
-                ui.label(one.error_message or one.reason or "").classes("ellipsis grow es-words")
+                ui.label(one.why).classes("ellipsis grow es-words")
         if len(self._seen.executions) > 15:
             ui.link("all of them", f"/executions?schedule={self._seen.record.schedule_id}")
 

@@ -6,6 +6,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.ledger.listing import OVERLAP_WITH_THE_GONE
+
 
 class ExecutionOut(BaseModel):
     """What became of a fire, or of a manual run."""
@@ -18,6 +20,9 @@ class ExecutionOut(BaseModel):
     domain: str
     status: str = Field(examples=["success", "failed", "skipped"])
     reason: str | None = Field(description="Why it was skipped, missed or given up", examples=[None, "overlap"])
+    note: str | None = Field(
+        description="What became known after the row was written", examples=[None, OVERLAP_WITH_THE_GONE]
+    )
     cause: str = Field(examples=["schedule", "manual", "catchup", "backfill"])
     attempt: int
     scheduled_for: datetime

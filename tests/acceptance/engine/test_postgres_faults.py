@@ -18,6 +18,7 @@ from tests.support.rows import (
     count,
     every_run_was_seen,
     every_second,
+    gauge,
     has_run,
     nothing_twice_and_no_gap,
     once,
@@ -112,12 +113,6 @@ def readiness(port: int) -> tuple[int, list[str]]:
             return answer.status, []
     except HTTPError as refusal:
         return refusal.code, json.load(refusal)["reasons"]
-
-
-def gauge(port: int, name: str) -> float:
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
 
 # --- clocks ---

@@ -1,12 +1,15 @@
 """What a row says about a fire is what became of it: nothing that was recorded as missed runs, nothing is invented."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 import pytest
 
 from services.insight.audit import audit
 from tests.support.ledger import Ledger
-from tests.support.replicas import Cluster
+from tests.support.postgres_proxy import PostgresProxy
+from tests.support.replicas import Cluster, Replica
 from tests.support.rows import OPEN, calls, count, every_second, repository, switch_off
 from tests.support.waiting import eventually
 
@@ -49,18 +52,24 @@ def test_what_was_recorded_as_missed_while_a_replica_was_frozen_is_not_run_when_
     assert (report.contradicted.count, report.extra.count, report.unexplained.count) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("is_on_at_last", [True, False])
-def test_nothing_is_invented_for_the_time_in_which_a_schedule_was_off(cluster: Cluster, is_on_at_last: bool) -> None:
-    """The replica does not hear of it: it is frozen while somebody switches the schedules off, and on again."""
-    (frozen,) = cluster.start(1)
+@pytest.mark.parametrize(
+    ("how", "is_on_at_last"), [("frozen", True), ("frozen", False), ("cut off", True), ("unplugged", False)]
+)
+def test_nothing_is_invented_for_the_time_in_which_a_schedule_was_off(
+    cluster: Cluster, proxy: PostgresProxy, how: str, is_on_at_last: bool
+) -> None:
+    """The replica does not hear of it: somebody switches the schedules off and on while it is away.
+
+    One that is cut off goes on: for what it knows, every second of that time had its fires.
+    """
+    (replica,) = cluster.start(1, DATABASE_URL=proxy.url)
     repository(cluster).save_schedules(every_second(coalesce=False, max_instances=5) for _ in range(3))
     eventually(lambda: count(cluster, "status = 'success'") >= 6, 20)
     ((since,),) = cluster.rows("SELECT max(effective_from) FROM schedules")
-    frozen.freeze()
-    off_from, off_until = switched_off_for_some_fires(cluster)
-    if not is_on_at_last:
-        cluster.run("UPDATE schedules SET enabled = false")
-    frozen.resume()
+    with away(replica, proxy, how):
+        off_from, off_until = switched_off_for_some_fires(cluster)
+        if not is_on_at_last:
+            cluster.run("UPDATE schedules SET enabled = false")
     if is_on_at_last:
         eventually(lambda: count(cluster, f"status = 'success' AND scheduled_for > '{off_until}'") >= 3, 30)
         cluster.run("UPDATE schedules SET enabled = false")
@@ -75,6 +84,25 @@ def test_nothing_is_invented_for_the_time_in_which_a_schedule_was_off(cluster: C
     assert invented == []
     report = audit(cluster.db, since)
     assert (report.extra.count, report.unexplained.count, report.unwatched.count) == (0, 0, 0)
+
+
+@contextmanager
+def away(replica: Replica, proxy: PostgresProxy, how: str) -> Iterator[None]:
+    """Nothing comes through between this replica and Postgres, its process may go on."""
+    match how:
+        case "frozen":
+            replica.freeze()
+            yield
+            replica.resume()
+        case "cut off":
+            proxy.refusing = True
+            proxy.cut()
+            yield
+            proxy.refusing = False
+        case "unplugged":
+            proxy.unplug()
+            yield
+            proxy.plug_in()
 
 
 def switched_off_for_some_fires(cluster: Cluster) -> tuple[datetime, datetime]:

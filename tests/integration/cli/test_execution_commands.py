@@ -169,6 +169,18 @@ def test_one_execution_is_shown_whole(cli: Cli, db: DatabaseConnection, schedule
     assert json.loads(cli("execution", str(found), "--json").stdout)["duration_seconds"] == 1.5
 
 
+def test_an_overlap_with_an_execution_of_a_replica_that_is_gone_says_so(
+    cli: Cli, db: DatabaseConnection, schedule_id: UUID
+) -> None:
+    skipped, gone = add(db, schedule_id, "skipped", 30), add(db, schedule_id, "abandoned", 60)
+    run_sql(db, "UPDATE job_executions SET reason = 'overlap' WHERE execution_id = %s", skipped)
+    run_sql(db, "UPDATE job_executions SET claimed_at = created_at, completed_at = now() WHERE execution_id = %s", gone)
+    words = "overlap with an execution of a replica that is gone"
+    assert words in cli("execution", str(skipped)).stdout
+    assert json.loads(cli("executions", "--json").stdout)["items"][0]["note"] == words
+    assert words in " ".join(cli("executions", "--status", "skipped").stdout.split())
+
+
 def test_following_says_each_execution_when_it_appears_and_when_it_ends(
     db: DatabaseConnection, schedule_id: UUID
 ) -> None:

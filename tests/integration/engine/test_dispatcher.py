@@ -132,6 +132,22 @@ def test_an_error_that_is_about_the_moment_loses_no_fire_and_is_not_asked_again_
     assert asked == [2, 2]
 
 
+def test_only_a_claim_proves_that_claims_work_again(
+    make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_claim = True
+    monkeypatch.setattr(parts.dispatcher, "_may_claim", lambda: may_claim)
+    parts.dispatcher.tick()
+    assert parts.dispatcher.claims_work(), "it has asked for rows that wait"
+    may_claim = False
+    parts.dispatcher.hand_over([fire(make())])
+    parts.dispatcher.tick()
+    assert not parts.dispatcher.claims_work()
+    may_claim = True
+    parts.dispatcher.tick()
+    assert parts.dispatcher.claims_work()
+
+
 def test_what_was_claimed_starts_although_nothing_more_can_be_claimed(
     db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +274,31 @@ def test_held_schedules_take_no_turn_of_the_others(
     eventually(lambda: parts.finisher.tick() is None and parts.dispatcher.tick() and len(parts.ran) == 9)
     assert sorted(rows(db), key=str).count(("skipped", "coalesced")) == 6, "all fires of a held schedule come together"
     assert parts.dispatcher.held_schedules == 0
+
+
+def test_the_oldest_fire_that_waits_is_told_also_if_its_schedule_is_held_or_being_claimed(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatcher, claim = parts.dispatcher, store.claim
+    waited: list[float] = []
+
+    def watched(self: ExecutionStore, fires: list[Fire], start: int = 0) -> ClaimReport:
+        waited.append(dispatcher.oldest_wait_seconds)
+        return claim(fires, start)
+
+    monkeypatch.setattr(ExecutionStore, "claim", watched)
+    assert dispatcher.oldest_wait_seconds == 0
+    held = make()
+    with db.transaction() as session:
+        session.execute(text("SELECT FROM schedules WHERE schedule_id = :held FOR UPDATE"), {"held": held})
+        dispatcher.hand_over([fire(held, 100), fire(make(), 50)])
+        assert dispatcher.oldest_wait_seconds >= 100, "nobody has looked at it yet"
+        dispatcher.tick()
+        assert waited[0] >= 100, "right now it is claimed"
+        eventually(lambda: len(parts.ran) == 1)
+        assert dispatcher.oldest_wait_seconds >= 100, "it could not be claimed"
+    eventually(lambda: dispatcher.tick() and len(parts.ran) == 2)
+    assert dispatcher.oldest_wait_seconds == 0
 
 
 def test_a_start_goes_around_a_row_that_another_session_holds(

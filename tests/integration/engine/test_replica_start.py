@@ -1,15 +1,20 @@
 """Starting a replica: once, and without leaving anything behind when it cannot."""
 
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from config import load_settings
 from database.connection import DatabaseConnection
 from services.engine.loops import Loop
+from services.engine.start_patience import StartInterrupted, StartPatience
 from services.engine.timer import Timer
 from services.enhanced_scheduler import EnhancedScheduler
 from services.errors import ConfigurationError, SchedulerError, Unavailable
@@ -131,6 +136,126 @@ def test_after_a_failed_start_it_can_be_tried_again(replica: Make, nothing_is_le
     assert scheduler.readiness() == []
     scheduler.stop()
     eventually(nothing_is_left)
+
+
+# --- a database that is only busy ---
+
+
+@contextmanager
+def locked(db: DatabaseConnection, table: str) -> Iterator[Callable[[], None]]:
+    """Somebody's migration, until the block ends or what it gives is called."""
+    with db.engine.connect() as session:
+        session.exec_driver_sql(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        yield session.rollback
+
+
+@pytest.mark.parametrize("table", ["scheduler_instances", "job_executions", "schedules"])
+def test_a_start_waits_for_a_table_that_is_locked(
+    replica: Make, db: DatabaseConnection, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    scheduler = replica(WORKFLOWS_ENABLED="true")
+    with locked(db, table) as release, ThreadPoolExecutor(1) as beside:
+        starting = beside.submit(scheduler.start)
+        eventually(lambda: events(caplog).count("start_waits") == 1)
+        assert scheduler.readiness()[0] == "starting"
+        release()
+        starting.result(60)
+    assert scheduler.readiness() == []
+    assert (events(caplog).count("start_waits"), events(caplog).count("started")) == (1, 1)
+
+
+def test_a_start_does_not_wait_for_ever(
+    replica: Make, db: DatabaseConnection, nothing_is_left: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.engine.start_patience.START_PATIENCE_SECONDS", 0.0)
+    with locked(db, "scheduler_instances"), pytest.raises(DBAPIError, match="lock timeout"):
+        replica().start()
+    eventually(nothing_is_left)
+
+
+def test_a_start_that_waits_can_be_stopped(
+    replica: Make, db: DatabaseConnection, nothing_is_left: Callable[[], bool], caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler = replica()
+    with locked(db, "scheduler_instances"), ThreadPoolExecutor(1) as beside:
+        starting = beside.submit(scheduler.start)
+        eventually(lambda: "start_waits" in events(caplog))
+        scheduler.stop()
+        with pytest.raises(StartInterrupted, match="stopped before it had started"):
+            starting.result(60)
+    eventually(nothing_is_left)
+
+
+def test_a_replica_that_is_stopped_while_a_table_is_locked_leaves_no_session(
+    replica: Make, db: DatabaseConnection
+) -> None:
+    scheduler = replica()
+    scheduler.start()
+
+    def sessions() -> int:
+        with db.transaction() as connection:
+            sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'under-test#%%'"
+            return int(connection.exec_driver_sql(sql).scalar_one())
+
+    assert sessions() > 0
+    with locked(db, "scheduler_instances"):
+        scheduler.stop()
+        eventually(lambda: sessions() == 0)
+
+
+def test_a_start_waits_neither_for_a_schema_nor_for_a_newer_one(
+    replica: Make, db: DatabaseConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
+    with pytest.raises(ConfigurationError, match="the schema is at revision 0001"):
+        replica().start()
+    with db.transaction() as connection:
+        connection.exec_driver_sql("DROP TABLE alembic_version")
+    with pytest.raises(ConfigurationError, match="the database has no schema"):
+        replica().start()
+    assert "start_waits" not in events(caplog)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_waited_for"),
+    [
+        ("FATAL:  the database system is starting up", True),
+        ("FATAL:  sorry, too many clients already", True),
+        ('FATAL:  password authentication failed for user "app"', False),
+        ('FATAL:  database "nothing" does not exist', False),
+        ("Connection refused", False),
+    ],
+)
+def test_what_a_server_says_decides_whether_a_start_waits_for_it(said: str, is_waited_for: bool) -> None:
+    answers: list[Exception | None] = [Unavailable("Postgres", "here", said), None]
+    patiently = StartPatience(lambda seconds: False)
+
+    def step() -> None:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+
+    with nullcontext() if is_waited_for else pytest.raises(Unavailable):
+        patiently(step)
+    assert len(answers) == (0 if is_waited_for else 1)
+
+
+def test_a_server_that_goes_away_in_the_middle_of_a_start_is_waited_for() -> None:
+    answers: list[Exception | None] = [None, Unavailable("Postgres", "here", "Connection refused"), None]
+    patiently = StartPatience(lambda seconds: False)
+
+    def step() -> None:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+
+    patiently(step)
+    patiently(step)
+    assert answers == []
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [vars(record).get("event", "") for record in caplog.records]
 
 
 def test_liveness_names_the_loops_and_the_timer_when_they_stand_still(

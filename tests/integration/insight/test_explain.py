@@ -239,7 +239,8 @@ def test_an_overlap_with_an_execution_of_a_dead_replica_says_so(
             (claim.execution_id,),
         )
     answer = explainer.explain(schedule_id, ago(1))
-    assert " UTC on replica, a replica that is gone; it was given up at " in said(answer)
+    gone = f"Overlap with an execution of a replica that is gone: the one of {ago(3):%Y-%m-%d %H:%M:%S} UTC on replica"
+    assert f"{gone}, which was given up at " in said(answer)
 
 
 def test_a_coalesced_fire_names_the_one_that_ran_for_it(

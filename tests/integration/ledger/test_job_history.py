@@ -12,6 +12,7 @@ from services.errors import InvalidInput, InvalidSchedule, ScheduleNotFound
 from services.job_history import ExecutionFilter, JobHistory, get_job_history
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Owner
+from services.ledger.timeline import timeline
 from services.schedule_repository import ScheduleRepository
 from tests.support.executions import POLICY
 from tests.support.schedules import VALID
@@ -99,6 +100,26 @@ def test_an_execution_is_found_by_the_beginning_of_its_id(db: DatabaseConnection
         with pytest.raises(InvalidInput) as refused:
             history.find_execution(reference)
         assert str(refused.value) == f"execution: {reason}"
+
+
+def test_an_overlap_with_an_execution_of_a_replica_that_is_gone_says_so(
+    db: DatabaseConnection, history: JobHistory, schedule_id: UUID
+) -> None:
+    """Known when the row is read: it was written before anybody knew that the replica is gone."""
+    begun, given_up = NOW - timedelta(seconds=30), NOW - timedelta(seconds=20)
+    add(db, schedule_id, begun, "abandoned", claimed_at=begun, completed_at=given_up)
+    at = {"before": begun - HOUR, "meanwhile": begun + timedelta(seconds=5), "after": given_up + timedelta(seconds=5)}
+    skipped = {
+        name: add(db, schedule_id, when, "skipped", completed_at=when, reason="overlap") for name, when in at.items()
+    }
+    add(db, uuid4(), at["meanwhile"], "skipped", completed_at=at["meanwhile"], reason="overlap")
+    add(db, schedule_id, at["meanwhile"] + timedelta(seconds=1), "skipped", completed_at=NOW, reason="disabled")
+    told = {each.execution_id: each.why for each in history.list_executions().items if each.note is not None}
+    assert told == {skipped["meanwhile"]: "overlap with an execution of a replica that is gone"}
+    shown = history.find_execution(skipped["meanwhile"])
+    assert (shown.reason, shown.why) == ("overlap", "overlap with an execution of a replica that is gone")
+    assert timeline(shown)[-1].text == "skipped: overlap with an execution of a replica that is gone"
+    assert history.find_execution(skipped["after"]).why == "overlap"
 
 
 def test_running_means_claimed_or_running(db: DatabaseConnection, history: JobHistory) -> None:

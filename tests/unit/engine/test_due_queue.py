@@ -56,6 +56,18 @@ def test_a_fire_waits_once_until_it_is_taken() -> None:
     assert len(queue) == 1
 
 
+def test_the_oldest_fire_that_waits_is_known_wherever_it_waits() -> None:
+    held, later, ready = fire(1), fire(50), fire(3)
+    queue = queue_of(later, ready)
+    queue.hold([held], NOW)
+    assert queue.oldest_due_at == held.due_at, "of a schedule that another session holds"
+    queue.probed(queue.to_probe(NOW + 10, 5), {held.schedule_id}, NOW + 10)
+    assert queue.take(NOW + 10, 1) == [held]
+    assert queue.oldest_due_at == ready.due_at
+    assert queue.take(NOW + 10, 2) == [ready, later]
+    assert queue.oldest_due_at is None
+
+
 def test_it_says_when_to_come_back() -> None:
     queue = queue_of(fire(30), fire(40))
     assert queue.next_at() == START.timestamp() + 30

@@ -66,6 +66,24 @@ def test_the_traceback_is_logged_once_then_counts_and_one_line_at_the_end(
     assert caplog.messages[-1] == "dispatcher works again, after 100 failures in 0 s"
 
 
+def test_a_tick_that_had_nothing_to_do_ends_no_row_of_failures(
+    ticking: Callable[..., Ticking], caplog: pytest.LogCaptureFixture
+) -> None:
+    has_claimed = False
+    failing = ticking(is_proof=lambda: has_claimed)
+    for _ in range(FAILURES_IN_A_ROW):
+        failing.error = ValueError("no such column")
+        failing.tick()
+        failing.error = None
+        failing.tick()
+    assert (failing.loop.trouble, failing.turns) == ("ValueError: no such column", 1)
+    assert [record.exc_info is not None for record in caplog.records] == [True, False]
+    has_claimed = True
+    failing.tick()
+    assert (failing.loop.trouble, failing.turns) == (None, 2)
+    assert caplog.messages[-1] == "dispatcher works again, after 3 failures in 0 s"
+
+
 def test_the_pauses_grow_up_to_a_few_seconds(ticking: Callable[..., Ticking]) -> None:
     failing = ticking()
     failing.error = ValueError("no such column")

@@ -1,0 +1,67 @@
+"""The start of a replica waits for a database that is only busy: a table that a migration holds, a server that starts.
+
+Everything else ends it at once, in one line: no schema, no rights, a wrong password, nobody at the address. An operator
+sees what to mend; an orchestrator starts the replica again.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from sqlalchemy.exc import DBAPIError
+
+from services.errors import SchedulerError, Unavailable
+from services.wording.refusals import first_line, is_busy
+
+logger = logging.getLogger(__name__)
+
+# Most migrations hold a table for less, and no orchestrator gives up a start so early (systemd: 90 s).
+START_PATIENCE_SECONDS = 30.0
+AGAIN_SECONDS = 0.5
+
+
+class StartInterrupted(SchedulerError):
+    """Somebody asked for the end before it had begun."""
+
+    def __init__(self) -> None:
+        super().__init__("the replica was stopped before it had started")
+
+
+class StartPatience:
+    """Calls the steps of one start. `pause` waits for so many seconds, and says whether somebody asks for the end."""
+
+    def __init__(self, pause: Callable[[float], bool]) -> None:
+        self._pause = pause
+        self._until = time.monotonic() + START_PATIENCE_SECONDS
+        self._has_answered = self._has_told = False
+
+    def __call__(self, step: Callable[[], object]) -> None:
+        """Repeats a step that may be repeated until it works, the time is over, or somebody asks for the end."""
+        while True:
+            try:
+                step()
+            except (DBAPIError, Unavailable) as error:
+                if time.monotonic() > self._until or not self._will_pass(error):
+                    raise
+                self._tell(error)
+            else:
+                self._has_answered = True
+                return
+            if self._pause(AGAIN_SECONDS):
+                raise StartInterrupted
+
+    def _will_pass(self, error: DBAPIError | Unavailable) -> bool:
+        """A server that has answered and is away now is restarted; one that never did may be a wrong address."""
+        if isinstance(error, DBAPIError):
+            self._has_answered = True
+        return is_busy(error) or (self._has_answered and isinstance(error, Unavailable))
+
+    def _tell(self, error: DBAPIError | Unavailable) -> None:
+        if not self._has_told:
+            self._has_told = True
+            logger.warning(
+                "the database is busy; the start waits for up to %.0f s: %s",
+                START_PATIENCE_SECONDS,
+                first_line(error),
+                extra={"event": "start_waits"},
+            )
