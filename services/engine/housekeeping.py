@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 
-from database.connection import DatabaseConnection
+from database.connection import LOCK_TIMEOUT_SECONDS, DatabaseConnection
 from services.engine.loops import Loop
 from services.ledger.retention import HistoryRetention
 from services.telemetry import metrics
@@ -40,6 +40,7 @@ class Housekeeping:
             **{name: tidy(self._days) or 0 for name, tidy in self._features.items()},
         }
         with self._db.transaction() as connection:  # of replicas that crashed long ago
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
             connection.exec_driver_sql(FORGET_REPLICAS)
         if any(deleted.values()):
             logger.info("deleted old history", extra={"event": "tidied", **deleted})
