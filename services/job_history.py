@@ -1,6 +1,6 @@
 """Rows of `job_executions` for everybody but the engine: look, count, ask for a run or its end, record, clean up.
 
-The engine claims and ends its rows in execution_store.py; nothing here writes to a row that a replica owns, except the
+The engine claims and ends its rows in ledger/claims.py; nothing here writes to a row that a replica owns, except the
 request to cancel it.
 """
 
@@ -135,7 +135,7 @@ class JobHistory:
         """Counts, durations and lateness (seconds) of the last days; 0.0 where there is nothing to measure.
 
         `total_executions` is `successful` + `failed`; what was abandoned or timed out has failed. Percentiles over more
-        than the last two hours are off by 2 % at most (execution_tallies.py), everything else is exact.
+        than the last two hours are off by 2 % at most (ledger/tallies.py), everything else is exact.
         """
         if not 1 <= days <= 36_500:
             raise InvalidInput(Problem("days", f"must be between 1 and 36500, got {days}"))

@@ -2,7 +2,7 @@
 
 Start reading at sync.py. answer.py reads the body, applying.py writes, removals.py judges what vanished, state.py holds
 the lease and the last result, replica.py is what a replica does with all that. Items and merging are one floor below
-(`api_items`, `api_edits`, `api_upsert`), where the repository can use them.
+(`items`, `edits`, `upsert`), where the repository can use them.
 """
 
 from services.api_sync.answer import UnusableAnswer

@@ -1,7 +1,7 @@
 """One item of the external API: checked, and translated into the fields of a schedule. No I/O.
 
 `{"domain_config_id", "data": {"domain", …, "schedule": {"frequency", "time"}}}`; what else it says is ignored. Types
-are checked here; what a time or a domain may be is decided where it is for every schedule (`schedule_spec`).
+are checked here; what a time or a domain may be is decided where it is for every schedule (`schedules.spec`).
 """
 
 import json

@@ -3,7 +3,7 @@
 /health   answers at once
 /report   takes one to two seconds, or as many as ?seconds= says
 /flaky    fails every third time
-/         a shop with cookies, for the scans (demo_shop.py)
+/         a shop with cookies, for the scans (shop.py)
 The hosts below `example`, and a directory of them, are for the workflows (demo_directory.py).
 """
 

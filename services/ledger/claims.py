@@ -2,7 +2,7 @@
 
 The unique key (schedule_id, scheduled_for, attempt) is the truth about who runs what, and the fencing token of a row is
 asked for by every later write. Transactions lock the schedules in id order first (SKIP LOCKED: nobody waits), then
-touch executions; the SQL is in execution_sql.py. Start reading at `ExecutionStore.claim`.
+touch executions; the SQL is in claims_sql.py. Start reading at `ExecutionStore.claim`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The statements of execution_store.py. Each comment says what a statement relies on.
+"""The statements of claims.py. Each comment says what a statement relies on.
 
 They are written for one plan: each row is found by its key. The planner knows neither how many rows a young or busy
 table has nor that most entries of a small index are dead, and would rather read all of them. So these transactions do

@@ -1,7 +1,7 @@
 """Was there such a fire? What the log of changes says about the timings that a schedule had before its present one.
 
 A row is written only for a fire that some definition in force really had: switched off at its instant, there was none.
-The rows are those of execution_sql.FORMER_TIMINGS.
+The rows are those of claims_sql.FORMER_TIMINGS.
 """
 
 from collections.abc import Iterable

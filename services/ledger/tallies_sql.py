@@ -1,4 +1,4 @@
-"""The statements of execution_tallies.py. An hour is counted when nothing can be added to it any more:
+"""The statements of tallies.py. An hour is counted when nothing can be added to it any more:
 
 it ended an hour ago, none of its executions is live, and every transaction that ran when the mark (the row of
 -infinity) was set, an hour after its end or later, is over. Later changes are noticed by triggers, which forget it.

@@ -1,4 +1,4 @@
-"""The statements of explain_history.py. Each comment says what a statement relies on."""
+"""The statements of history.py. Each comment says what a statement relies on."""
 
 _DEFINITION = ", ".join(
     f"s.{name}"

@@ -1,4 +1,4 @@
-"""A scan as a file for programs (JSON) and for spreadsheets (CSV). Pure; report_html.py writes the one for people."""
+"""A scan as a file for programs (JSON) and for spreadsheets (CSV). Pure; page.py writes the one for people."""
 
 import csv
 import io
