@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from config import Settings, get_settings
 from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS, DatabaseConnection
 from database.schema import require_schema
-from services.api_sync import ReplicaSync
+from services.api_sync.replica import ReplicaSync
 from services.engine.assembly import Engine
 from services.engine.gap_scan.scanner import GapScanner
 from services.engine.housekeeping import Housekeeping
