@@ -39,3 +39,16 @@ def test_the_refusal_reads_as_shown(own_process: dict[str, str]) -> None:
     ((command, *lines),) = [block.splitlines() for block in blocks("console")]
     result = CliRunner().invoke(manage.app, shlex.split(command)[3:])
     assert (result.exit_code, result.stderr.splitlines()) == (2, lines)
+
+
+def test_it_leads_to_every_other_document_and_each_of_its_links_to_a_file() -> None:
+    links = set(re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", README))
+    documents = {f"docs/{path.name}" for path in (PROJECT_ROOT / "docs").glob("*.md")}
+    assert {"docs/jobs.md", "docs/operations.md", "docs/security.md"} <= documents
+    assert sorted(documents - links) == []
+    assert [link for link in sorted(links) if not (PROJECT_ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("about", ["Docker", "Grafana", "alerts", "backup", "when not to use"])
+def test_it_says_what_somebody_who_runs_it_looks_for(about: str) -> None:
+    assert about.lower() in README.lower()
