@@ -166,6 +166,8 @@ def rows(db: DatabaseConnection) -> None:
     query(db, "INSERT INTO domains (domain) VALUES ('bakery.example'), ('bank.example')")
     for table in ("sitemap_files", "pages"):
         query(db, f"INSERT INTO {table} (domain_id, url) SELECT id, 'https://' || domain || '/' FROM domains")
+    query(db, "UPDATE domains SET status = 'error' WHERE domain = 'bakery.example'")
+    query(db, "UPDATE pages SET contact_scrape_status = 'ContactFound' WHERE url = 'https://bakery.example/'")
 
 
 @pytest.mark.parametrize(
@@ -176,6 +178,8 @@ def rows(db: DatabaseConnection) -> None:
         (["domains"], ["--search", "bakery"], "bakery.example"),
         (["sitemap-files"], ["--domain", "bakery.example"], "https://bakery.example/"),
         (["pages"], ["--domain", "bakery.example"], "https://bakery.example/"),
+        (["domains"], ["--metadata", "error"], "bakery.example"),
+        (["pages"], ["--contacts", "ContactFound"], "https://bakery.example/"),
     ],
 )
 def test_rows_are_listed_with_their_ids_filters_and_pages(
