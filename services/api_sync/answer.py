@@ -1,7 +1,7 @@
 """The body of the API's answer, `{"data": [item, …]}`, read item by item: memory does not grow with their number.
 
 The JSON must be whole: who wants to be sure before the first write reads it twice. What one item can get wrong without
-breaking the rest (NaN, a number of a million digits, a thousand brackets) is left to that item.
+breaking the rest (NaN, a number of a million digits, a thousand brackets, a key twice) is left to that item.
 """
 
 import codecs
@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from services.api_sync.items import Unreadable
+from services.api_sync.items import Ambiguous, Unreadable
+from services.checks.strict_json import repeated_keys
 from services.errors import SchedulerError
 
 WINDOW_BYTES = 1024 * 1024
@@ -87,7 +88,8 @@ def _elements(window: "_Window") -> Iterator[Any]:
         window.take("]")
         return
     while True:
-        yield window.value()
+        value = window.value()
+        yield Ambiguous(value, tuple(window.repeated)) if window.repeated else value
         if window.take(",", "]") == "]":
             return
 
@@ -99,6 +101,12 @@ class _Window:
         self._body, self._at = memoryview(body.removeprefix(codecs.BOM_UTF8)), 0
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
         self._text, self._position = "", 0
+        self._objects = _Objects()
+
+    @property
+    def repeated(self) -> list[str]:
+        """The keys inside the last value that one object has twice."""
+        return self._objects.repeated
 
     @property
     def offset(self) -> int:
@@ -125,13 +133,15 @@ class _Window:
     def value(self) -> Any:
         self.next_sign()
         while True:
+            self._objects.repeated.clear()
             try:
-                value, end = _decode(self._text, self._position)
+                value, end = self._objects.decode(self._text, self._position)
             except json.JSONDecodeError as error:
                 cut_off = error.msg.startswith(CUT_OFF) or error.pos >= len(self._text) - NEAR_THE_END
                 if not (cut_off and self._grow()):
                     raise
             except RecursionError:
+                self._objects.repeated.clear()
                 self._skip()
                 return Unreadable()
             else:
@@ -168,17 +178,29 @@ def _whole_number(digits: str) -> int | float:
     return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
 
 
-_DECODER, _PATIENT_DECODER = json.JSONDecoder(), json.JSONDecoder(parse_int=_whole_number)
+class _Objects:
+    """Decodes values, and remembers the keys that one object of theirs has twice."""
 
+    def __init__(self) -> None:
+        self.repeated: list[str] = []
+        self._decoder = json.JSONDecoder(object_pairs_hook=self._build)
+        self._patient_decoder = json.JSONDecoder(object_pairs_hook=self._build, parse_int=_whole_number)
 
-def _decode(text: str, position: int) -> tuple[Any, int]:
-    """Python refuses to read numbers of more than 4300 digits; as a float they are refused where they stand."""
-    try:
-        return _DECODER.raw_decode(text, position)
-    except json.JSONDecodeError:
-        raise
-    except ValueError:
-        return _PATIENT_DECODER.raw_decode(text, position)
+    def decode(self, text: str, position: int) -> tuple[Any, int]:
+        """Python refuses to read numbers of more than 4300 digits; as a float they are refused where they stand."""
+        try:
+            return self._decoder.raw_decode(text, position)
+        except json.JSONDecodeError:
+            raise
+        except ValueError:
+            self.repeated.clear()
+            return self._patient_decoder.raw_decode(text, position)
+
+    def _build(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            self.repeated += repeated_keys(pairs)
+        return found
 
 
 def _not_documented(value: Any) -> str:

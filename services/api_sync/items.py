@@ -119,6 +119,14 @@ class Unreadable:
         return "something nested too deeply"
 
 
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """An item in which keys are there twice: it has two meanings, so it has none."""
+
+    item: Any
+    keys: tuple[str, ...]
+
+
 class ApiItems:
     """Reads items one by one, and remembers which ids the answer has: a bad item has not vanished."""
 
@@ -134,14 +142,19 @@ class ApiItems:
             yield self._read_one(number, raw)
 
     def _read_one(self, number: int, raw: Any) -> ApiItem | BadItem:
-        identity = _identity(raw)
+        repeated: tuple[str, ...] = ()
+        if isinstance(raw, Ambiguous):
+            raw, repeated = raw.item, raw.keys
+        identity = None if "domain_config_id" in repeated else _identity(raw)
         if identity is None:
             self.unidentified += 1
-            return BadItem(number, _label(raw), _reasons_of_shape(raw))
+            return BadItem(number, _label(raw), _there_twice(repeated) or _reasons_of_shape(raw))
         first = self._seen.setdefault(identity.bytes, number)
         if first != number:
             given = plain_line(raw["domain_config_id"])
             return BadItem(number, _label(raw), (f"domain_config_id: {given!r} is in item {first} already",))
+        if repeated:
+            return BadItem(number, _label(raw), _there_twice(repeated))
         try:
             return _translated(number, identity, _Item.model_validate(raw))
         except ValidationError as error:
@@ -225,6 +238,10 @@ def _label(raw: Any) -> str:
     data = raw.get("data")
     domain = data.get("domain") if isinstance(data, dict) else None
     return plain_line(domain if isinstance(domain, str) and domain else raw.get("domain_config_id", "without an id"))
+
+
+def _there_twice(keys: tuple[str, ...]) -> tuple[str, ...]:
+    return few([f"the key {plain_line(key)!r} is there twice" for key in keys])
 
 
 def _reasons_of_shape(raw: Any) -> tuple[str, ...]:

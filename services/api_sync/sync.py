@@ -26,7 +26,7 @@ from services.fetching import FetchFailed, Limits, fetcher_from, without_userinf
 
 LOOK_SECONDS = 0.2
 PATIENCE_SECONDS = 600.0  # with somebody else's sync
-RULES_VERSION = 1  # raise it when the same answer would give other schedules
+RULES_VERSION = 2  # raise it when the same answer would give other schedules
 
 
 class ApiSyncFailed(SchedulerError):

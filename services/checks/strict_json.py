@@ -16,9 +16,14 @@ def loads(text: str | bytes) -> Any:
     return json.loads(text, object_pairs_hook=_object)
 
 
+def repeated_keys(pairs: list[tuple[str, Any]]) -> list[str]:
+    """The keys of one object that are there more than once."""
+    counts = Counter(key for key, _ in pairs)
+    return [key for key, count in counts.items() if count > 1]
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        counts = Counter(key for key, _ in pairs)
-        raise DuplicateKey(next(key for key, count in counts.items() if count > 1))
+        raise DuplicateKey(repeated_keys(pairs)[0])
     return found

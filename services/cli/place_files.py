@@ -1,7 +1,6 @@
 """Places from a file, line by line: CSV with a head, a JSON array, or one JSON object per line."""
 
 import csv
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
+from services.checks import strict_json
 from services.errors import InvalidInput, Problem
 from services.workflows.place_staging import NewPlace
 
@@ -133,7 +133,9 @@ def _name(column: str) -> str:
 
 def _json(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return strict_json.loads(text)
+    except strict_json.DuplicateKey as error:
+        raise InvalidInput(Problem(where, str(error))) from None
     except ValueError as error:
         raise InvalidInput(Problem(where, f"is not JSON: {error}")) from None
     except RecursionError:

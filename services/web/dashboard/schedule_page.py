@@ -22,7 +22,7 @@ from services.schedules.changes import Change
 from services.web.auth.roles import Role
 from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
-from services.web.dashboard.live import Ages, Once, keep_fresh
+from services.web.dashboard.live import Ages, Live, Once, keep_fresh
 from services.web.dashboard.look import ago, card, chart, chip, clock, empty, fact, fire_words, redraw, took
 from services.web.dashboard.schedule_form import CATCHUPS, POLICIES
 from services.web.dashboard.schedules_page import describe, run_now, switch
@@ -105,7 +105,11 @@ def _label_of(definition: Mapping[str, Any]) -> str:
 class _Page:
     def __init__(self, visitor: Visitor, seen: Seen) -> None:
         self._visitor, self._seen, self._once = visitor, seen, Once()
-        self._head()
+        with ui.row().classes("items-center gap-3 w-full"):
+            self._head()
+            ui.space()
+            self._buttons = Live(self._build_buttons, seen.record.enabled, classes="es-actions")
+        self._timing()
         with ui.element("div").classes("es-grid"):
             with card("Outcomes by day"):
                 self._calendar = chart(self._calendar_options()).classes("h-40")
@@ -133,7 +137,10 @@ class _Page:
             return
         self._seen = seen
         redraw(self._calendar, self._calendar_options())
-        for part in (self._head, self._durations, self._next, self._last, self._definition, self._changes):
+        self._buttons.show(seen.record.enabled)  # the same ones whatever else changes: a click must find its button
+        for part in (
+            self._head, self._timing, self._durations, self._next, self._last, self._definition, self._changes,
+        ):  # fmt: skip
             part.refresh()
 
     def _calendar_options(self) -> dict[str, Any]:
@@ -142,32 +149,32 @@ class _Page:
     @ui.refreshable_method
     def _head(self) -> None:
         record = self._seen.record
-        with ui.row().classes("items-center gap-3 w-full"):
-            ui.label(record.label).classes("text-xl es-long")
-            chip("success" if record.enabled else "pending", "on" if record.enabled else "off")
-            if record.disabled_note:
-                ui.label(record.disabled_note).classes("es-long")
-            if record.invalid_reason:
-                chip("timed_out", "parked")
-            elif record.last_status:
-                chip(record.last_status, f"last: {record.last_status.replace('_', ' ')}")
-            ui.label(f"{record.job_type} · {record.domain} · revision {record.revision}").classes("es-faint es-long")
-            ui.space()
-            with ui.row().classes("gap-2 es-actions"):
-                self._buttons(record)
+        ui.label(record.label).classes("text-xl es-long")
+        chip("success" if record.enabled else "pending", "on" if record.enabled else "off")
+        if record.disabled_note:
+            ui.label(record.disabled_note).classes("es-long")
+        if record.invalid_reason:
+            chip("timed_out", "parked")
+        elif record.last_status:
+            chip(record.last_status, f"last: {record.last_status.replace('_', ' ')}")
+        ui.label(f"{record.job_type} · {record.domain} · revision {record.revision}").classes("es-faint es-long")
+
+    @ui.refreshable_method
+    def _timing(self) -> None:
+        record = self._seen.record
         ui.label(describe(record)).classes("es-bad" if record.invalid_reason else "")
 
-    def _buttons(self, record: ScheduleRecord) -> None:
+    def _build_buttons(self, enabled: bool, _: Ages) -> None:
         if not self._visitor.may(Role.OPERATOR):
             return
-        ui.button("Run now", icon="play_arrow", on_click=self._run).props("unelevated no-caps")
-        ui.button("Edit", icon="edit", on_click=lambda: ui.navigate.to(f"/schedules/{record.schedule_id}/edit")).props(
-            "outline no-caps"
-        )
-        word, icon = ("Disable", "pause") if record.enabled else ("Enable", "play_circle")
-        ui.button(word, icon=icon, on_click=self._switch).props("outline no-caps")
-        if self._visitor.may(Role.ADMIN):
-            ui.button(icon="delete", on_click=self._ask_delete).props('flat round aria-label="Delete"')
+        edit = f"/schedules/{self._seen.record.schedule_id}/edit"
+        word, icon = ("Disable", "pause") if enabled else ("Enable", "play_circle")
+        with ui.row().classes("gap-2"):
+            ui.button("Run now", icon="play_arrow", on_click=self._run).props("unelevated no-caps")
+            ui.button("Edit", icon="edit", on_click=lambda: ui.navigate.to(edit)).props("outline no-caps")
+            ui.button(word, icon=icon, on_click=self._switch).props("outline no-caps")
+            if self._visitor.may(Role.ADMIN):
+                ui.button(icon="delete", on_click=self._ask_delete).props('flat round aria-label="Delete"')
 
     @ui.refreshable_method
     def _durations(self) -> None:

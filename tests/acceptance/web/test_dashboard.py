@@ -241,6 +241,22 @@ def test_a_schedule_is_made_with_a_typo_corrected_previewed_and_saved(page: Page
     assert saved == [("weekly", "Europe/Berlin", "noop")]
 
 
+def test_a_key_that_is_there_twice_is_refused_in_the_form(page: Page, cluster: Cluster) -> None:
+    page.goto("/schedules/new")
+    page.get_by_label("domain, or what it is about").fill("two meanings")
+    page.get_by_label("job", exact=True).click()
+    page.get_by_role("option", name="noop").click()
+    page.get_by_label("configuration (JSON)").fill('{"url": "https://a.example/", "url": "https://b.example/"}')
+    expect(page.get_by_text("the key 'url' is there twice")).to_be_visible()
+    page.get_by_role("button", name="Save").click()
+    page.get_by_label("configuration (JSON)").fill('{"url": "https://a.example/"}')
+    expect(page.get_by_text("the key 'url' is there twice")).to_have_count(0)
+    expect(page).to_have_url(re.compile("/schedules/new$"))
+    assert cluster.rows("SELECT FROM schedules WHERE domain = 'two meanings'") == []
+    page.get_by_role("button", name="Save").click()
+    expect(page).to_have_url(re.compile("/schedules/[0-9a-f-]{36}$"))
+
+
 def test_a_double_click_saves_once_and_runs_once(page: Page, cluster: Cluster) -> None:
     page.goto("/schedules/new")
     page.get_by_label("domain, or what it is about").fill("clicked twice")
@@ -273,6 +289,21 @@ def test_a_refusal_of_the_database_is_a_message_and_not_a_dead_button(page: Page
     finally:
         cluster.run("DROP TRIGGER refuse ON schedules; DROP FUNCTION refuse")
     assert enabled(cluster, "refused")
+
+
+def test_the_buttons_of_a_schedule_stay_the_same_while_other_things_of_it_change(page: Page, cluster: Cluster) -> None:
+    """A click on a button that is replaced at that moment would be lost: a new schedule is planned while one looks."""
+    schedule_id = insert(cluster, "looked at closely", "noop")
+    page.goto(f"/schedules/{schedule_id}")
+    buttons = page.get_by_role("button", name=re.compile("^(Run now|Edit|Disable|Delete)$"))
+    expect(buttons).to_have_count(4)
+    buttons.evaluate_all("buttons => buttons.forEach(button => button.dataset.seen = 'yes')")
+    cluster.run("UPDATE schedules SET priority = 7 WHERE schedule_id = %s", schedule_id)
+    expect(page.get_by_text("priority: 0 → 7")).to_be_visible()
+    assert buttons.evaluate_all("buttons => buttons.map(button => button.dataset.seen)") == ["yes"] * 4
+    page.get_by_role("button", name="Disable").click()
+    page.get_by_role("button", name="Switch off").click()
+    expect(page.get_by_role("button", name="Enable")).to_be_visible()
 
 
 def test_the_time_to_the_next_fires_is_told_anew(page: Page, cluster: Cluster) -> None:
@@ -582,6 +613,8 @@ def test_a_viewer_can_change_nothing(page: Page, cluster: Cluster) -> None:
     config = '{"url": "https://u:hunter2@example.com", "headers": {"X-Api-Key": "hunter3", "Accept": "text/html"}}'
     schedule_id = insert(cluster, "looked at", "noop", config)
     cluster.run("UPDATE schedules SET max_retries = 7 WHERE name = 'looked at'")
+    changed = config.replace("hunter3", "hunter4")
+    cluster.run("UPDATE schedules SET job_config = %s WHERE name = 'looked at'", changed)
     viewer = ApiTokens(cluster.db).create("victor", Role.VIEWER, "test").text
     page.goto("/logout")
     expect(page.get_by_label("Token")).to_be_visible()
@@ -590,7 +623,8 @@ def test_a_viewer_can_change_nothing(page: Page, cluster: Cluster) -> None:
     expect(page.get_by_text("looked at").first).to_be_visible()
     expect(page.get_by_role("button", name="Run now")).to_have_count(0)
     expect(page.locator("dt", has_text=re.compile("^retries$")).locator("+ dd")).to_have_text("7")
-    expect(page.get_by_text("text/html")).to_be_visible()
+    expect(page.get_by_text("text/html").first).to_be_visible()
+    expect(page.get_by_text(re.compile("^job_config: .*text/html"))).to_be_visible()
     assert "hunter" not in page.content()
     page.goto("/schedules/new")
     expect(page.get_by_text("You may look, but not change")).to_be_visible()

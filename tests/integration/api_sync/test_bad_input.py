@@ -4,6 +4,7 @@ Answers that are no list of items at all are in tests/unit/api_sync/test_answer.
 tests/unit/api_sync/test_items.py, servers that misbehave in test_client.py.
 """
 
+import json
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from database.connection import DatabaseConnection
 from services.api_sync.report import Kind, Outcome
 from services.schedule_repository import ScheduleRepository
 from tests.integration.api_sync.looking import EXACTLY, Run, counts, of, rows
-from tests.support.api_stand_in import ApiStandIn, item
+from tests.support.api_stand_in import ApiStandIn, item, raw
 
 
 def at(frequency: Any, **time: Any) -> dict[str, Any]:
@@ -106,6 +107,37 @@ def test_a_bad_item_gets_its_reason_and_its_schedule_stays(
     assert len(entry.reasons) == len(reasons)
     for told, expected in zip(entry.reasons, reasons, strict=True):
         assert told.startswith(expected)
+    assert rows(db, EXACTLY) == before
+
+
+def test_an_item_with_a_key_twice_is_skipped_and_its_schedule_stays(
+    api: ApiStandIn, run: Run, db: DatabaseConnection
+) -> None:
+    api.items = [item(0), item(1), item(2)]
+    run()
+    before = rows(db, EXACTLY)
+    body = json.dumps({"data": api.items})
+    api.script = [raw(body.replace('"hour": 1', '"hour": 1, "hour": 5').encode())]
+    report = run()
+    assert (report.outcome, counts(report)) == (Outcome.DONE, {"unchanged": 2, "skipped": 1})
+    (entry,) = report.of(Kind.SKIPPED)
+    assert (entry.item, entry.reasons) == (2, ("the key 'hour' is there twice",))
+    assert rows(db, EXACTLY) == before
+
+
+def test_an_item_with_two_ids_is_nobody_and_nothing_is_switched_off(
+    api: ApiStandIn, run: Run, db: DatabaseConnection
+) -> None:
+    api.items = [item(0), item(1), item(2)]
+    run()
+    before = rows(db, EXACTLY)
+    two = '"domain_config_id": "config-1", "domain_config_id": "config-9"'
+    body = json.dumps({"data": api.items}).replace('"domain_config_id": "config-1"', two)
+    api.script = [raw(body.encode())]
+    report = run()
+    assert "1 of the items cannot be identified" in str(report.refused)
+    (entry,) = report.of(Kind.SKIPPED)
+    assert (entry.item, entry.reasons) == (2, ("the key 'domain_config_id' is there twice",))
     assert rows(db, EXACTLY) == before
 
 

@@ -136,6 +136,7 @@ def test_a_file_may_be_written_in_several_ways(
         ("places.json", b"{", "is not JSON"),
         ("places.json", b'{"data": 1}', "must be a list of places"),
         ("places.json", b"[" * 100_000, "is nested too deeply"),
+        ("places.json", b'[{"place_id": "p1", "place_id": "p2"}]', "the key 'place_id' is there twice"),
     ],
 )
 def test_a_file_that_is_none_is_one_line(cli: Cli, tmp_path: Path, name: str, content: bytes, problem: str) -> None:
@@ -147,11 +148,12 @@ def test_a_file_that_is_none_is_one_line(cli: Cli, tmp_path: Path, name: str, co
 
 
 def test_bad_lines_of_a_stream_do_not_end_it(cli: Cli, db: DatabaseConnection) -> None:
-    lines = '{"place_id": "p1"}\nnonsense\n5\n{"place_id": "p2"}\n'
+    lines = '{"place_id": "p1"}\nnonsense\n5\n{"place_id": "p2"}\n{"place_id": "p3", "place_id": "p4"}\n'
     done = cli("places", "import", "-", "--format", "jsonl", answer=lines)
     assert (done.exit_code, len(staged(db))) == (2, 2)
     assert "! line 2: is not JSON" in done.stderr
     assert "! line 3: place: input should be a valid dictionary" in done.stderr
+    assert "! line 5: the key 'place_id' is there twice" in done.stderr
 
 
 # --- lists ---
@@ -164,6 +166,8 @@ def rows(db: DatabaseConnection) -> None:
     query(db, "INSERT INTO domains (domain) VALUES ('bakery.example'), ('bank.example')")
     for table in ("sitemap_files", "pages"):
         query(db, f"INSERT INTO {table} (domain_id, url) SELECT id, 'https://' || domain || '/' FROM domains")
+    query(db, "UPDATE domains SET status = 'error' WHERE domain = 'bakery.example'")
+    query(db, "UPDATE pages SET contact_scrape_status = 'ContactFound' WHERE url = 'https://bakery.example/'")
 
 
 @pytest.mark.parametrize(
@@ -174,6 +178,8 @@ def rows(db: DatabaseConnection) -> None:
         (["domains"], ["--search", "bakery"], "bakery.example"),
         (["sitemap-files"], ["--domain", "bakery.example"], "https://bakery.example/"),
         (["pages"], ["--domain", "bakery.example"], "https://bakery.example/"),
+        (["domains"], ["--metadata", "error"], "bakery.example"),
+        (["pages"], ["--contacts", "ContactFound"], "https://bakery.example/"),
     ],
 )
 def test_rows_are_listed_with_their_ids_filters_and_pages(

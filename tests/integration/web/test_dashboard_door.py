@@ -16,6 +16,8 @@ from services.web.auth.roles import Role
 from services.web.auth.tokens import ApiTokens
 from tests.integration.web.test_program import Program, Start, start  # noqa: F401 - a fixture
 
+OPEN_MENU = '"model-value":true'
+
 
 @dataclass
 class Page:
@@ -38,10 +40,17 @@ class Page:
             yield opened
 
     def click_on_menu(self) -> str:
-        (found,) = re.findall(
-            r'"(\d+)":\{"tag":"q-btn","class":\["es-menu"\].*?"listener_id":"([0-9a-f-]+)"', self.html
-        )
-        said = {"id": int(found[0]), "client_id": self.client_id, "listener_id": found[1], "args": []}
+        return self._event('"tag":"q-btn","class":["es-menu"]')
+
+    def search_for(self, text: str) -> str:
+        return self._event('"label":"search"', json.dumps(text))
+
+    def _event(self, mark: str, *args: str) -> str:
+        """Of the one element that has this in its description."""
+        elements = re.split(r'(?="\d+":\{"tag":)', self.html)
+        (element,) = [element for element in elements if mark in element]
+        number, listener = re.findall(r'^"(\d+)"', element)[0], re.findall(r'"listener_id":"([0-9a-f-]+)"', element)[0]
+        said = {"id": int(number), "client_id": self.client_id, "listener_id": listener, "args": args}
         return f"42{json.dumps(['event', said])}"
 
     def answer(self, **changes: str) -> str:
@@ -88,22 +97,25 @@ def test_a_socket_needs_our_origin_and_the_cookie_of_its_page(dashboard: Visit) 
 def test_what_a_socket_says_counts_for_its_own_page_and_never_for_the_log(dashboard: Visit) -> None:
     page, other = dashboard.visit("anna", "/schedules"), dashboard.visit("bert", "/schedules")
     with page.socket() as mine, other.socket() as theirs:
+        assert [str(opened.recv(30))[:2] for opened in (mine, theirs)] == ["40", "40"]
         mine.send(other.click_on_menu())
         mine.send('42["event", "rubbish"]')
         mine.send(f'42["log", {{"client_id": "{page.client_id}", "level": "error", "message": "a forged line"}}]')
         mine.send(page.click_on_menu())
-        assert _menu_is_open(mine)
+        assert OPEN_MENU in _said_until(OPEN_MENU, mine)
+        theirs.send(other.search_for("somebody"))
+        assert OPEN_MENU not in _said_until("somebody was deleted", theirs)
         theirs.send(other.click_on_menu())
-        assert _menu_is_open(theirs)  # two clicks would have closed it again
+        assert OPEN_MENU in _said_until(OPEN_MENU, theirs)
     assert "a forged line" not in dashboard.program.said
 
 
-def _menu_is_open(opened: ClientConnection) -> bool:
-    """What the server says next about the drawer."""
-    while True:
-        said = str(opened.recv(30))
-        if found := re.search(r'"model-value":(true|false)', said):
-            return found[1] == "true"
+def _said_until(words: str, opened: ClientConnection) -> str:
+    """What the server tells a page, up to these words."""
+    said = ""
+    while words not in said:
+        said += str(opened.recv(30))
+    return said
 
 
 def test_pages_have_a_limit_of_their_own_that_files_do_not_use_up(dashboard: Visit) -> None:

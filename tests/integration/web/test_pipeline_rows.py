@@ -129,6 +129,7 @@ def rows(db: DatabaseConnection) -> None:
                 SELECT id, 'https://' || domain || '/x', CASE WHEN domain LIKE 'd3%' THEN 'Error' END,
                        CASE WHEN domain LIKE 'd3%' THEN 'Maybe' ELSE 'New' END, created_at FROM domains""",
         )
+    query(db, "UPDATE pages SET contact_scrape_status = 'ContactFound' WHERE url LIKE '%d3.example%'")
 
 
 LISTS: dict[str, tuple[str, str, dict[str, str]]] = {
@@ -154,7 +155,7 @@ LISTS: dict[str, tuple[str, str, dict[str, str]]] = {
         "https://d{}.example/x",
         {
             "search": "d3.example", "domain": "d3.example", "page_processing_status": "Error",
-            "page_curation_status": "Maybe",
+            "page_curation_status": "Maybe", "contact_scrape_status": "ContactFound",
         },
     ),
 }  # fmt: skip

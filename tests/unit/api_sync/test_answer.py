@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.api_sync import answer
 from services.api_sync.answer import UnusableAnswer, count_items, read_items
-from services.api_sync.items import Unreadable
+from services.api_sync.items import Ambiguous, Unreadable
 from tests.support.api_stand_in import SEED_ANSWER
 from tests.support.waiting import within_a_moment
 
@@ -80,6 +80,16 @@ def test_what_is_strange_inside_an_item_is_left_to_that_item() -> None:
     assert math.isnan(found[0]["hour"])
     assert [part["hour"] for part in found[1:4]] == [math.inf, -math.inf, math.inf]
     assert found[4] == 1
+
+
+@pytest.mark.parametrize("window", [1, 30, 1024])
+def test_an_item_with_a_key_twice_is_told_apart_and_alone(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer, "WINDOW_BYTES", window)
+    twice = '{"id": 1, "time": {"hour": 2, "hour": 3}, "a": 1, "\\u0061": 2}'
+    same = '{"id": 2, "a": {"hour": 2}, "b": {"hour": 2}}'
+    found = items(f'{{"count": 1, "data": [{same}, {twice}, {same}, [{twice}], {{"n": {"9" * 5_000}, "n": 1}}]}}')
+    assert found[:2] == [json.loads(same), Ambiguous(json.loads(twice), ("hour", "a"))]
+    assert found[2:] == [json.loads(same), Ambiguous([json.loads(twice)], ("hour", "a")), Ambiguous({"n": 1}, ("n",))]
 
 
 @pytest.mark.parametrize("depth", [2_000, 200_000])

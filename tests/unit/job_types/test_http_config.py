@@ -94,8 +94,9 @@ def test_a_missing_secret_fails_for_good_and_is_named() -> None:
 def test_a_variable_that_the_operator_did_not_allow_fails_for_good_whatever_it_is_in(field: str) -> None:
     text = "https://example.com/${env:PGPASSWORD}"
     fields = {field: {"X": text} if field in ("headers", "json") else text}
-    with pytest.raises(PermanentFailure, match=r"^JOB_SECRETS does not name the environment variable PGPASSWORD"):
-        resolve(config(**fields), {"PGPASSWORD": "p"}.get, ALLOWED)
+    for variables in ({"PGPASSWORD": "p"}, {}):  # the same words: who asks does not even learn whether it is set
+        with pytest.raises(PermanentFailure, match=r"^JOB_SECRETS does not name the environment variable PGPASSWORD"):
+            resolve(config(**fields), variables.get, ALLOWED)
 
 
 @pytest.mark.parametrize("url", ["https://evil.test/", "https://${env:HOST}/", "https://evil.test/?t=${env:TOKEN}"])
