@@ -20,7 +20,8 @@ from benchmarks.sheet import Sheet, from_table
 from config import Settings
 from database.connection import DatabaseConnection
 from run_migrations import upgrade
-from services.api_sync import SyncReport, open_api_sync
+from services.api_sync.report import SyncReport
+from services.api_sync.sync import open_api_sync
 from services.embedded import EmbeddedServers
 from tests.support.api_stand_in import ApiStandIn, item, many_items
 

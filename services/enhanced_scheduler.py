@@ -28,12 +28,11 @@ if __name__ == "__main__":  # `python services/enhanced_scheduler.py` has servic
 from sqlalchemy import QueuePool
 from sqlalchemy.exc import DBAPIError
 
-from config import Settings, get_settings
+from config import VERSION, Settings, get_settings
 from database.clock import DatabaseClock
 from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS, DatabaseConnection
 from database.schema import require_schema
-from services.api_sync import ReplicaSync
-from services.api_sync.replica import LOOK_SECONDS, TICK_PATIENCE_SECONDS
+from services.api_sync.replica import LOOK_SECONDS, TICK_PATIENCE_SECONDS, ReplicaSync
 from services.distributed_lock import Coordinator
 from services.engine.dispatcher import Dispatcher
 from services.engine.finisher import Finisher
@@ -63,7 +62,6 @@ from services.workflows.replica import WATCH_SECONDS, ReplicaWorkflows
 
 logger = logging.getLogger(__name__)
 
-VERSION = "0.1.0"
 MARK_SECONDS = 600.0  # a fire's mark in Redis outlives every replica that is late by clock or load
 TIDY_SECONDS = 3600.0
 CENSUS_SECONDS = 60.0

@@ -9,8 +9,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from config import get_settings
 from database.connection import get_db_connection
-from services.api_sync import ApiSync, SyncReport, SyncState, open_api_sync
 from services.api_sync.edits import LocalEdits
+from services.api_sync.report import SyncReport
+from services.api_sync.state import SyncState
+from services.api_sync.sync import ApiSync, open_api_sync
 from services.api_sync.upsert import API_ACTOR
 from services.cli.output import FAILED, INTERRUPTED, AsJson, actor, error_console, print_json
 from services.cli.sync_view import print_diff, print_result, print_status, status_as_json

@@ -6,8 +6,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from services.api_sync import Entry, Kind, Outcome, StoredState, SyncReport
 from services.api_sync.items import plain_line
+from services.api_sync.report import Entry, Kind, Outcome, SyncReport
+from services.api_sync.state import StoredState
 from services.cli.output import console, error_console, moment
 
 SHOWN = 20  # lines of each kind; the rest is counted

@@ -7,7 +7,9 @@ from typing import Annotated
 
 from fastapi import Query
 
-from services.api_sync import ApiSync, ApiSyncFailed, SyncReport, SyncState, open_api_sync
+from services.api_sync.report import SyncReport
+from services.api_sync.state import SyncState
+from services.api_sync.sync import ApiSync, ApiSyncFailed, open_api_sync
 from services.web.auth.guard import Admin, IdempotencyKey, Viewer
 from services.web.parts import Parts
 from services.web.problems import CONFLICT, UPSTREAM, HttpProblem

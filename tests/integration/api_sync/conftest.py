@@ -7,7 +7,8 @@ import pytest
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services.api_sync import SyncReport, open_api_sync
+from services.api_sync.report import SyncReport
+from services.api_sync.sync import open_api_sync
 from tests.integration.api_sync.looking import Run
 from tests.support.api_stand_in import ApiStandIn, many_items
 

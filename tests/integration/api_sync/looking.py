@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import text
 
 from database.connection import DatabaseConnection
-from services.api_sync import SyncReport
+from services.api_sync.report import SyncReport
 from services.schedule_repository import ScheduleRepository
 from services.schedules.batch import ScheduleRecord
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from database.connection import DatabaseConnection
-from services.api_sync import Kind, Outcome
+from services.api_sync.report import Kind, Outcome
 from services.schedule_repository import ScheduleRepository
 from tests.integration.api_sync.looking import EXACTLY, Run, counts, of, rows
 from tests.support.api_stand_in import ApiStandIn, item

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 import manage
 from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
-from services.api_sync import SyncState
+from services.api_sync.state import SyncState
 from services.schedule_repository import get_schedule_repository
 from tests.integration.api_sync.looking import of, rows
 from tests.support.api_stand_in import ApiStandIn, item, raw, silence, status

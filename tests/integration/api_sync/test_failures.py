@@ -7,7 +7,9 @@ import pytest
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services.api_sync import ApiSyncFailed, Outcome, SyncState, open_api_sync
+from services.api_sync.report import Outcome
+from services.api_sync.state import SyncState
+from services.api_sync.sync import ApiSyncFailed, open_api_sync
 from services.schedule_repository import ScheduleRepository
 from tests.integration.api_sync.looking import EXACTLY, Run, counts, rows, write
 from tests.support.api_stand_in import ApiStandIn, many_items, raw, redirect, status

@@ -5,8 +5,10 @@ from sqlalchemy.exc import ProgrammingError
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services.api_sync import Kind, Outcome, SyncState, open_api_sync
 from services.api_sync.edits import LocalEdits
+from services.api_sync.report import Kind, Outcome
+from services.api_sync.state import SyncState
+from services.api_sync.sync import open_api_sync
 from services.schedule_repository import ScheduleRepository
 from tests.integration.api_sync.looking import EXACTLY, Run, counts, of, rows, write
 from tests.support.api_stand_in import SEED_ITEM, ApiStandIn, item, many_items

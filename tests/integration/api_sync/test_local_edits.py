@@ -1,8 +1,8 @@
 """What somebody changed here is kept or overwritten, and told."""
 
 from database.connection import DatabaseConnection
-from services.api_sync import Kind
 from services.api_sync.edits import LocalEdits
+from services.api_sync.report import Kind
 from services.schedule_repository import ScheduleRepository
 from tests.integration.api_sync.looking import Run, counts, of, rows
 from tests.support.api_stand_in import ApiStandIn, item

@@ -5,9 +5,10 @@ import re
 import pytest
 
 from database.connection import DatabaseConnection
-from services.api_sync import Kind, Outcome, SyncState
 from services.api_sync.edits import LocalEdits
 from services.api_sync.removals import switch_off
+from services.api_sync.report import Kind, Outcome
+from services.api_sync.state import SyncState
 from services.schedule_repository import ScheduleRepository
 from tests.integration.api_sync.looking import Run, counts, of, rows, write
 from tests.support.api_stand_in import SEED_ITEM, ApiStandIn, item, many_items

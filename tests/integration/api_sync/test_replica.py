@@ -9,8 +9,8 @@ from prometheus_client import REGISTRY, generate_latest
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services.api_sync import Outcome, ReplicaSync
-from services.api_sync.replica import LONGEST_JITTER_SECONDS, LOOK_SECONDS
+from services.api_sync.replica import LONGEST_JITTER_SECONDS, LOOK_SECONDS, ReplicaSync
+from services.api_sync.report import Outcome
 from services.telemetry import metrics
 from tests.integration.api_sync.looking import rows, write
 from tests.support.api_stand_in import ApiStandIn, item, status

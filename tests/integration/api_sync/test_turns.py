@@ -7,8 +7,10 @@ import pytest
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services.api_sync import ApiSyncFailed, Outcome, SyncInterrupted, SyncReport, SyncState, open_api_sync
-from services.api_sync.state import LeaseLost
+from services.api_sync.client import SyncInterrupted
+from services.api_sync.report import Outcome, SyncReport
+from services.api_sync.state import LeaseLost, SyncState
+from services.api_sync.sync import ApiSyncFailed, open_api_sync
 from services.schedule_repository import ScheduleRepository
 from tests.integration.api_sync.looking import Run, counts, rows, write
 from tests.support.api_stand_in import ApiStandIn, many_items, status
