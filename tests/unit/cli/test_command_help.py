@@ -76,7 +76,7 @@ def test_the_list_of_commands_loads_none_of_them(arguments: list[str]) -> None:
     }
 
 
-@pytest.mark.parametrize("command", ["schedule list", "schedule run", "executions", "audit", "settings", "web"])
+@pytest.mark.parametrize("command", ["schedule list", "schedule run", "audit", "web"])
 def test_a_command_loads_what_it_needs_and_nothing_of_others(command: str) -> None:
     assert not loaded_by(*command.split(), "--help") & (SERVERS | WEB | SITES)
 
