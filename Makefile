@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 RUNS := $(VENV)/.ready-to-run
 READY := $(VENV)/.ready
 WORKERS ?= 4  # tests at once; most of them wait for replicas
+CORE := tests/unit $(addprefix tests/integration/,engine ledger schedules coordination database)
 
 .DEFAULT_GOAL := help
-.PHONY: help run browser test check format migrate bench faults clean
+.PHONY: help run browser test quick check format migrate bench faults clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +36,9 @@ browser: $(RUNS) ## install Debian's Chromium, for scans with engine: browser
 test: $(READY) ## run all tests against real servers; ARGS="tests/unit -k cron" runs a part, one by one
 	@sh tests/support/install_browser.sh || echo "The tests of the browser engine will fail."
 	@$(BIN)/pytest $(if $(ARGS),$(ARGS),-n $(strip $(WORKERS)) --dist loadgroup)
+
+quick: check ## the checks, the unit tests and the core of the integration tests, in two minutes
+	@$(BIN)/pytest $(CORE) -n $(strip $(WORKERS)) --dist loadgroup
 
 check: $(READY) ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check .

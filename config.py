@@ -24,6 +24,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from services.checks.job_secrets import JobSecrets
 from services.errors import ConfigurationError
 
+VERSION = "0.2.0"  # of programs, API and telemetry; pyproject.toml says the same
 PROJECT_ROOT = Path(__file__).resolve().parent
 SECONDS_PER_DAY = 86_400
 NAME_LENGTH = 63  # what Postgres keeps of an application_name

@@ -19,7 +19,7 @@ if __name__ == "__main__":  # `python services/enhanced_scheduler.py` has servic
 
 from sqlalchemy.exc import DBAPIError
 
-from config import Settings, get_settings
+from config import VERSION, Settings, get_settings
 from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS, DatabaseConnection
 from database.schema import require_schema
 from services.api_sync.replica import ReplicaSync
@@ -45,7 +45,6 @@ from services.workflows.replica import ReplicaWorkflows
 
 logger = logging.getLogger(__name__)
 
-VERSION = "0.1.0"
 ENGINE_CONNECTIONS = 8  # five parts keep one each, the others share the rest; jobs have a pool of their own
 # A burst makes many objects that live for a moment and few cycles; with Python's own thresholds a fifth of its CPU time
 # goes into looking for them.

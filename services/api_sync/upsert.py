@@ -1,7 +1,7 @@
 """The API's items into the table, a thousand at a time, beside what people changed there meanwhile.
 
 An unchanged item costs one comparison and no write. What was written is remembered per schedule in `api_sync_items`, in
-the same transaction: that is how a later sync knows what somebody else has changed. `edits` decides who is right.
+the same transaction: that is how a later sync knows what somebody else has changed. edits.py decides who is right.
 """
 
 import json

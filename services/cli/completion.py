@@ -8,11 +8,8 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from typer.completion import get_completion_inspect_parameters
 
 from services.cli.output import AsJson, print_json
-
-get_completion_inspect_parameters()  # as a side effect, Typer knows the shells that ask it for candidates
 
 # The words before manage.py (python, and Python's own options) are cut off: Typer counts from the program's name.
 BASH = """\

@@ -1,4 +1,7 @@
-"""How commands speak: tables for people, JSON for programs, one line per error with the way out."""
+"""How commands speak: tables for people, JSON for programs, one line per error with the way out.
+
+Every command loads this module, `--help` too: what knows the database is imported where it is used.
+"""
 
 import json
 import re
@@ -7,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -15,15 +18,13 @@ import typer
 from rich.console import Console
 from rich.table import Column
 from rich.text import Text
-from sqlalchemy.exc import DBAPIError
 from typer.core import TyperCommand, TyperGroup
 
-from database.connection import get_db_connection
-from database.schema import require_schema, schema_problem
 from services.errors import InvalidInput, SchedulerError
-from services.schedule_repository import user_name
-from services.wording.refusals import OLD_SCHEMA, refusal
 from services.wording.visible import visible
+
+if TYPE_CHECKING:
+    from sqlalchemy.exc import DBAPIError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -34,6 +35,10 @@ PIPE_WIDTH = 180  # a table in a file or a pipe must not lose text to a terminal
 
 def actor() -> str:
     """Whom the audit trail names. Asked by commands that write, and these need a schema that fits."""
+    from database.connection import get_db_connection
+    from database.schema import require_schema
+    from services.schedule_repository import user_name
+
     require_schema(get_db_connection())
     return f"cli:{user_name()}"
 
@@ -92,14 +97,27 @@ class ClearErrors(TyperGroup):
         except SchedulerError as error:
             error_console().print(Text(str(error), style="red"))
             raise typer.Exit(FAILED) from None
-        except DBAPIError as error:
-            reason = refusal(error)
+        except _database_errors() as error:
+            reason = _reason(error)
             if reason is None:
                 raise
-            if reason == OLD_SCHEMA:
-                reason = schema_problem(get_db_connection()) or reason
             error_console().print(Text(reason, style="red"))
             raise typer.Exit(FAILED) from None
+
+
+def _database_errors() -> "tuple[type[DBAPIError], ...]":
+    """None of them can have been raised while SQLAlchemy is not loaded."""
+    loaded = sys.modules.get("sqlalchemy.exc")
+    return () if loaded is None else (loaded.DBAPIError,)
+
+
+def _reason(error: "DBAPIError") -> str | None:
+    from database.connection import get_db_connection
+    from database.schema import schema_problem
+    from services.wording.refusals import OLD_SCHEMA, refusal
+
+    reason = refusal(error)
+    return (schema_problem(get_db_connection()) or reason) if reason == OLD_SCHEMA else reason
 
 
 class ClearHelp(TyperCommand):

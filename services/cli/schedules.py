@@ -11,9 +11,9 @@ from rich.table import Column, Table
 
 from services.checks import strict_json
 from services.cli.assignments import with_assignments
+from services.cli.lazy import Later, lazy
 from services.cli.output import (
     AsJson,
-    ClearErrors,
     actor,
     console,
     id_column,
@@ -22,11 +22,7 @@ from services.cli.output import (
     print_note,
     until,
 )
-from services.cli.schedule_backfill import backfill
-from services.cli.schedule_explain import explain_fire
-from services.cli.schedule_files import export_file, import_file
 from services.cli.schedule_page import show_page
-from services.cli.schedule_run import run_now
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.jobs import BUILT_IN_JOB_TYPES, default_registry
 from services.jobs.credentials import credential_warnings
@@ -38,7 +34,34 @@ from services.schedules.spec import RULES, ScheduleFields, ScheduleSpec, parse_s
 from services.triggers.when import EXAMPLES, parse_when
 from services.wording.short_ids import ID_PREFIX
 
-app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Create, change and look at schedules.")
+OTHER_FILES = lazy(
+    Later(
+        "run",
+        "services.cli.schedule_run:run_now",
+        "Run a schedule once now, also a disabled one; its next fire comes as planned.",
+    ),
+    Later(
+        "backfill",
+        "services.cli.schedule_backfill:backfill",
+        "Run the past fires of a schedule that did not succeed, oldest first, also of a disabled one.",
+    ),
+    Later(
+        "explain",
+        "services.cli.schedule_explain:explain_fire",
+        "Say why a fire of a schedule ran, did not run, or ran late.",
+    ),
+    Later(
+        "import",
+        "services.cli.schedule_files:import_file",
+        "Create or update schedules from YAML; an item means an existing schedule by schedule_id, or else by name.",
+    ),
+    Later(
+        "export",
+        "services.cli.schedule_files:export_file",
+        "Write schedules as YAML (or one JSON array), without what is at its default.",
+    ),
+)
+app = typer.Typer(cls=OTHER_FILES, no_args_is_help=True, help="Create, change and look at schedules.")
 
 Reference = Annotated[
     str,
@@ -317,13 +340,6 @@ def preview(
     for fire in fires:
         console().print(f"  {moment(fire, spec.timezone)}   {until(fire)}")
     _print_warnings(spec)
-
-
-app.command("run")(run_now)
-app.command("backfill")(backfill)
-app.command("explain")(explain_fire)
-app.command("import")(import_file)
-app.command("export")(export_file)
 
 
 def schedule_table(records: list[ScheduleRecord]) -> Table:

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from services.enhanced_scheduler import VERSION
-from services.triggers import tzdata_version
-
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from config import VERSION
+        from services.triggers import tzdata_version
+
         typer.echo(f"enhanced-scheduler {VERSION} (Python {platform.python_version()}, tzdata {tzdata_version()})")
         raise typer.Exit
 

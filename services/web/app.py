@@ -7,8 +7,8 @@ from fastapi import APIRouter, FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
 
-from config import Settings
-from services.enhanced_scheduler import VERSION, EnhancedScheduler
+from config import VERSION, Settings
+from services.enhanced_scheduler import EnhancedScheduler
 from services.errors import SchedulerError
 from services.web import openapi, problems
 from services.web.auth.authenticator import OneTimeToken

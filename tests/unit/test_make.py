@@ -34,7 +34,7 @@ def test_running_installs_no_development_tools(target: str) -> None:
     assert "requirements-dev.txt" not in commands(target)
 
 
-@pytest.mark.parametrize("target", ["test", "check", "bench"])
+@pytest.mark.parametrize("target", ["test", "quick", "check", "bench"])
 def test_testing_installs_them(target: str) -> None:
     assert "requirements-dev.txt" in commands(target)
 

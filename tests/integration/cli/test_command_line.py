@@ -554,11 +554,17 @@ WITHOUT_JSON = {"dev", "web", "scans export"}  # they stay, or write a file in a
 
 
 def commands(group: Any = PROGRAM, *path: str) -> Iterator[tuple[str, Any]]:
-    for name, command in group.commands.items():
+    for name in group.commands:
+        command = command_of(group, name)
         if hasattr(command, "commands"):
             yield from commands(command, *path, name)
         if not hasattr(command, "commands") or command.invoke_without_command:
             yield " ".join((*path, name)), command
+
+
+def command_of(group: Any, name: str) -> Any:
+    _, command, _ = group.resolve_command(typer.Context(group), [name])
+    return command
 
 
 @pytest.mark.parametrize("name", dict(commands()))
@@ -579,7 +585,7 @@ def parse_rest(group: Any, context: Any) -> None:
     if not rest or not hasattr(group, "commands"):
         return
     name, *arguments = rest
-    command = group.commands[name]
+    command = command_of(group, name)
     parse_rest(command, command.make_context(name, arguments, parent=context))
 
 

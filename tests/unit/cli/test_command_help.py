@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from pydantic import BaseModel, Field
 from typer.testing import CliRunner, Result
 
 import manage
-from config import PROJECT_ROOT
+from config import PROJECT_ROOT, VERSION
 from services.cli.jobs import markdown_tables
-from services.enhanced_scheduler import VERSION
+from services.cli.lazy import Later, lazy
+from services.cli.schedules import OTHER_FILES
 from services.jobs import BUILT_IN_JOB_TYPES, JobRegistry, default_registry
 from services.jobs.schema import JobField, fields_of, summary
 
@@ -34,6 +36,49 @@ def test_help_shows_a_switch_as_a_switch(command: list[str]) -> None:
 def test_the_version_is_told() -> None:
     said = cli("--version")
     assert (said.exit_code, said.stdout.split(" (")[0]) == (0, f"enhanced-scheduler {VERSION}")
+
+
+@pytest.mark.parametrize("listed", [*manage.COMMANDS, *OTHER_FILES.later], ids=lambda listed: listed.name)
+def test_the_list_of_commands_says_what_the_command_says(listed: Later) -> None:
+    group = lazy(listed)(name="manage.py")
+    _, command, _ = group.resolve_command(typer.Context(group), [listed.name])
+    assert listed.help == " ".join(command.help.partition("\n\n")[0].split())
+
+
+# --- what a command loads ---
+
+LOADED = """
+import contextlib, io, sys
+import manage
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    manage.app()
+print(*sys.modules, sep="\\n")
+"""
+DATABASE = {"sqlalchemy", "psycopg2", "pydantic_settings", "config", "database"}
+SERVERS = {"redis", "apscheduler", "prometheus_client", "services.engine", "services.enhanced_scheduler"}
+WEB = {"fastapi", "starlette", "nicegui", "uvicorn", "services.web"}
+SITES = {"requests", "urllib3", "lxml", "defusedxml", "playwright", "phonenumbers", "services.workflows"}
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    command = [sys.executable, "-c", LOADED, *arguments]
+    return set(subprocess.check_output(command, cwd=PROJECT_ROOT, text=True).split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--no-such-option"], ["no-such-command"]])
+def test_the_list_of_commands_loads_none_of_them(arguments: list[str]) -> None:
+    loaded = loaded_by(*arguments)
+    assert not loaded & (DATABASE | SERVERS | WEB | SITES)
+    assert {name for name in loaded if name.startswith("services.cli.")} == {
+        "services.cli.lazy",
+        "services.cli.output",
+        "services.cli.version",
+    }
+
+
+@pytest.mark.parametrize("command", ["schedule list", "schedule run", "audit", "web"])
+def test_a_command_loads_what_it_needs_and_nothing_of_others(command: str) -> None:
+    assert not loaded_by(*command.split(), "--help") & (SERVERS | WEB | SITES)
 
 
 # --- job types ---
@@ -125,8 +170,11 @@ def pressed_tab(tmp_path: Path, line: str) -> set[str]:
 
 def test_the_tab_key_completes_commands_and_options(tmp_path: Path) -> None:
     assert pressed_tab(tmp_path, "python manage.py sche") == {"schedule"}
+    assert {"dev", "audit", "token"} <= pressed_tab(tmp_path, "python manage.py ")
     assert {"list", "add", "run"} <= pressed_tab(tmp_path, "python ./manage.py schedule ")
     assert pressed_tab(tmp_path, "python manage.py schedule list --js") == {"--json"}
+    assert pressed_tab(tmp_path, "python manage.py schedule run --wa") == {"--wait"}
+    assert pressed_tab(tmp_path, "python manage.py audit --si") == {"--since"}
 
 
 def test_the_tab_key_leaves_other_programs_of_python_to_the_shell(tmp_path: Path) -> None:

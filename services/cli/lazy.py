@@ -1,0 +1,61 @@
+"""Commands that are imported when they are called: the list of commands and the Tab key need only their names."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from services.cli.output import ClearErrors
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """One line in the list of commands. A test compares `help` with what the command says about itself."""
+
+    name: str
+    target: str  # "module:attribute", a function or a Typer app
+    help: str
+
+
+class _Listed(TyperCommand):
+    """What stands in for a command until somebody calls it."""
+
+    def __init__(self, later: Later) -> None:
+        super().__init__(later.name, help=later.help)
+        self._target = later.target
+
+    def load(self) -> Any:
+        module, _, attribute = self._target.partition(":")
+        found = getattr(import_module(module), attribute)
+        parent = typer.Typer()
+        if isinstance(found, typer.Typer):
+            parent.add_typer(found, name=self.name)
+        else:
+            parent.command(self.name)(found)
+        return typer.main.get_group(parent).commands[str(self.name)]
+
+
+class LazyGroup(ClearErrors):
+    """`get_command` is enough to list a command, `resolve_command` imports it."""
+
+    later: tuple[Later, ...] = ()
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for command in self.later:
+            self.add_command(_Listed(command))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        if isinstance(command, _Listed):
+            command = command.load()
+            self.add_command(command)
+            command = self.get_command(ctx, str(name))  # as it is shown
+        return name, command, rest
+
+
+def lazy(*later: Later) -> type[LazyGroup]:
+    """The class of a group that has these commands behind its own."""
+    return type("LazyGroup", (LazyGroup,), {"later": later})
