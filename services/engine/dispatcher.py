@@ -149,8 +149,11 @@ class Dispatcher:
         return self._seconds_to_next()
 
     def claims_work(self) -> bool:
-        """Did a claim of the last tick work? One that may claim nothing, or has nothing to claim, proves nothing."""
-        return self._claims_work
+        """Did a claim of the last tick work, or are all slots taken, which no replica gets to without claims?
+
+        A tick that may claim nothing, or has nothing to claim, proves nothing.
+        """
+        return self._claims_work or self._room() <= 0
 
     def drain(self) -> None:
         """Give back what was claimed and not started; for the end of the process, after the loop has stopped."""

@@ -146,6 +146,13 @@ def test_only_a_claim_proves_that_claims_work_again(
     may_claim = True
     parts.dispatcher.tick()
     assert parts.dispatcher.claims_work()
+    eventually(lambda: parts.held.in_pool == 0)
+    parts.gate.clear()
+    parts.dispatcher.hand_over([fire(make()), fire(make())])
+    eventually(lambda: parts.finisher.tick() is None and parts.dispatcher.tick() and len(parts.ran) == 3)
+    eventually(lambda: parts.dispatcher._room() <= 0)  # it stops to expect that they end soon
+    parts.dispatcher.tick()
+    assert parts.dispatcher.claims_work(), "all slots are taken: there is nothing to claim for, perhaps for hours"
 
 
 def test_what_was_claimed_starts_although_nothing_more_can_be_claimed(
