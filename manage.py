@@ -21,6 +21,7 @@ from services.cli import (
     settings_table,
     sync,
     token,
+    verdicts_table,
     web,
 )
 from services.cli.output import ClearErrors
@@ -58,6 +59,7 @@ app.command("cleanup")(cleanup.cleanup)
 app.command("web")(web.web)
 app.add_typer(token.app, name="token")
 app.command("jobs")(jobs.jobs)
+app.command("verdicts")(verdicts_table.verdicts)
 app.command("settings")(settings_table.settings)
 app.command("doctor")(doctor.doctor)
 app.command("completion")(completion.completion)

@@ -47,9 +47,9 @@ from services.engine.timer import Timer
 from services.errors import SchedulerError, Unavailable
 from services.job_history import JobHistory
 from services.jobs import ExecutionContext, default_registry
-from services.ledger.bounds import CatchupLimits
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Claim, Owner, Policy
+from services.ledger.verdicts import Tolerances
 from services.redis_client import RedisClient
 from services.scanning.cookies.categories import CategoryRules
 from services.scanning.retention import ScanRetention
@@ -364,7 +364,7 @@ class EnhancedScheduler:
             self.db,
             self.clock,
             self.policy,
-            CatchupLimits.from_settings(settings),
+            Tolerances.from_settings(settings),
             heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
             loaded=self.watcher.known,
             hand_over=self.dispatcher.hand_over,

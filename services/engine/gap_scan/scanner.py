@@ -35,8 +35,8 @@ from services.engine.gap_scan.scanner_sql import (
 from services.engine.gap_scan.walk import Block, Part, Piece, Watched, Window, expected_fires, parts_of
 from services.engine.loaded import Loaded
 from services.errors import InvalidSchedule
-from services.ledger.bounds import CatchupLimits
 from services.ledger.fires import Fire, Policy
+from services.ledger.verdicts import Tolerances
 from services.schedules.changes import LONGEST_COMMIT
 from services.telemetry import metrics
 from services.triggers import Trigger, parse_trigger, spread_offset
@@ -86,7 +86,7 @@ class GapScanner:
         db: DatabaseConnection,
         clock: DatabaseClock,
         policy: Policy,
-        limits: CatchupLimits,
+        limits: Tolerances,
         *,
         heartbeat_timeout_seconds: float,
         loaded: Callable[[], tuple[int, dict[UUID, Loaded]]],
