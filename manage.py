@@ -82,6 +82,11 @@ COMMANDS = (
         "Check servers, versions, schema, clocks, replicas, schedules and settings, and say how to mend what is wrong.",
     ),
     Later(
+        "verdicts",
+        "services.cli.verdicts_table:verdicts",
+        "Show every reason why a fire was not run: what it means and what to do.",
+    ),
+    Later(
         "completion",
         "services.cli.completion:completion",
         "Print what makes the Tab key complete `python manage.py …` in your shell.",

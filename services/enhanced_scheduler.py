@@ -30,8 +30,8 @@ from services.engine.start_patience import StartInterrupted, StartPatience
 from services.engine.stop_signal import StopSignal
 from services.errors import SchedulerError
 from services.jobs import default_registry
-from services.ledger.bounds import CatchupLimits
 from services.ledger.fires import Owner
+from services.ledger.verdicts import Tolerances
 from services.redis_client import RedisClient
 from services.scanning.cookies.categories import CategoryRules
 from services.scanning.retention import ScanRetention
@@ -186,7 +186,7 @@ class EnhancedScheduler:
             self.db,
             engine.clock,
             engine.policy,
-            CatchupLimits.from_settings(settings),
+            Tolerances.from_settings(settings),
             interval_seconds=settings.gap_scan_seconds,
             heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
             loaded=self.watcher.known,

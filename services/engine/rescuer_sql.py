@@ -1,5 +1,7 @@
 """The statements of rescuer.py. Each comment says what a statement relies on."""
 
+from services.ledger.verdicts import Reason
+
 # How much later than its interval a replica's heartbeat must be before its vanished sessions count as its death.
 # A replica stops trusting itself earlier than that (FRESH_SECONDS in heart.py).
 MISSED_SECONDS = 1.5
@@ -66,7 +68,7 @@ WITH {_MOMENT}, rescued AS (
         completed_at = CASE WHEN e.status = 'running' THEN clock_timestamp() END,
         duration_seconds = CASE WHEN e.status = 'running'
                                 THEN extract(epoch FROM clock_timestamp() - e.started_at) END,
-        reason = CASE WHEN e.status = 'running' THEN 'replica_dead' ELSE e.reason END,
+        reason = CASE WHEN e.status = 'running' THEN '{Reason.REPLICA_DEAD}' ELSE e.reason END,
         error_message = CASE WHEN e.status = 'running' THEN 'replica ' || e.instance_id ||
             CASE WHEN e.incarnation = ANY(%(absent)s::uuid[]) THEN ' is gone: its process has no connection any more'
                  ELSE ' gave no sign of life any more' END END

@@ -19,14 +19,11 @@ from config import Settings
 from database.connection import DatabaseConnection
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.insight.audit_sql import DUPLICATES, ROWS, SEGMENTS, UNFINISHED, WATCHED
-from services.ledger.bounds import Bounds
-from services.ledger.claims import EARLY
+from services.ledger.verdicts import CHANGE_EDGE, EARLY, Tolerances
 from services.triggers import parse_trigger, spread_offset
 
 SHOWN = 100  # findings of each kind that are named; all are counted
 FETCHED = 2000
-# A change reaches the replicas within a second or two; a fire just before it may end either way.
-CHANGE_EDGE = timedelta(seconds=2)
 
 Progress = Callable[[int], None]
 
@@ -131,12 +128,15 @@ def audit(
     patience_seconds: float = 60,
     misfire_grace_seconds: int = 300,
     timeout_seconds: int = 3600,
+    max_instances: int = 1,
+    horizon_seconds: float = 86_400,
 ) -> AuditReport:
     """Judge every fire in (since, until]; `on_progress` hears the number of schedules so far.
 
-    `audit_by` knows the bounds of the settings: how long a fire may be without a row, until a gap scan has vouched for
-    it, and for how long after its time an execution may be open. The last two are what a schedule without own policies
-    has. History that was cleaned up cannot be judged: `since` must be younger than the retention.
+    `audit_by` knows the tolerances of the settings: how long a fire may be without a row, until a gap scan has vouched
+    for it, and for how long after its time an execution may be open. Grace, timeout and instances are what a schedule
+    without own policies has; the horizon is how long a retry or a catch-up run may wait for room. History that was
+    cleaned up cannot be judged: `since` must be younger than the retention.
     """
     with _snapshot(db) as connection:
         vouch = timedelta(seconds=settle_seconds if vouch_seconds is None else vouch_seconds)
@@ -147,6 +147,7 @@ def audit(
             report.watched_since, report.watched_until = row.since, row.until
         report.duplicates = connection.exec_driver_sql(DUPLICATES, values).scalar_one()
         limits = {"grace": misfire_grace_seconds, "timeout": timeout_seconds, "patience": patience_seconds}
+        limits |= {"max_instances": max_instances, "horizon": horizon_seconds}
         for row in connection.exec_driver_sql(UNFINISHED, limits):
             _note_open(row, report)
         segments, rows = _stream(connection, SEGMENTS, values), _stream(connection, ROWS, values)
@@ -204,17 +205,19 @@ def audit_by(
     on_progress: Progress | None = None,
 ) -> AuditReport:
     """The same with everything that replicas with these settings are allowed."""
-    bounds = Bounds.from_settings(settings)
+    allowed = Tolerances.from_settings(settings)
     return audit(
         db,
         since,
         until,
         on_progress,
-        settle_seconds=bounds.settle.total_seconds(),
-        vouch_seconds=bounds.vouch.total_seconds(),
-        patience_seconds=bounds.unfinished.total_seconds(),
+        settle_seconds=allowed.settle.total_seconds(),
+        vouch_seconds=allowed.vouch.total_seconds(),
+        patience_seconds=allowed.unfinished.total_seconds(),
         misfire_grace_seconds=settings.job_misfire_grace_time,
         timeout_seconds=settings.job_timeout_seconds,
+        max_instances=settings.job_max_instances,
+        horizon_seconds=allowed.horizon.total_seconds(),
     )
 
 

@@ -1,5 +1,7 @@
 """The statements of audit.py. Each comment says what a statement relies on."""
 
+from services.ledger.verdicts import Reason, kind_of, patience_seconds
+
 WATCHED = "SELECT since, until FROM fires_watched"
 
 _DEFINITION = ", ".join(
@@ -42,15 +44,15 @@ ORDER BY schedule_id, effective_from
 # first fire, which may lie before the window. Whoever records work of its own has no owner and is not on a full second.
 # A backfill accounts for a fire that had no row, and may as well be one of a time before the schedule's; it is the one
 # way in which a fire that was recorded as missed may run.
-ROWS = """
+ROWS = f"""
 SELECT schedule_id, scheduled_for, domain, status, created_at,
-       CASE WHEN reason = 'catchup_cap' THEN (metadata->>'last')::timestamptz END AS covers_until,
+       CASE WHEN reason = '{Reason.CATCHUP_CAP}' THEN (metadata->>'last')::timestamptz END AS covers_until,
        cause <> 'backfill' AND status NOT IN ('skipped', 'missed', 'cancelled') AS is_run,
        cause = 'backfill'
            OR (incarnation IS NULL AND scheduled_for <> date_trunc('second', scheduled_for)) AS is_no_fire
 FROM job_executions
 WHERE created_at > %(since)s::timestamptz - interval '1 minute' AND scheduled_for <= %(until)s
-  AND (scheduled_for > %(since)s OR (reason = 'catchup_cap' AND (metadata->>'last')::timestamptz > %(since)s))
+  AND (scheduled_for > %(since)s OR (reason = '{Reason.CATCHUP_CAP}' AND (metadata->>'last')::timestamptz > %(since)s))
   AND attempt = 1 AND cause IN ('schedule', 'catchup', 'backfill') AND schedule_id IS NOT NULL
 ORDER BY schedule_id, scheduled_for
 """
@@ -66,12 +68,16 @@ SELECT coalesce(sum(n - 1), 0)::bigint FROM (
 """
 
 # Of all times, not only of the window: a chain of attempts without an end is open as long as one row is. Each status
-# may last so long: waiting for room (a backfill: as long as it takes), from claim to start, running. Rows without an
-# owner are another program's.
-UNFINISHED = """
+# may last so long: waiting (for room as long as a claim lets it, with room no longer than the grace), from claim to
+# start, running. Rows without an owner are another program's.
+_GRACE = "coalesce(s.misfire_grace_seconds, %(grace)s)"
+_FOR_ROOM = f"""CASE WHEN (
+        SELECT count(*) FROM job_executions AS live
+        WHERE live.schedule_id = e.schedule_id AND live.status IN ('claimed', 'running')
+    ) >= coalesce(s.max_instances, %(max_instances)s) THEN %(horizon)s ELSE {_GRACE} END"""
+UNFINISHED = f"""
 SELECT e.schedule_id, e.scheduled_for, e.domain, e.status, CASE e.status
-    WHEN 'pending' THEN CASE WHEN e.cause = 'backfill' THEN 'infinity'
-                             ELSE e.due_at + make_interval(secs => coalesce(s.misfire_grace_seconds, %(grace)s)) END
+    WHEN 'pending' THEN e.due_at + make_interval(secs => {patience_seconds(kind_of("e"), _GRACE, _FOR_ROOM)})
     WHEN 'claimed' THEN e.claimed_at
     ELSE e.started_at + make_interval(secs => coalesce(s.timeout_seconds, %(timeout)s))
 END < clock_timestamp() - make_interval(secs => %(patience)s) AS overdue

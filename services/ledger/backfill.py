@@ -17,8 +17,8 @@ from database.connection import DatabaseConnection
 from database.texts import MAX_WORD, storable
 from services.errors import InvalidInput, Problem, ScheduleNotFound
 from services.ledger import backfill_sql as sql
-from services.ledger.bounds import CatchupLimits
 from services.ledger.history_sql import NOTIFY_PENDING
+from services.ledger.verdicts import Tolerances
 from services.triggers import Trigger, parse_trigger, spread_offset
 
 USUAL_LIMIT, HIGHEST_LIMIT = 100, 1000
@@ -52,7 +52,7 @@ class Backfills:
 
     @classmethod
     def from_settings(cls, db: DatabaseConnection, settings: Settings) -> "Backfills":
-        return cls(db, CatchupLimits.from_settings(settings).history)
+        return cls(db, Tolerances.from_settings(settings).history)
 
     def request(
         self,

@@ -2,7 +2,8 @@
 
 The unique key (schedule_id, scheduled_for, attempt) is the truth about who runs what, and the fencing token of a row is
 asked for by every later write. Transactions lock the schedules in id order first (SKIP LOCKED: nobody waits), then
-touch executions; the SQL is in claims_sql.py. Start reading at `ExecutionStore.claim`.
+touch executions. What becomes of a fire is decided by verdicts.py; the SQL is in claims_sql.py. Start reading at
+`ExecutionStore.claim`.
 """
 
 import json
@@ -23,11 +24,10 @@ from services.errors import InvalidSchedule
 from services.ledger import claims_sql as sql
 from services.ledger.fires import Claim, Ending, Fire, Outcome, Owner, Policy
 from services.ledger.former_timings import had_fire
-from services.ledger.summary_sql import YOUNGEST
+from services.ledger.verdicts import CLAIMED, EARLY, YOUNGEST, Kind, Rule, Situation, Stage, answers, decide, outcomes
 from services.schedules.spec import ScheduleSpec
 from services.triggers import Trigger, spread_offset
 
-EARLY = timedelta(milliseconds=20)
 SECOND = timedelta(seconds=1)
 DEADLOCKS = ("40P01", "40001")
 DEADLOCK_RETRIES = 5
@@ -37,6 +37,20 @@ VALUE_ERRORS = ("22", "23", "54")  # SQLSTATE classes: data, constraints, limits
 
 T = TypeVar("T")
 SPEC_FIELDS = tuple(item.name for item in fields(ScheduleSpec))
+
+BY_ITS_SCHEDULE = answers(
+    Stage.DUE,
+    Kind.SCHEDULE,
+    (
+        Situation.TOO_OLD,
+        Situation.EARLY,
+        Situation.OFF,
+        Situation.ENDED,
+        Situation.NOT_A_FIRE,
+        Situation.OVERDUE,
+    ),
+)
+OUTCOMES = outcomes()
 
 
 @dataclass(slots=True)
@@ -80,6 +94,10 @@ class _Locked:
     def due_at(self, fire: Fire) -> datetime:
         return fire.scheduled_for + spread_offset(self.schedule_id, self.spec.spread_seconds)
 
+    def has_ended(self, instant: datetime) -> bool:
+        """Did this come due under a definition before the present one?"""
+        return instant <= self.effective_from
+
     def fires_at(self, instant: datetime) -> bool:
         return self.trigger is not None and self.trigger.next_after(instant - SECOND) == instant
 
@@ -87,7 +105,7 @@ class _Locked:
         return self.trigger and self.trigger.next_after(max(fire.scheduled_for, self.now - SECOND))
 
 
-_Asked = tuple[Fire, _Locked, str]  # with the verdict under which a row is to be written
+_Asked = tuple[Fire, _Locked, Rule]  # with the rule under which a row is to be written
 
 
 class ExecutionStore:
@@ -138,42 +156,38 @@ class ExecutionStore:
                 if locked is None:
                     report.outcomes[fire] = Outcome.LOCKED if fire.schedule_id in held else Outcome.GONE
                     continue
-                outcome, verdict = self._judge(fire, locked)
-                report.outcomes[fire] = outcome
-                if outcome is Outcome.EARLY:
+                rule = self._judge(fire, locked)
+                report.outcomes[fire] = rule.outcome
+                if rule.outcome is Outcome.EARLY:
                     report.due_at[fire] = locked.due_at(fire)
-                if verdict:
-                    asked.append((fire, locked, verdict))
+                if rule.verdict.status:
+                    asked.append((fire, locked, rule))
             if asked := self._proven(asked):
                 self._insert(asked, start, report, asked_at)
         return report
 
-    def _judge(self, fire: Fire, locked: _Locked) -> tuple[Outcome, str | None]:
-        """The outcome as far as this row decides it, and the verdict under which a row is to be written."""
-        if fire.scheduled_for < locked.now - self._horizon:
-            return Outcome.TOO_OLD, None
-        if locked.due_at(fire) > locked.now + EARLY:
-            return Outcome.EARLY, None
-        # Did it come due under a former definition, and was still waiting when that ended? Then its row says so.
-        outlived = fire.scheduled_for <= locked.effective_from
-        if not locked.spec.enabled:
-            return Outcome.DISABLED, "disabled" if outlived else None
-        if outlived or not locked.fires_at(fire.scheduled_for):
-            return Outcome.GONE, "changed" if outlived else None
-        if locked.now - locked.due_at(fire) > timedelta(seconds=locked.policy.misfire_grace_seconds):
-            return Outcome.MISFIRE, "misfire"
-        return Outcome.EXISTS, "run"  # unless the INSERT says otherwise
+    def _judge(self, fire: Fire, locked: _Locked) -> Rule:
+        """As far as the schedule's row decides it."""
+        now, due_at = locked.now, locked.due_at(fire)
+        return BY_ITS_SCHEDULE[
+            fire.scheduled_for < now - self._horizon,
+            due_at > now + EARLY,
+            not locked.spec.enabled,
+            locked.has_ended(fire.scheduled_for),
+            not locked.fires_at(fire.scheduled_for),
+            now - due_at > timedelta(seconds=locked.policy.misfire_grace_seconds),
+        ]
 
     def _proven(self, asked: list[_Asked]) -> list[_Asked]:
         """Without what no former definition had: whoever hands it over has not heard that the schedule was off then."""
-        outlived = [fire for fire, _, verdict in asked if verdict in ("disabled", "changed")]
-        if not outlived:
+        ended = [fire for fire, _, rule in asked if Situation.ENDED in rule.when]
+        if not ended:
             return asked
-        ids, since = uuid_array({fire.schedule_id for fire in outlived}), min(fire.scheduled_for for fire in outlived)
+        ids, since = uuid_array({fire.schedule_id for fire in ended}), min(fire.scheduled_for for fire in ended)
         timings: dict[UUID, list[Row[Any]]] = {}
         for row in self._connection.run(sql.FORMER_TIMINGS, {"ids": ids, "since": since}):
             timings.setdefault(row.schedule_id, []).append(row)
-        unproven = {fire for fire in outlived if not had_fire(timings.get(fire.schedule_id, ()), fire.scheduled_for)}
+        unproven = {fire for fire in ended if not had_fire(timings.get(fire.schedule_id, ()), fire.scheduled_for)}
         return [each for each in asked if each[0] not in unproven]
 
     def _insert(self, asked: list[_Asked], start: int, report: ClaimReport, asked_at: float) -> None:
@@ -182,13 +196,13 @@ class ExecutionStore:
             "schedule_ids": uuid_array(fire.schedule_id for fire, _, _ in asked),
             "scheduled": [fire.scheduled_for for fire, _, _ in asked],
             "due": [locked.due_at(fire) for fire, locked, _ in asked],
-            "verdicts": [verdict for _, _, verdict in asked],
+            "verdicts": [rule.verdict.word for _, _, rule in asked],
             "coalesce": [locked.policy.coalesce for _, locked, _ in asked],
             "limits": [locked.policy.max_instances for _, locked, _ in asked],
             "job_ids": [locked.spec.name or str(locked.schedule_id) for _, locked, _ in asked],
             "domains": [locked.spec.domain for _, locked, _ in asked],
             "config_ids": uuid_array(locked.spec.domain_config_id for _, locked, _ in asked),
-            "next_runs": [locked.next_run(fire) if verdict == "run" else None for fire, locked, verdict in asked],
+            "next_runs": [locked.next_run(fire) if rule.verdict is CLAIMED else None for fire, locked, rule in asked],
             "starts": [place < start for place in range(len(asked))],
             "handled": [self._handles(locked) for _, locked, _ in asked],
         }
@@ -200,8 +214,8 @@ class ExecutionStore:
             if row is None:
                 report.outcomes[fire] = Outcome.EXISTS
                 continue
-            report.outcomes[fire] = Outcome.LATER if row.status == ExecutionStatus.PENDING else OUTCOMES[row.reason]
-            if report.outcomes[fire] is Outcome.CLAIMED:
+            report.outcomes[fire] = outcome = OUTCOMES[row.status, row.reason]
+            if outcome is Outcome.CLAIMED:
                 claim = self._as_claim(row, locked, locked.due_at(fire), asked_at)
                 (report.started if row.status == ExecutionStatus.RUNNING else report.claims).append(claim)
 
@@ -216,7 +230,7 @@ class ExecutionStore:
         asked_at = awake_or_not()
         with self._connection.transaction():
             horizon = {"horizon": self._horizon.total_seconds()}
-            defaults = {"max_instances": self._policy.max_instances, "wait": self._policy.misfire_grace_seconds}
+            defaults = {"max_instances": self._policy.max_instances, "grace": self._policy.misfire_grace_seconds}
             job_types = None if self._handled is None else list(self._handled())
             rows = self._connection.run(
                 sql.LOCK_PENDING, {"limit": limit, "job_types": job_types, **defaults, **horizon}
@@ -231,7 +245,7 @@ class ExecutionStore:
                 "execution_ids": [row.execution_id for row in rows],
                 "schedule_ids": [row.wanted for row in rows],
                 "limits": [locked and locked.policy.max_instances for locked in theirs],
-                "waits": [locked and locked.policy.misfire_grace_seconds for locked in theirs],
+                "graces": [locked and locked.policy.misfire_grace_seconds for locked in theirs],
                 "enabled": [locked and locked.spec.enabled for locked in theirs],
                 "effective_from": [locked and locked.effective_from for locked in theirs],
                 "handled": [locked and self._handles(locked) for locked in theirs],
@@ -268,14 +282,28 @@ class ExecutionStore:
                 return None
             row = rows[0]
             locked = self._locked(row) if row.schedule_id is not None else None
-            reason = _reason_to_skip(claim, locked)
-            if reason:
-                self._connection.run(sql.SKIP, {"execution_id": claim.execution_id, "reason": reason})
-                return None
-            if locked is not None and not self._handles(locked):
+            verdict = self._judge_again(claim, locked).verdict
+            if verdict.reason:
+                self._connection.run(sql.END_UNSTARTED, {"execution_id": claim.execution_id, **verdict.as_values()})
+            elif verdict.status == ExecutionStatus.PENDING:
                 self._connection.run(sql.HAND_BACK, _fenced([claim]))
-                return None
-        return None if locked is None else _with_definition(claim, locked)
+            elif locked is not None:
+                return _with_definition(claim, locked)
+        return None
+
+    def _judge_again(self, claim: Claim, locked: _Locked | None) -> Rule:
+        """Now that its schedule changed after the claim."""
+        if locked is None:
+            situations = {Situation.DELETED: True}
+        else:
+            situations = {
+                Situation.OFF: not locked.spec.enabled,
+                Situation.ENDED: locked.has_ended(claim.scheduled_for),
+                Situation.NOT_A_FIRE: not locked.fires_at(claim.scheduled_for),
+                Situation.UNKNOWN_JOB: not self._handles(locked),
+            }
+        holding = [situation for situation, holds in situations.items() if holds]
+        return decide(Stage.START, Kind.of(claim.cause, claim.attempt), holding)
 
     # --- finish ---
 
@@ -405,28 +433,6 @@ class ExecutionStore:
             revision=locked.revision,
             asked_at=asked_at,
         )
-
-
-OUTCOMES = {
-    None: Outcome.CLAIMED,
-    "misfire": Outcome.MISFIRE,
-    "coalesced": Outcome.COALESCED,
-    "overlap": Outcome.OVERLAP,
-    "disabled": Outcome.DISABLED,
-    "changed": Outcome.GONE,
-}
-
-
-def _reason_to_skip(claim: Claim, locked: _Locked | None) -> str | None:
-    """Why a claimed execution must not start now that its schedule changed."""
-    if locked is None:
-        return "deleted"
-    if claim.cause in (Cause.MANUAL, Cause.BACKFILL):
-        return None
-    if not locked.spec.enabled:
-        return "disabled"
-    timing_changed = claim.scheduled_for <= locked.effective_from or not locked.fires_at(claim.scheduled_for)
-    return "changed" if timing_changed else None
 
 
 def _with_definition(claim: Claim, locked: _Locked) -> Claim:

@@ -8,7 +8,18 @@ live rows out of it. tests/integration/ledger/test_claim_plans.py holds that.
 
 from dataclasses import fields
 
+from database.models import ExecutionStatus
 from services.ledger.summary_sql import recorded_as_missed
+from services.ledger.verdicts import (
+    UNHANDLED_PATIENCE_SECONDS,
+    Reason,
+    Situation,
+    Stage,
+    as_case,
+    kind_of,
+    patience_seconds,
+    status_of,
+)
 from services.schedules.spec import ScheduleSpec
 
 _SPEC = ", ".join(f"s.{item.name}" for item in fields(ScheduleSpec))
@@ -22,39 +33,61 @@ WHERE s.schedule_id = ANY(%(ids)s::uuid[]) ORDER BY s.schedule_id FOR NO KEY UPD
 
 PRESENT = "SELECT schedule_id FROM schedules WHERE schedule_id = ANY(%(ids)s::uuid[])"
 
+# --- what both ways of a claim share: the verdicts are those of verdicts.py, each by its word ---
+
+_CLAIMED = f"verdict = '{ExecutionStatus.CLAIMED}'"
+_WAITS = f"verdict = '{ExecutionStatus.PENDING}'"
+_STATUS = status_of("verdict")
+_KIND = kind_of("e")
+_LIVE = """
+    SELECT schedule_id, count(*) AS n FROM job_executions
+    WHERE schedule_id = ANY(%(schedule_ids)s::uuid[]) AND status IN ('claimed', 'running') GROUP BY schedule_id
+"""
+
+_AMONG_FIRES = {
+    Situation.COALESCES: "f.coalesces AND f.rank < f.fires",
+    Situation.NO_ROOM: "coalesce(live.n, 0) >= f.max_instances",
+    Situation.OTHERS_FIRST: "NOT f.coalesces AND coalesce(live.n, 0) + f.rank > f.max_instances",
+    Situation.UNKNOWN_JOB: "NOT f.handled",
+}
+
+_AMONG_WAITING = {
+    Situation.CANCEL_REQUESTED: "w.cancel_requested_at IS NOT NULL",
+    Situation.DELETED: "w.enabled IS NULL",
+    Situation.OFF: "NOT w.enabled",
+    Situation.ENDED: "w.scheduled_for <= w.effective_from",
+    Situation.OVERDUE: "w.is_overdue",
+    Situation.UNKNOWN_JOB: "NOT w.handled",
+    Situation.NO_ROOM: "coalesce(live.n, 0) + w.rank > w.max_instances",
+}
+
 # A statement of its own, so that its snapshot is younger than the locks: everybody who could have claimed another fire
 # of these schedules has committed. In one statement with the locks the count would be from before them.
-# A fire that would only meet others of this batch is no overlap: its row waits until there is room (`later`), and so
-# does one whose job this replica does not know.
-INSERT_CLAIMS = """
+# `judged` is the verdict by the schedule's own row; what may run is judged here by the executions beside it. A fire
+# that would only meet others of this batch is no overlap: its row waits until there is room, and so does one whose job
+# this replica does not know.
+INSERT_CLAIMS = f"""
 WITH asked AS (
     SELECT * FROM unnest(
         %(schedule_ids)s::uuid[], %(scheduled)s::timestamptz[], %(due)s::timestamptz[], %(verdicts)s::text[],
         %(coalesce)s::boolean[], %(limits)s::int[], %(job_ids)s::text[], %(domains)s::text[], %(config_ids)s::uuid[],
         %(next_runs)s::timestamptz[], %(starts)s::boolean[], %(handled)s::boolean[]
     ) AS a (
-        schedule_id, scheduled_for, due_at, verdict, coalesces, max_instances, job_id, domain, domain_config_id,
+        schedule_id, scheduled_for, due_at, judged, coalesces, max_instances, job_id, domain, domain_config_id,
         next_run, starts, handled
     )
-), live AS (
-    SELECT schedule_id, count(*) AS n FROM job_executions
-    WHERE schedule_id = ANY(%(schedule_ids)s::uuid[]) AND status IN ('claimed', 'running') GROUP BY schedule_id
-), fresh AS (
+), live AS ({_LIVE}), fresh AS (
     SELECT a.*,
-           row_number() OVER (PARTITION BY schedule_id, verdict ORDER BY scheduled_for) AS rank,
-           count(*) OVER (PARTITION BY schedule_id, verdict) AS fires
+           row_number() OVER (PARTITION BY schedule_id, judged ORDER BY scheduled_for) AS rank,
+           count(*) OVER (PARTITION BY schedule_id, judged) AS fires
     FROM asked AS a
     WHERE NOT EXISTS (
         SELECT FROM job_executions AS e
         WHERE e.schedule_id = a.schedule_id AND e.scheduled_for = a.scheduled_for AND e.attempt = 1 OFFSET 0
     ) /* if late */
 ), decided AS (
-    SELECT f.*, CASE
-        WHEN f.verdict <> 'run' THEN f.verdict
-        WHEN f.coalesces AND f.rank < f.fires THEN 'coalesced'
-        WHEN coalesce(live.n, 0) >= f.max_instances THEN 'overlap'
-        WHEN NOT f.coalesces AND coalesce(live.n, 0) + f.rank > f.max_instances OR NOT f.handled THEN 'later'
-    END AS reason
+    SELECT f.*, CASE WHEN f.judged <> '{ExecutionStatus.CLAIMED}' THEN f.judged
+    ELSE {as_case(Stage.CLAIM, _AMONG_FIRES)} END AS verdict
     FROM fresh AS f LEFT JOIN live USING (schedule_id)
 ), advanced AS (
     UPDATE schedules AS s SET next_run = d.next_run
@@ -66,15 +99,14 @@ WITH asked AS (
         claimed_at, started_at, completed_at, instance_id, incarnation, fencing_token
     )
     SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, due_at,
-           CASE WHEN reason = 'misfire' THEN 'missed' WHEN reason = 'later' THEN 'pending'
-                WHEN reason IS NOT NULL THEN 'skipped' WHEN starts THEN 'running' ELSE 'claimed' END,
-           nullif(reason, 'later'),
-           CASE WHEN reason IS NULL THEN clock_timestamp() END,
-           CASE WHEN reason IS NULL AND starts THEN clock_timestamp() END,
-           CASE WHEN reason <> 'later' THEN clock_timestamp() END,
-           CASE WHEN reason IS DISTINCT FROM 'later' THEN %(instance_id)s END,
-           CASE WHEN reason IS DISTINCT FROM 'later' THEN %(incarnation)s::uuid END,
-           CASE WHEN reason IS NULL THEN nextval('fencing_token_seq') END
+           CASE WHEN {_CLAIMED} AND starts THEN 'running' ELSE {_STATUS} END,
+           CASE WHEN NOT ({_CLAIMED} OR {_WAITS}) THEN verdict END,
+           CASE WHEN {_CLAIMED} THEN clock_timestamp() END,
+           CASE WHEN {_CLAIMED} AND starts THEN clock_timestamp() END,
+           CASE WHEN NOT ({_CLAIMED} OR {_WAITS}) THEN clock_timestamp() END,
+           CASE WHEN NOT {_WAITS} THEN %(instance_id)s END,
+           CASE WHEN NOT {_WAITS} THEN %(incarnation)s::uuid END,
+           CASE WHEN {_CLAIMED} THEN nextval('fencing_token_seq') END
     FROM decided
     ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
     RETURNING execution_id, schedule_id, job_id, scheduled_for, attempt, cause, status, reason, fencing_token
@@ -98,8 +130,8 @@ FROM unnest(%(ids)s::uuid[]) AS w (schedule_id), LATERAL (
 WHERE s.enabled AND s.effective_from < c.ended_at AND c.ended_at >= %(since)s
 """
 
-UNHANDLED_PATIENCE_SECONDS = 5
 _HANDLED = "(%(job_types)s::text[] IS NULL OR s.job_type = ANY(%(job_types)s::text[]))"
+_PATIENCE = patience_seconds(_KIND, "coalesce(s.misfire_grace_seconds, %(grace)s)", "%(horizon)s")
 
 # Pending rows that are due, oldest first, with their schedules locked; `gone` is true where the schedule was deleted.
 # Those that would only wait, for their schedule or for whoever holds it, are passed over: they must not fill the places
@@ -116,9 +148,7 @@ WITH locked AS MATERIALIZED (
         OR {_HANDLED} AND (SELECT count(*) FROM job_executions AS live
             WHERE live.schedule_id = e.schedule_id AND live.status IN ('claimed', 'running'))
            < coalesce(s.max_instances, %(max_instances)s)
-        OR e.cause <> 'backfill' AND clock_timestamp() - e.due_at > make_interval(secs =>
-           CASE WHEN e.cause = 'catchup' OR e.attempt > 1 THEN %(horizon)s
-                ELSE coalesce(s.misfire_grace_seconds, %(wait)s) END
+        OR clock_timestamp() - e.due_at > make_interval(secs => {_PATIENCE}
            + CASE WHEN {_HANDLED} THEN 0 ELSE {UNHANDLED_PATIENCE_SECONDS} END)
     )
     ORDER BY e.due_at LIMIT %(limit)s FOR NO KEY UPDATE OF e, s SKIP LOCKED
@@ -136,55 +166,38 @@ FROM due LEFT JOIN locked AS s ON s.execution_id = due.execution_id
 ORDER BY due.due_at LIMIT %(limit)s
 """
 
-# Again a younger snapshot than the locks. What finds no room waits: a backfill as long as it takes, since it waits for
-# others of its kind, catch-up and retries for a day, the rest for its grace: a fire that was handed back, or had to let
-# another one go first, is as late as any other. The same for a job that this replica does not know. Dates that Python
-# cannot read, written by SQL, are answered as the nearest that it can: one such row must not keep all others waiting.
-CLAIM_PENDING = """
+# Again a younger snapshot than the locks. What finds no room, or whose job this replica does not know, waits as long as
+# its kind may (PATIENCE in verdicts.py). Dates that Python cannot read, written by SQL, are answered as the nearest
+# that it can: one such row must not keep all others waiting.
+CLAIM_PENDING = f"""
 WITH asked AS (
     SELECT * FROM unnest(
-        %(execution_ids)s::uuid[], %(schedule_ids)s::uuid[], %(limits)s::int[], %(waits)s::int[],
+        %(execution_ids)s::uuid[], %(schedule_ids)s::uuid[], %(limits)s::int[], %(graces)s::int[],
         %(enabled)s::boolean[], %(effective_from)s::timestamptz[], %(handled)s::boolean[], %(names)s::text[]
     ) WITH ORDINALITY AS a (
-        execution_id, schedule_id, max_instances, wait_seconds, enabled, effective_from, handled, job_type, place
+        execution_id, schedule_id, max_instances, grace_seconds, enabled, effective_from, handled, job_type, place
     )
-), live AS (
-    SELECT schedule_id, count(*) AS n FROM job_executions
-    WHERE schedule_id = ANY(%(schedule_ids)s::uuid[]) AND status IN ('claimed', 'running') GROUP BY schedule_id
-), decided AS (
-    SELECT a.execution_id, a.job_type, CASE
-        WHEN e.cancel_requested_at IS NOT NULL THEN 'cancelled'
-        WHEN a.enabled IS NULL THEN 'deleted'
-        WHEN NOT a.enabled AND e.cause IN ('schedule', 'catchup') THEN 'disabled'
-        WHEN e.scheduled_for <= a.effective_from AND e.cause IN ('schedule', 'catchup') AND e.attempt = 1 THEN 'changed'
-        WHEN e.cause = 'schedule' AND e.attempt = 1 AND late.by > make_interval(secs => a.wait_seconds)
-            THEN CASE WHEN a.handled THEN 'misfire' ELSE 'no_handler' END
-        WHEN NOT a.handled THEN CASE
-            WHEN e.cause <> 'backfill' AND late.by > make_interval(
-                secs => CASE WHEN e.cause = 'manual' THEN a.wait_seconds ELSE %(horizon)s END) THEN 'no_handler'
-            ELSE 'wait' END
-        WHEN coalesce(live.n, 0) + row_number() OVER (PARTITION BY a.schedule_id ORDER BY a.place) <= a.max_instances
-            THEN 'run'
-        WHEN e.cause = 'backfill' THEN 'wait'
-        WHEN e.cause = 'manual' AND late.by > make_interval(secs => a.wait_seconds) THEN 'overlap'
-        WHEN late.by > make_interval(secs => %(horizon)s) THEN 'overlap'
-        ELSE 'wait'
-    END AS verdict
+), live AS ({_LIVE}), waiting AS (
+    SELECT a.*, e.scheduled_for, e.cancel_requested_at, {_KIND} AS kind,
+           clock_timestamp() - e.due_at > make_interval(
+               secs => {patience_seconds(_KIND, "a.grace_seconds", "%(horizon)s")}) AS is_overdue,
+           row_number() OVER (PARTITION BY a.schedule_id ORDER BY a.place) AS rank
     FROM asked AS a JOIN job_executions AS e ON e.execution_id = a.execution_id AND e.status = 'pending'
-    LEFT JOIN live ON live.schedule_id = a.schedule_id, LATERAL (SELECT clock_timestamp() - e.due_at AS by) AS late
+), decided AS (
+    SELECT w.execution_id, w.job_type, {as_case(Stage.WAITING, _AMONG_WAITING, "w.kind")} AS verdict
+    FROM waiting AS w LEFT JOIN live ON live.schedule_id = w.schedule_id
 )
 UPDATE job_executions AS e SET
-    status = CASE verdict WHEN 'run' THEN 'claimed' WHEN 'cancelled' THEN 'cancelled' WHEN 'misfire' THEN 'missed'
-                          WHEN 'no_handler' THEN 'missed' ELSE 'skipped' END,
-    error_message = CASE WHEN verdict = 'no_handler'
+    status = {_STATUS},
+    error_message = CASE WHEN verdict = '{Reason.NO_HANDLER}'
         THEN 'no replica that was free knew the job type ' || quote_literal(d.job_type) ELSE e.error_message END,
-    reason = CASE WHEN verdict = 'run' THEN e.reason ELSE verdict END,
-    claimed_at = CASE WHEN verdict = 'run' THEN clock_timestamp() END,
-    completed_at = CASE WHEN verdict <> 'run' THEN clock_timestamp() END,
+    reason = CASE WHEN {_CLAIMED} THEN e.reason ELSE verdict END,
+    claimed_at = CASE WHEN {_CLAIMED} THEN clock_timestamp() END,
+    completed_at = CASE WHEN NOT {_CLAIMED} THEN clock_timestamp() END,
     instance_id = %(instance_id)s, incarnation = %(incarnation)s,
-    fencing_token = CASE WHEN verdict = 'run' THEN nextval('fencing_token_seq') END
+    fencing_token = CASE WHEN {_CLAIMED} THEN nextval('fencing_token_seq') END
 FROM decided AS d
-WHERE d.execution_id = e.execution_id AND e.status = 'pending' AND d.verdict <> 'wait'
+WHERE d.execution_id = e.execution_id AND e.status = 'pending' AND NOT {_WAITS}
 RETURNING e.execution_id, e.schedule_id, e.job_id, e.attempt, e.cause, e.status, e.fencing_token,
           greatest('0001-01-02', least(e.scheduled_for, '9999-12-30')) AS scheduled_for,
           greatest('0001-01-02', least(e.due_at, '9999-12-30')) AS due_at
@@ -210,8 +223,8 @@ WHERE e.execution_id = (%(execution_ids)s::uuid[])[1] AND e.fencing_token = (%(t
 FOR NO KEY UPDATE OF e SKIP LOCKED
 """
 
-SKIP = """
-UPDATE job_executions SET status = 'skipped', reason = %(reason)s, completed_at = clock_timestamp()
+END_UNSTARTED = """
+UPDATE job_executions SET status = %(status)s, reason = %(reason)s, completed_at = clock_timestamp()
 WHERE execution_id = %(execution_id)s AND status = 'claimed'
 """
 

@@ -1,5 +1,7 @@
 """The statements of job_history.py and retention.py. Each comment says what a statement relies on."""
 
+from services.ledger.verdicts import Reason
+
 LIVE = "('pending', 'claimed', 'running')"
 FAILED = "('failed', 'timed_out', 'abandoned')"
 RAN = "('success', 'failed', 'timed_out', 'abandoned')"
@@ -102,7 +104,7 @@ REQUEST_CANCEL = f"""
 UPDATE job_executions SET
     status = CASE WHEN status = 'pending' THEN 'cancelled' ELSE status END,
     completed_at = CASE WHEN status = 'pending' THEN clock_timestamp() END,
-    reason = CASE WHEN status = 'pending' THEN 'cancel_requested' ELSE reason END,
+    reason = CASE WHEN status = 'pending' THEN '{Reason.CANCEL_REQUESTED}' ELSE reason END,
     cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
 WHERE status IN {LIVE} AND execution_id IN (
     SELECT %(execution_id)s::uuid

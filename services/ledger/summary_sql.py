@@ -1,13 +1,11 @@
 """Is a fire one of those that a summary row speaks for? One question for everybody who writes first attempts.
 
-A summary (`reason = 'catchup_cap'`) says that every fire between its first and its last one which had no row of its own
+A summary (Reason.CATCHUP_CAP) says that every fire between its first and its last one which had no row of its own
 was missed. So it fences all of them, as a row of its own fences one. No summary speaks for a fire of the last seconds:
-whoever writes a row for such a fire need not ask.
+whoever writes a row for such a fire need not ask (YOUNGEST).
 """
 
-from datetime import timedelta
-
-YOUNGEST = timedelta(seconds=2)
+from services.ledger.verdicts import Reason
 
 # Newest first, so many of the summaries that begin before a fire are looked at. They follow each other, but an old hole
 # may be found around younger ones; no summary is written around so many that it would not be looked at.
@@ -20,7 +18,7 @@ def recorded_as_missed(fire: str) -> str:
         SELECT FROM (
             SELECT m.metadata FROM job_executions AS m
             WHERE m.schedule_id = {fire}.schedule_id AND m.scheduled_for <= {fire}.scheduled_for
-              AND m.reason = 'catchup_cap'
+              AND m.reason = '{Reason.CATCHUP_CAP}'
             ORDER BY m.scheduled_for DESC LIMIT {LOOKED_AT}
         ) AS summary
         WHERE (summary.metadata->>'last')::timestamptz >= {fire}.scheduled_for

@@ -18,6 +18,7 @@ from database.connection import DatabaseConnection, get_db_connection
 from database.models import Base
 from services.errors import ConfigurationError, Unavailable
 from services.jobs.containment import Raised, Returned
+from services.ledger.verdicts import Reason
 from services.queues.circuit import Entry
 from services.queues.item_loader import ItemLoader
 from services.queues.item_threads import ItemThreads
@@ -186,7 +187,7 @@ class JobLoop(Generic[K]):
 
     def _pause(self, reason: str) -> None:
         """Nothing can work until somebody changes a setting: all goes back, and the queue waits for that somebody."""
-        self._stop = "paused"
+        self._stop = Reason.PAUSED
         self._hand_back_all()
         self._patiently(lambda: self._states.pause(self._queue, reason, self._actor))
         self._context.log(f"paused: {reason}")
@@ -214,26 +215,26 @@ class JobLoop(Generic[K]):
         self._context.progress(self._ledger.summary.claimed - self._threads.busy)
         self._probing = state.circuit == "half_open"
         if state.is_paused:
-            self._stop = "paused"
+            self._stop = Reason.PAUSED
         elif state.circuit == "open":
-            self._stop = "circuit_open"
+            self._stop = Reason.CIRCUIT_OPEN
             self._context.log("the circuit opened: too many of the last items failed")
         elif self._patiently(self._is_downstream_full):
-            self._stop = "backpressure"
+            self._stop = Reason.BACKPRESSURE
 
     # --- begin and end ---
 
     def _refusal(self) -> str | None:
         """Why this run does nothing."""
         if self._work is not None and self._threads.places == 0:
-            return self._refused("hung_threads")
+            return self._refused(Reason.HUNG_THREADS)
         if self._is_downstream_full():
-            return self._refused("backpressure")
+            return self._refused(Reason.BACKPRESSURE)
         permission = self._states.enter(self._queue, self._limits.breaker)
         if permission.state.is_paused:
-            return self._refused("paused", permission.state.paused_reason)
+            return self._refused(Reason.PAUSED, permission.state.paused_reason)
         if permission.entry is Entry.SKIP:
-            return self._refused("circuit_open", f"since {permission.state.circuit_changed_at.isoformat()}")
+            return self._refused(Reason.CIRCUIT_OPEN, f"since {permission.state.circuit_changed_at.isoformat()}")
         self._probing = permission.entry is Entry.PROBE
         self._batch = self._limits.pace(permission.state.batch_size, threads=self._work is not None)
         return None
@@ -251,7 +252,7 @@ class JobLoop(Generic[K]):
         self._hand_back_all()
         summary = self._ledger.summary
         full = self._work is not None and self._threads.places == 0  # threads that ignore their timeout have them all
-        summary.ended = self._stop or ("hung_threads" if full else "empty")
+        summary.ended = self._stop or (Reason.HUNG_THREADS if full else "empty")
         summary.seconds = self._ledger.seconds
         metrics.queue_run_took(self._queue, summary.seconds)
         self._context.progress(summary.claimed)

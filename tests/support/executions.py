@@ -9,9 +9,9 @@ from sqlalchemy import text
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services.ledger.bounds import Bounds
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Fire, Owner, Policy
+from services.ledger.verdicts import Tolerances
 
 POLICY = Policy(
     max_instances=1,
@@ -22,7 +22,7 @@ POLICY = Policy(
     retry_backoff_seconds=1,
     catchup="one",
 )
-BOUNDS = Bounds.from_settings(Settings(_env_file=None))
+TOLERANCES = Tolerances.from_settings(Settings(_env_file=None))
 Make = Callable[..., UUID]
 
 

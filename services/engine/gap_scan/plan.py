@@ -1,4 +1,4 @@
-"""What becomes of the fires of one schedule that have no row: run late, tried again, or recorded. Pure.
+"""Which fires of one schedule without a row are run late, tried again, or recorded; verdicts.py says as what. Pure.
 
 However many there are, one schedule gets a bounded number of rows: what is beyond the cap shares one summary row.
 """
@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from database.models import Catchup
+from database.models import Catchup, ExecutionStatus
 from services.engine.gap_scan.walk import Watched
-from services.ledger.bounds import HANDED_OVER, CatchupLimits
 from services.ledger.fires import Fire
-
-DOWNTIME, CHANGED, SUMMARY = "downtime", "changed", "catchup_cap"
+from services.ledger.verdicts import HANDED_OVER, Kind, Reason, Situation, Stage, Tolerances, Verdict, decide
 
 
 class Gap:
@@ -39,42 +37,51 @@ class Planned:
     """One row to be written."""
 
     scheduled_for: datetime
-    status: str
-    reason: str | None = None
+    status: ExecutionStatus | None
+    reason: Reason | None = None
     details: dict[str, Any] | None = None
 
     @property
     def fires(self) -> int:
         return int(self.details["count"]) if self.details else 1
 
+    @classmethod
+    def of(cls, at: datetime, verdict: Verdict, details: dict[str, Any] | None = None) -> "Planned":
+        return cls(at, verdict.status, verdict.reason, details)
 
-def catch_up(gap: Gap, rule: Catchup, grace: timedelta, limits: CatchupLimits, now: datetime) -> list[Planned]:
+
+def catch_up(gap: Gap, rule: Catchup, grace: timedelta, limits: Tolerances, now: datetime) -> list[Planned]:
     """After downtime: the rule says how many of the latest run; one that is merely late runs in any case."""
     recent = gap.due_since(max(limits.window, grace), now)
-    most = {Catchup.NONE: 0, Catchup.ONE: 1, Catchup.ALL: limits.max_fires}[rule]
-    wanted = max(most, min(1, len(gap.due_since(grace, now))))
+    wanted = max(limits.caught_up(rule), min(1, len(gap.due_since(grace, now))))
     run = recent[max(0, len(recent) - wanted) :]
-    return [*(Planned(at, "pending") for at in run), *_missed(gap, len(run), DOWNTIME, limits)]
+    late = _verdict(Situation.CAUGHT_UP)
+    return [*(Planned.of(at, late) for at in run), *_recorded(gap, limits, without_newest=len(run))]
 
 
-def try_again(gap: Gap, limits: CatchupLimits, now: datetime) -> tuple[list[Fire], list[Planned]]:
+def try_again(gap: Gap, limits: Tolerances, now: datetime) -> tuple[list[Fire], list[Planned]]:
     """While we run: the newest go to the dispatcher, whose claim decides; what nobody may run any more is recorded."""
     watched = gap.watched
     young = [at for at in gap.newest if now - at < limits.horizon][-HANDED_OVER:]
     fires = [Fire(watched.schedule_id, at, at + watched.spread, watched.priority) for at in young]
-    return fires, list(_missed(gap, len(fires), DOWNTIME, limits))
+    return fires, list(_recorded(gap, limits, without_newest=len(fires)))
 
 
-def record(gap: Gap, limits: CatchupLimits) -> list[Planned]:
+def record(gap: Gap, limits: Tolerances) -> list[Planned]:
     """Of a timing that has ended: it is not caught up."""
-    return list(_missed(gap, 0, CHANGED, limits))
+    return list(_recorded(gap, limits, Situation.ENDED))
 
 
-def _missed(gap: Gap, without_newest: int, reason: str, limits: CatchupLimits) -> Iterator[Planned]:
+def _recorded(gap: Gap, limits: Tolerances, *situations: Situation, without_newest: int = 0) -> Iterator[Planned]:
     count = gap.count - without_newest
     if count > limits.max_fires:
-        last = gap.newest[-1 - without_newest]
-        yield Planned(gap.first, "missed", SUMMARY, {"first": gap.first, "last": last, "count": count})
+        first, last = gap.first, gap.newest[-1 - without_newest]
+        details = {"first": first, "last": last, "count": count}
+        yield Planned.of(first, _verdict(*situations, Situation.BEYOND_CAP), details)
         return
     for at in list(gap.newest)[:count]:
-        yield Planned(at, "missed", reason)
+        yield Planned.of(at, _verdict(*situations))
+
+
+def _verdict(*situations: Situation) -> Verdict:
+    return decide(Stage.GAP_SCAN, Kind.SCHEDULE, situations).verdict

@@ -36,8 +36,8 @@ from services.engine.gap_scan.walk import Block, Part, Piece, Watched, Window, e
 from services.engine.loaded import Loaded
 from services.engine.loops import Loop
 from services.errors import InvalidSchedule
-from services.ledger.bounds import CatchupLimits
 from services.ledger.fires import Fire, Policy
+from services.ledger.verdicts import Tolerances
 from services.schedules.changes import LONGEST_COMMIT
 from services.telemetry import metrics
 from services.triggers import Trigger, parse_trigger, spread_offset
@@ -87,7 +87,7 @@ class GapScanner:
         db: DatabaseConnection,
         clock: DatabaseClock,
         policy: Policy,
-        limits: CatchupLimits,
+        limits: Tolerances,
         *,
         interval_seconds: float = 30.0,
         heartbeat_timeout_seconds: float,

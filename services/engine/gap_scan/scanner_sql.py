@@ -1,6 +1,7 @@
 """The statements of scanner.py. Each comment says what a statement relies on."""
 
 from services.ledger.summary_sql import LOOKED_AT, recorded_as_missed
+from services.ledger.verdicts import Reason
 
 LONGEST_CLAIM_SECONDS = 30  # from a claim's beginning, which its rows are dated by, to its end: the statement timeout
 
@@ -27,7 +28,7 @@ ON CONFLICT (only_row) DO NOTHING
 """
 
 # A summary row accounts for everything between its first and its last fire.
-MISSING = """
+MISSING = f"""
 WITH alone AS MATERIALIZED (
     SELECT w.schedule_id, f.scheduled_for
     FROM unnest(%(parts)s::int[], %(ids)s::uuid[], %(after)s::timestamptz[], %(until)s::timestamptz[])
@@ -42,7 +43,7 @@ WITH alone AS MATERIALIZED (
 SELECT schedule_id, scheduled_for FROM alone AS f
 WHERE NOT EXISTS (
     SELECT FROM job_executions AS e
-    WHERE e.schedule_id = f.schedule_id AND e.scheduled_for <= f.scheduled_for AND e.reason = 'catchup_cap'
+    WHERE e.schedule_id = f.schedule_id AND e.scheduled_for <= f.scheduled_for AND e.reason = '{Reason.CATCHUP_CAP}'
       AND (e.metadata->>'last')::timestamptz >= f.scheduled_for
 )
 ORDER BY schedule_id, scheduled_for
@@ -104,7 +105,7 @@ WHERE CASE WHEN p.revision IS NOT NULL THEN held.revision = p.revision AND held.
   ) AND (
       SELECT count(*) FROM job_executions AS e
       WHERE e.schedule_id = p.schedule_id AND e.scheduled_for > p.scheduled_for
-        AND e.scheduled_for <= (p.details->>'last')::timestamptz AND e.reason = 'catchup_cap'
+        AND e.scheduled_for <= (p.details->>'last')::timestamptz AND e.reason = '{Reason.CATCHUP_CAP}'
   ) < {LOOKED_AT})
 ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
 RETURNING schedule_id, scheduled_for

@@ -18,14 +18,13 @@ from services.errors import InvalidInput, InvalidSchedule, Problem, ScheduleNotF
 from services.insight.explain.history import SECOND, Circumstances, Definition, Held, ScheduleHistory
 from services.insight.explain.rows import RowsExplained
 from services.insight.explain.words import by_whom, moment
-from services.ledger.bounds import Bounds
 from services.ledger.fires import Policy
 from services.ledger.listing import ExecutionRecord
+from services.ledger.verdicts import CHANGE_EDGE, Tolerances
 from services.triggers import Trigger
 from services.triggers.local_time import instant_of, local_clock, wall_seconds_of
 from services.wording.durations import duration
 
-EDGE = timedelta(seconds=2)  # a change reaches the replicas within a second or two
 LOOK_BACK = tuple(timedelta(days=days) for days in (1 / 24, 1, 8, 32, 367, 3670))
 
 
@@ -86,20 +85,20 @@ class Explainer:
         self,
         db: DatabaseConnection,
         policy: Policy,
-        bounds: Bounds,
+        tolerances: Tolerances,
         *,
         heartbeat_timeout_seconds: float,
         retention_days: int,
     ) -> None:
         self._history = ScheduleHistory(db, heartbeat_timeout_seconds)
-        self._policy, self._bounds, self._retention = policy, bounds, timedelta(days=retention_days)
+        self._policy, self._tolerances, self._retention = policy, tolerances, timedelta(days=retention_days)
 
     @classmethod
     def from_settings(cls, db: DatabaseConnection, policy: Policy, settings: Settings) -> "Explainer":
         return cls(
             db,
             policy,
-            Bounds.from_settings(settings),
+            Tolerances.from_settings(settings),
             heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
             retention_days=settings.history_retention_days,
         )
@@ -213,7 +212,7 @@ class Explainer:
                 Verdict.SETTLING, "It was due a moment ago and has its ordinary chance still; ask again."
             )
         ended_by = case.held.ended_by
-        if ended_by is not None and ended_by.changed_at - due_at <= EDGE:
+        if ended_by is not None and ended_by.changed_at - due_at <= CHANGE_EDGE:
             return case.answer(Verdict.SETTLING, f"The schedule was changed at the same moment{case.by(ended_by)}.")
         if now - case.at > self._retention:
             days = self._retention.days
@@ -223,7 +222,7 @@ class Explainer:
     def _has_its_chance(self, facts: Circumstances, due_at: datetime) -> bool:
         """Of a claim or a verification; and, where a replica lives, of a gap scan that has not looked yet."""
         is_scanned_soon = facts.live_replicas > 0 and not facts.is_watched(due_at)
-        return facts.now - due_at < (self._bounds.vouch if is_scanned_soon else self._bounds.settle)
+        return facts.now - due_at < (self._tolerances.vouch if is_scanned_soon else self._tolerances.settle)
 
     def _no_replica(self, case: "_Case", due_at: datetime) -> Explanation:
         facts = case.circumstances

@@ -1,5 +1,7 @@
 """The statements of history.py. Each comment says what a statement relies on."""
 
+from services.ledger.verdicts import Reason
+
 _DEFINITION = ", ".join(
     f"s.{name}"
     for name in (
@@ -58,10 +60,10 @@ ORDER BY scheduled_for DESC LIMIT 5
 """
 
 # The fire that ran for it. Rows of one claim share the time of its transaction.
-COALESCED_INTO = """
+COALESCED_INTO = f"""
 SELECT scheduled_for, status FROM job_executions
 WHERE schedule_id = %(id)s AND scheduled_for > %(at)s AND attempt = 1 AND created_at = %(created_at)s
-  AND reason IS DISTINCT FROM 'coalesced'
+  AND reason IS DISTINCT FROM '{Reason.COALESCED}'
 ORDER BY scheduled_for LIMIT 1
 """
 
@@ -72,9 +74,9 @@ WHERE created_at > %(at)s::timestamptz - interval '1 hour' AND created_at <= %(a
   AND started_at <= %(at)s AND (completed_at IS NULL OR completed_at > %(at)s)
 """
 
-SUMMARY = """
+SUMMARY = f"""
 SELECT execution_id FROM job_executions
-WHERE schedule_id = %(id)s AND scheduled_for <= %(at)s AND reason = 'catchup_cap'
+WHERE schedule_id = %(id)s AND scheduled_for <= %(at)s AND reason = '{Reason.CATCHUP_CAP}'
   AND (metadata->>'last')::timestamptz >= %(at)s
 ORDER BY scheduled_for DESC LIMIT 1
 """

@@ -9,6 +9,7 @@ from services.insight.explain.history import Circumstances, Definition, Schedule
 from services.insight.explain.words import moment
 from services.ledger.fires import Policy
 from services.ledger.listing import OVERLAP_WITH_THE_GONE, ExecutionRecord
+from services.ledger.verdicts import Reason
 from services.wording.durations import duration
 
 LATE = timedelta(seconds=5)  # less is noise
@@ -126,18 +127,18 @@ class RowsExplained:
     def _missed(self, record: ExecutionRecord) -> Iterator[str]:
         found_at = record.completed_at or record.created_at
         match record.reason:
-            case "misfire":
+            case Reason.MISFIRE:
                 late, grace = duration(found_at - self.due_at), duration(self._own_policy.misfire_grace_seconds)
                 yield f"It was found {late} after it was due, too late: {grace} are allowed (misfire_grace_seconds)."
-            case "no_handler":
+            case Reason.NO_HANDLER:
                 yield f"It waited for a replica that can run it: {record.error_message or 'none knew its job type'}."
                 yield "Load the module that registers it on all replicas (JOB_MODULES); `manage.py doctor` names them."
-            case "downtime":
+            case Reason.DOWNTIME:
                 yield f"No replica was running when it was due; that was noticed at {self._at(found_at)}."
                 yield f"The catch-up rule is {self._own_policy.catchup!r}: this fire is recorded, not run."
-            case "catchup_cap":
+            case Reason.CATCHUP_CAP:
                 yield from self._summary(record)
-            case "changed":
+            case Reason.CHANGED:
                 yield "No replica was running when it was due, and the timing that it belonged to has ended since then."
                 yield from self._changed_by(record)
             case reason:
@@ -154,26 +155,26 @@ class RowsExplained:
     def _skipped(self, record: ExecutionRecord) -> Iterator[str]:
         decided_at = record.completed_at or record.created_at
         match record.reason:
-            case "overlap":
+            case Reason.OVERLAP:
                 limit = self._own_policy.max_instances
                 yield f"It was skipped: of this schedule at most {limit} may run at once (max_instances)."
                 yield from self._blocked_by(record, decided_at)
-            case "coalesced":
+            case Reason.COALESCED:
                 yield "It was overdue together with later fires; with coalesce on, only the latest of them runs."
                 if (ran := self._history.coalesced_into(record)) is not None:
                     yield f"The one that stands for it is {self._at(ran.scheduled_for)} ({ran.status})."
-            case "disabled":
+            case Reason.DISABLED:
                 yield "The schedule was switched off before it could start."
                 yield from self._changed_by(record)
-            case "changed":
+            case Reason.CHANGED:
                 yield "The timing was changed before it could start, and the new one has no such fire."
                 yield from self._changed_by(record)
-            case "deleted":
+            case Reason.DELETED:
                 yield "The schedule was deleted before it could start."
                 yield from self._changed_by(record)
-            case "paused":
+            case Reason.PAUSED:
                 yield "It was skipped: somebody had paused its queue."
-            case "circuit_open":
+            case Reason.CIRCUIT_OPEN:
                 yield "It was skipped: the items of its queue kept failing; it rests for a while (its circuit is open)."
             case reason:
                 yield f"It was skipped: {reason or 'no reason was recorded'}."

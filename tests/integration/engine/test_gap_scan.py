@@ -18,15 +18,15 @@ from services.engine.timer import Timer
 from services.errors import Unavailable
 from services.insight.audit import audit
 from services.jobs import JobRegistry
-from services.ledger.bounds import HANDED_OVER, CatchupLimits
 from services.ledger.fires import Fire
+from services.ledger.verdicts import HANDED_OVER, Tolerances
 from services.schedule_repository import ScheduleRepository
 from services.schedule_watcher import ScheduleWatcher
-from tests.support.executions import POLICY, happened, missed
+from tests.support.executions import POLICY, TOLERANCES, happened, missed
 
 DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 OPERATIONS = PROJECT_ROOT / "docs/operations.md"
-LIMITS = CatchupLimits(horizon=DAY, history=89 * DAY, window=HOUR, max_fires=10, settle=5 * SECOND)
+LIMITS = replace(TOLERANCES, horizon=DAY, history=89 * DAY, window=HOUR, max_fires=10, settle=5 * SECOND)
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class Replica:
 
     db: DatabaseConnection
     now: datetime
-    limits: CatchupLimits = LIMITS
+    limits: Tolerances = LIMITS
     handed_over: list[Fire] = field(default_factory=list)
     may_scan: bool = True
     scanner_class: type[GapScanner] = Standing

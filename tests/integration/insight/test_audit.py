@@ -457,6 +457,20 @@ def test_an_attempt_that_should_have_ended_by_now_is_unfinished(past: Past, stat
     assert not report.is_clean
 
 
+def test_a_run_that_may_wait_for_room_longer_than_its_grace_is_not_unfinished(past: Past) -> None:
+    """Retries and catch-up do: as long as a claim lets them wait, and not once there is room."""
+    schedule_id = past.create(DAY - HOUR)
+    past.ran(schedule_id, [DAY + HOUR], "running")
+    past.ran(schedule_id, [DAY + 2 * HOUR], "pending", cause="catchup")
+    past.ran(schedule_id, [DAY + 3 * HOUR], "pending", attempt=2)
+    past.ran(schedule_id, [DAY + 4 * HOUR], "pending", cause="manual")
+    past.run("UPDATE job_executions SET started_at = now() - interval '1 minute' WHERE status = 'running'")
+    past.run("UPDATE job_executions SET due_at = now() - interval '2 hours' WHERE status = 'pending'")
+    assert [finding.scheduled_for for finding in of_that_day(past).unfinished] == [DAY + 4 * HOUR]
+    past.run("UPDATE job_executions SET status = 'success' WHERE status = 'running'")
+    assert len(of_that_day(past).unfinished) == 3
+
+
 def test_a_window_that_makes_no_sense_is_refused(past: Past) -> None:
     with pytest.raises(InvalidInput, match=r"since: must be before"):
         audit(past.db, datetime.now(UTC) + HOUR)

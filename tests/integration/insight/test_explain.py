@@ -19,13 +19,13 @@ from services.jobs import JobRegistry
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Claim, Ending
 from services.schedule_repository import ScheduleRepository
-from tests.support.executions import BOUNDS, POLICY, Make, age, ago, fire
+from tests.support.executions import POLICY, TOLERANCES, Make, age, ago, fire
 from tests.support.schedules import VALID
 
 
 @pytest.fixture
 def explainer(db: DatabaseConnection) -> Explainer:
-    return Explainer(db, POLICY, BOUNDS, heartbeat_timeout_seconds=15, retention_days=90)
+    return Explainer(db, POLICY, TOLERANCES, heartbeat_timeout_seconds=15, retention_days=90)
 
 
 @pytest.fixture

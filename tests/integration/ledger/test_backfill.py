@@ -17,7 +17,7 @@ from services.job_history import JobHistory
 from services.ledger.backfill import Backfill, Backfills
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Claim, Ending, Outcome
-from tests.support.executions import BOUNDS, POLICY, Make, ago, fire, rows
+from tests.support.executions import POLICY, TOLERANCES, Make, ago, fire, rows
 
 MINUTE: dict[str, Any] = {"time_config": {"seconds": 60}}
 
@@ -226,7 +226,7 @@ def test_the_audit_counts_a_backfilled_fire_once_and_calls_none_of_them_invented
 def test_explain_says_that_it_was_a_backfill_and_who_wanted_it(
     db: DatabaseConnection, backfills: Backfills, make: Make, store: ExecutionStore
 ) -> None:
-    explainer = Explainer(db, POLICY, BOUNDS, heartbeat_timeout_seconds=15, retention_days=90)
+    explainer = Explainer(db, POLICY, TOLERANCES, heartbeat_timeout_seconds=15, retention_days=90)
     schedule_id = make(misfire_grace_seconds=60)
     assert store.claim([fire(schedule_id, 1000)]).outcomes == {fire(schedule_id, 1000): Outcome.MISFIRE}
     backfills.request(schedule_id, ago(1000), ago(998), "cli:anna")
@@ -244,7 +244,7 @@ def test_explain_says_that_it_was_a_backfill_and_who_wanted_it(
 def test_explain_names_the_backfill_that_was_in_the_way(
     db: DatabaseConnection, backfills: Backfills, make: Make, store: ExecutionStore
 ) -> None:
-    explainer = Explainer(db, POLICY, BOUNDS, heartbeat_timeout_seconds=15, retention_days=90)
+    explainer = Explainer(db, POLICY, TOLERANCES, heartbeat_timeout_seconds=15, retention_days=90)
     schedule_id = make()
     backfills.request(schedule_id, ago(10 * 86_400), ago(10 * 86_400 - 1), "test")
     (claim,), _ = store.claim_pending(10)

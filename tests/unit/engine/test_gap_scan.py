@@ -1,6 +1,7 @@
 """Which fires a scan looks at, in which pieces, and what becomes of those without a row."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -12,12 +13,13 @@ from services.engine.gap_scan.plan import Gap, Planned, catch_up, record, try_ag
 from services.engine.gap_scan.walk import PAIRS_PER_PIECE, SCHEDULES_PER_BLOCK, Watched, Window, expected_fires
 from services.engine.loaded import Loaded
 from services.engine.timer import Entry
-from services.ledger.bounds import HANDED_OVER, CatchupLimits
+from services.ledger.verdicts import HANDED_OVER, Tolerances
 from services.triggers import parse_trigger
+from tests.support.executions import TOLERANCES
 
 NOW = datetime(2027, 1, 15, 12, 0, 30, tzinfo=UTC)
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
-LIMITS = CatchupLimits(horizon=24 * HOUR, history=90 * 24 * HOUR, window=HOUR, max_fires=10, settle=5 * SECOND)
+LIMITS = replace(TOLERANCES, horizon=24 * HOUR, history=90 * 24 * HOUR, window=HOUR, max_fires=10, settle=5 * SECOND)
 EVERY_MINUTE = parse_trigger("interval", {"minutes": 1})
 EVERY_HOUR = parse_trigger("hourly", {"minute": 0})
 
@@ -124,7 +126,7 @@ def test_a_schedule_that_was_behind_is_looked_at_from_there() -> None:
 # --- what becomes of it ---
 
 
-def gap(*ages: timedelta, spread: timedelta = timedelta(0), limits: CatchupLimits = LIMITS) -> Gap:
+def gap(*ages: timedelta, spread: timedelta = timedelta(0), limits: Tolerances = LIMITS) -> Gap:
     """Fires without a row that were planned so long ago, oldest first."""
     oldest, *others = (NOW - age for age in ages)
     made = Gap(Watched(UUID(int=1), oldest - SECOND, NOW, spread, revision=1), oldest, limits.held)

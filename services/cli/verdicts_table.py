@@ -1,0 +1,32 @@
+"""`manage.py verdicts`: what each reason in the history means, and what to do about it."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from services.cli.output import AsJson, console, print_json
+from services.cli.verdicts_page import reasons, verdicts_page
+
+
+def verdicts(
+    markdown: Annotated[bool, typer.Option("--markdown", help="The page docs/verdicts.md.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show every reason why a fire was not run: what it means and what to do.
+
+    Examples:
+
+      manage.py verdicts
+
+      manage.py verdicts --markdown > docs/verdicts.md
+    """
+    if markdown:
+        typer.echo(verdicts_page())
+    elif as_json:
+        print_json([each._asdict() for each in reasons()])
+    else:
+        table = Table("status", "reason", "what it means", "what to do", header_style="bold", box=None, pad_edge=False)
+        for each in reasons():
+            table.add_row(*each)
+        console().print(table)
