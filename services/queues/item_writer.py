@@ -6,7 +6,6 @@ its queue; what even that refuses is left to the rescue.
 """
 
 import logging
-import random
 from collections.abc import Iterator, Sequence
 from typing import Generic
 
@@ -14,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from database.connection import DatabaseConnection
+from services.coordination.backoff import Backoff
 from services.errors import ConfigurationError, Unavailable
 from services.jobs import JobFailed
 from services.jobs.containment import Raised, Returned, contained
@@ -51,7 +51,8 @@ class ItemWriter(Generic[K]):
         backoff_seconds: float,
     ) -> None:
         self._db, self._queue, self._table, self._steps, self._actor = db, queue, table, steps, actor
-        self._max_attempts, self._backoff_seconds = max_attempts, backoff_seconds
+        self._max_attempts = max_attempts
+        self._backoff = Backoff(first_seconds=backoff_seconds, longest_seconds=LONGEST_BACKOFF_SECONDS, jitter=0.1)
 
     def write(self, ended: Sequence[Ended[K]]) -> Written[K]:
         """A verdict for each item, except for those that somebody's lock keeps from being written right now.
@@ -94,8 +95,8 @@ class ItemWriter(Generic[K]):
             failures = {claim: _chosen(errors[claim.key]) for claim in held if claim.key in errors}
             for claim, failure in failures.items():
                 self._tell(session, claim, failure)
-        told = {claim: self._told(claim, failure, Verdict.FAILED) for claim, failure in failures.items()}
-        return dict.fromkeys(held, Verdict.SUCCEEDED) | told
+        failed = {claim: self._logged(claim, failure, Verdict.FAILED) for claim, failure in failures.items()}
+        return dict.fromkeys(held, Verdict.SUCCEEDED) | failed
 
     def _save_alone(self, item: Ended[K]) -> Verdict | None:
         tries_left = DEADLOCK_RETRIES
@@ -116,11 +117,11 @@ class ItemWriter(Generic[K]):
     def _fail(self, claim: Claimed[K], error: BaseException) -> Verdict | None:
         failure = failure_of(error)
         verdict = self._verdict(claim, failure)
-        delay_seconds = 0.0 if isinstance(error, WorkerVanished) else self._backoff(claim, failure)
+        delay_seconds = 0.0 if isinstance(error, WorkerVanished) else self._delay_seconds(claim, failure)
         for with_hook in (True, False):
             match contained(lambda hook=with_hook: self._write_failure(claim, failure, verdict, delay_seconds, hook)):  # type: ignore[misc]
                 case Returned(held):
-                    return self._told(claim, failure, verdict if held else Verdict.LOST)
+                    return self._logged(claim, failure, verdict if held else Verdict.LOST)
                 case Raised(Unavailable() | KeyboardInterrupt() as ours):
                     raise ours
                 case Raised(refusal) if _code(refusal) == LOCKED:
@@ -169,12 +170,10 @@ class ItemWriter(Generic[K]):
             )  # fmt: skip
             return Verdict.LOST
 
-    def _backoff(self, claim: Claimed[K], failure: Failure) -> float:
-        jitter = 1 + 0.2 * (random.random() - 0.5)  # noqa: S311 - items that failed together must not come back in step
-        backoff = self._backoff_seconds * 2.0 ** min(claim.attempt - 1, 12) * jitter
-        return max(min(backoff, LONGEST_BACKOFF_SECONDS), failure.retry_after_seconds)
+    def _delay_seconds(self, claim: Claimed[K], failure: Failure) -> float:
+        return max(min(self._backoff.after(claim.attempt), LONGEST_BACKOFF_SECONDS), failure.retry_after_seconds)
 
-    def _told(self, claim: Claimed[K], failure: Failure, verdict: Verdict) -> Verdict:
+    def _logged(self, claim: Claimed[K], failure: Failure, verdict: Verdict) -> Verdict:
         logger.log(
             logging.INFO if verdict is Verdict.RETRIED else logging.WARNING,
             "%s %s, attempt %d: %s", self._queue, claim.key, claim.attempt, failure.message,

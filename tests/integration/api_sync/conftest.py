@@ -1,6 +1,7 @@
 """A local API, a table of this test's own, and a sync between the two."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from config import Settings
 from database.connection import DatabaseConnection
 from services.api_sync import SyncReport, open_api_sync
+from services.api_sync.client import BACKOFF
 from tests.integration.api_sync.looking import Run
 from tests.support.api_stand_in import ApiStandIn, many_items
 
@@ -41,4 +43,4 @@ def run(settings: Settings, db: DatabaseConnection, only_built_in_jobs: None) ->
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.api_sync.client.FIRST_BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr("services.api_sync.client.BACKOFF", replace(BACKOFF, first_seconds=0.0))

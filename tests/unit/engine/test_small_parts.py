@@ -14,7 +14,7 @@ from database.clock import DatabaseClock
 from services.engine.loops import Loop
 from services.engine.peers import HANDICAP_SECONDS, Peers
 from services.errors import Unavailable
-from services.ledger.fires import Fire, Policy
+from services.ledger.fires import Fire
 from services.telemetry.logs import JsonLines, TextLines
 from services.wording.durations import duration
 from tests.support.waiting import eventually
@@ -66,17 +66,6 @@ def test_a_replica_alone_waits_for_nobody() -> None:
     assert peers.handicap_seconds(fire) == 0
     peers.update(["only"])
     assert peers.handicap_seconds(fire) == 0
-
-
-# --- policy ---
-
-
-def test_retries_wait_longer_each_time_and_at_most_a_day() -> None:
-    policy = Policy(
-        max_instances=1, coalesce=True, misfire_grace_seconds=1, timeout_seconds=1, max_retries=9,
-        retry_backoff_seconds=30, catchup="one",
-    )  # fmt: skip
-    assert [policy.retry_delay(attempt).total_seconds() for attempt in (1, 2, 3, 30)] == [30, 60, 120, 86_400]
 
 
 # --- loops ---
