@@ -13,6 +13,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from database.connection import DatabaseConnection
+from database.sqlstates import DEADLOCKS, LOCK_TIMEOUT, sqlstate
+from database.writing import again_if_lost
 from services.coordination.backoff import Backoff
 from services.errors import ConfigurationError, Unavailable
 from services.jobs import JobFailed
@@ -25,8 +27,6 @@ from services.queues.steps import Steps
 logger = logging.getLogger(__name__)
 
 LONGEST_BACKOFF_SECONDS = 3600.0
-DEADLOCK, LOCKED = "40P01", "55P03"
-DEADLOCK_RETRIES = 5
 
 Written = Iterator[tuple[Ended[K], Verdict]]
 
@@ -99,18 +99,13 @@ class ItemWriter(Generic[K]):
         return dict.fromkeys(held, Verdict.SUCCEEDED) | failed
 
     def _save_alone(self, item: Ended[K]) -> Verdict | None:
-        tries_left = DEADLOCK_RETRIES
-        while True:
-            match contained(lambda: self._save_together([item])):
-                case Returned(verdicts):
-                    return verdicts.get(item.claim, Verdict.LOST)
-                case Raised(Unavailable() | KeyboardInterrupt() | ConfigurationError() as error):
-                    raise error
-                case Raised(error) if _code(error) == LOCKED:
-                    return None
-                case Raised(error) if tries_left == 0 or _code(error) != DEADLOCK:
-                    return self._fail(item.claim, error)
-            tries_left -= 1  # a deadlock's victim wrote nothing: the same again is safe
+        match contained(lambda: again_if_lost(lambda: self._save_together([item]), DEADLOCKS)):
+            case Returned(verdicts):
+                return verdicts.get(item.claim, Verdict.LOST)
+            case Raised(Unavailable() | KeyboardInterrupt() | ConfigurationError() as error):
+                raise error
+            case Raised(error):
+                return None if sqlstate(error) == LOCK_TIMEOUT else self._fail(item.claim, error)
 
     # --- failure ---
 
@@ -124,7 +119,7 @@ class ItemWriter(Generic[K]):
                     return self._logged(claim, failure, verdict if held else Verdict.LOST)
                 case Raised(Unavailable() | KeyboardInterrupt() as ours):
                     raise ours
-                case Raised(refusal) if _code(refusal) == LOCKED:
+                case Raised(refusal) if sqlstate(refusal) == LOCK_TIMEOUT:
                     return None
                 case Raised(refusal):
                     logger.error(
@@ -180,10 +175,6 @@ class ItemWriter(Generic[K]):
             extra={"event": f"item_{verdict.value}", "queue": self._queue, "key": str(claim.key)},
         )  # fmt: skip
         return verdict
-
-
-def _code(error: BaseException) -> str | None:
-    return getattr(error.orig, "pgcode", None) if isinstance(error, DBAPIError) else None
 
 
 def _chosen(error: str) -> Failure:
