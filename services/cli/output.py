@@ -22,6 +22,7 @@ from database.connection import get_db_connection
 from database.schema import require_schema, schema_problem
 from services.errors import InvalidInput, SchedulerError
 from services.schedule_repository import user_name
+from services.wording.durations import whole_units
 from services.wording.refusals import OLD_SCHEMA, refusal
 from services.wording.visible import visible
 
@@ -148,13 +149,6 @@ def moment(instant: datetime | None, timezone: str = "UTC") -> str:
 
 
 def until(instant: datetime, now: datetime | None = None) -> str:
-    """`in 3 h 20 min`: the two largest units that matter."""
+    """`in 3 h 20 min`, or `due`."""
     seconds = int((instant - (now or datetime.now(UTC))).total_seconds())
-    if seconds <= 0:
-        return "due"
-    parts = []
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
-        count, seconds = divmod(seconds, size)
-        if count:
-            parts.append(f"{count} {unit}")
-    return "in " + " ".join(parts[:2])
+    return f"in {whole_units(seconds)}" if seconds > 0 else "due"

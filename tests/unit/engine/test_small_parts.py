@@ -16,7 +16,6 @@ from services.engine.peers import HANDICAP_SECONDS, Peers
 from services.errors import Unavailable
 from services.ledger.fires import Fire
 from services.telemetry.logs import JsonLines, TextLines
-from services.wording.durations import duration
 from tests.support.waiting import eventually
 
 # --- clock ---
@@ -167,23 +166,3 @@ def test_a_log_line_cannot_be_forged(formatter: logging.Formatter, evil: str) ->
     assert evil not in first
     assert not any(evil.strip() in each for each in more if evil.strip())
     assert all(each.startswith("    ") for each in more)
-
-
-# --- durations ---
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (-3, "0 ms"),
-        (0.0018, "2 ms"),
-        (0.44, "440 ms"),
-        (1.54, "1.5 s"),
-        (42, "42 s"),
-        (185, "3 min 5 s"),
-        (7800, "2 h 10 min"),
-        (356_400, "4 d 3 h"),
-    ],
-)
-def test_durations_are_told_in_two_units(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
