@@ -79,7 +79,7 @@ class _Locked:
         return fire.scheduled_for + spread_offset(self.schedule_id, self.spec.spread_seconds)
 
     def fires_at(self, instant: datetime) -> bool:
-        return self.trigger is not None and self.trigger.next_after(instant - SECOND) == instant
+        return self.trigger is not None and self.trigger.fires_at(instant)
 
     def next_run(self, fire: Fire) -> datetime | None:
         return self.trigger and self.trigger.next_after(max(fire.scheduled_for, self.now - SECOND))
