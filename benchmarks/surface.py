@@ -32,7 +32,7 @@ from services.queues.dead_letters import DeadLetters
 from services.queues.overview import QueueOverview
 from services.schedule_repository import ScheduleRepository
 from services.schedules.batch import RECORD_COLUMNS, to_record
-from services.schedules.listing import SORT_KEYS, Order, ScheduleFilter
+from services.schedules.listing import SORT_KEYS, ScheduleFilter, order_of
 from services.web.dashboard.executions_page import WENT_WRONG
 from tests.support.web import Web
 
@@ -183,7 +183,7 @@ def _settings(db: DatabaseConnection) -> Settings:
 
 def _last_schedules() -> str:
     """The cursor of the row after which less than a page is left, by domain."""
-    return Order().cursor_after(_Place())
+    return order_of("domain").cursor_after(_Place())
 
 
 class _Place:
@@ -191,7 +191,7 @@ class _Place:
 
 
 def _middle(db: DatabaseConnection) -> str:
-    order = Order("last_run")
+    order = order_of("last_run")
     by_order = order.apply(select(*RECORD_COLUMNS), None)
     with db.transaction() as connection:
         half = connection.execute(select(func.count()).select_from(by_order.subquery())).scalar_one() // 2

@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from config import Settings, get_settings, masked
 from database.forks import keep_from_copies
 from database.models import Base
+from database.sqlstates import UNDEFINED_COLUMN, UNDEFINED_TABLE, sqlstate
 from services.embedded.servers import database_url
 from services.errors import ConfigurationError, SchedulerError, Unavailable
 
@@ -48,7 +49,6 @@ IDLE_IN_TRANSACTION_SECONDS = 60
 ENGINE_IDLE_IN_TRANSACTION_SECONDS = 5
 # A dedicated connection does not wait longer for a row or table that another session holds.
 LOCK_TIMEOUT_SECONDS = 2
-MISSING = ("42P01", "42703")  # SQLSTATEs: no such table, no such column
 
 
 class SchemaMissing(SchedulerError, ProgrammingError):
@@ -281,13 +281,13 @@ def _with_our_driver(url: str) -> URL:
 
 def _is_lost_connection(error: DBAPIError) -> bool:
     """True for a failed connect and for a connection that broke; false for errors about the statement itself."""
-    never_connected = isinstance(error, OperationalError) and getattr(error.orig, "pgcode", None) is None
+    never_connected = isinstance(error, OperationalError) and not sqlstate(error)
     return error.connection_invalidated or never_connected
 
 
 def _is_about_our_tables(error: ProgrammingError) -> bool:
     """A job may have tables of its own: those are not in our schema, whatever its version."""
-    if getattr(error.orig, "pgcode", None) not in MISSING:
+    if sqlstate(error) not in (UNDEFINED_TABLE, UNDEFINED_COLUMN):
         return False
     named = re.search(r'relation "(?:\w+\.)?(\w+)" does not exist', str(error.orig))
     return named is not None and named[1] in Base.metadata.tables

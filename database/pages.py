@@ -1,46 +1,117 @@
-"""Keyset pages, newest first: a cursor is the place of a page's last row; a page costs the same wherever it is."""
+"""Keyset pages: an order of rows, and cursors into it. A page costs the same wherever it is: there is no OFFSET.
+
+A cursor is the place of a page's last row: base64 of a JSON list. It holds the values of the order's columns, after the
+order's name if the list has several orders.
+"""
 
 import base64
 import binascii
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, literal, tuple_
+from sqlalchemy import BigInteger, ColumnElement, Select, literal, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy.sql.functions import coalesce
 
 from services.errors import InvalidInput, Problem
 
+MAX_PAGE = 1000
+MALFORMED = (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError)
 
-def page_after(
-    query: Select[Any],
-    created_at: InstrumentedAttribute[datetime],
-    key: InstrumentedAttribute[Any],
-    limit: int,
-    cursor: str | None,
-) -> Select[Any]:
-    """One row more than the page, so that the end of the list is known. Raises InvalidInput for a strange cursor."""
-    if cursor is not None:
-        query = query.where(_is_after(created_at, key, cursor))
-    return query.order_by(created_at.desc(), key.desc()).limit(limit + 1)
+Column = InstrumentedAttribute[Any]
+R = TypeVar("R")
 
 
-def cursor_of(created_at: datetime, key: object) -> str:
-    return base64.urlsafe_b64encode(json.dumps([created_at.isoformat(), str(key)]).encode()).decode()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keyset:
+    """An order by columns that together tell any two rows apart."""
+
+    columns: tuple[Column, ...]
+    name: str | None = None  # for a list that has several orders
+    descending: bool = True
+    null: ColumnElement[Any] | None = None  # stands for NULL in the first column, so that such rows have a place
+    same: tuple[tuple[Column, Any], ...] = ()  # what all rows of the list have; the order begins with it
+
+    def page(self, query: Select[Any], limit: int, cursor: str | None = None) -> Select[Any]:
+        """One row more than the page, so that the end of the list is known. Raises InvalidInput."""
+        return self.apply(query, cursor).limit(checked_limit(limit) + 1)
+
+    def cut(self, rows: Sequence[R], limit: int) -> tuple[list[R], str | None]:
+        """The page out of the rows that `page` found, and the cursor of the next page, if there is one."""
+        return list(rows[:limit]), self.cursor_after(rows[limit - 1]) if len(rows) > limit else None
+
+    def apply(self, query: Select[Any], cursor: str | None = None) -> Select[Any]:
+        """Order the query, and start after the row that the cursor names. Raises InvalidInput."""
+        first, *others = self.columns
+        place = [first.expression if self.null is None else coalesce(first, self.null), *others]
+        order = [*(column for column, _ in self.same), *place]
+        if cursor is not None:
+            here, there = tuple_(*order), tuple_(*self._place(cursor))
+            query = query.where(there > here if self.descending else there < here)
+        return query.order_by(*(part.desc() if self.descending else part for part in order))
+
+    def cursor_after(self, row: Any) -> str:
+        values = [getattr(row, column.key) for column in self.columns]
+        name = [] if self.name is None else [self.name]
+        return base64.urlsafe_b64encode(json.dumps([*name, *values], default=_as_text).encode()).decode()
+
+    def _place(self, cursor: str) -> list[ColumnElement[Any]]:
+        try:
+            values = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+            if self.name is not None:
+                name, *values = values
+                if name != self.name:
+                    raise InvalidInput(Problem("cursor", f"belongs to the order {name!r}, not {self.name!r}"))
+            place = [self._literal(column, value) for column, value in zip(self.columns, values, strict=True)]
+        except MALFORMED:
+            raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None
+        return [*(literal(value, column.type) for column, value in self.same), *place]
+
+    def _literal(self, column: Column, value: Any) -> ColumnElement[Any]:
+        if value is None and self.null is not None and column is self.columns[0]:
+            return self.null
+        return literal(_read(column, value), column.type)
 
 
-def _is_after(
-    created_at: InstrumentedAttribute[datetime], key: InstrumentedAttribute[Any], cursor: str
-) -> ColumnElement[bool]:
-    try:
-        said, text = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        at = datetime.fromisoformat(said)
-        if at.tzinfo is None:
-            raise ValueError("no instant")
-        last = key.type.python_type(text)
-        if isinstance(last, int) and not -(2**31) <= last < 2**31:
-            raise ValueError("no key")
-        place = tuple_(literal(at.astimezone(UTC), created_at.type), literal(last, key.type))
-    except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
-        raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None
-    return place > tuple_(created_at, key)
+def checked_limit(limit: int) -> int:
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidInput(Problem("limit", f"must be between 1 and {MAX_PAGE}, got {limit}"))
+    return limit
+
+
+def _as_text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _read(column: Column, value: Any) -> Any:
+    """A value of the column as it stood in a cursor, which may be forged: Postgres must be able to compare with it."""
+    kind = column.type.python_type
+    if kind is datetime:
+        return _instant(value)
+    if kind is int:
+        return _whole_number(value, 63 if isinstance(column.type, BigInteger) else 31)
+    if kind is UUID:
+        return UUID(value)
+    if "\0" in value:
+        raise ValueError("no text")
+    return value.encode().decode()  # no half of a surrogate pair
+
+
+def _instant(value: Any) -> datetime:
+    instant = datetime.fromisoformat(value)
+    if instant.tzinfo is None:
+        raise ValueError("no instant")
+    return instant.astimezone(UTC)  # Postgres knows fewer offsets
+
+
+def _whole_number(value: Any, bits: int) -> int:
+    if type(value) not in (int, str):  # older cursors have numbers as texts
+        raise ValueError("no number")
+    number = int(value)
+    if not -(2**bits) <= number < 2**bits:
+        raise ValueError("no number of this column")
+    return number

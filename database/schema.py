@@ -10,11 +10,11 @@ from pathlib import Path
 from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection
+from database.sqlstates import UNDEFINED_TABLE, sqlstate
 from services.errors import ConfigurationError
 
 VERSIONS = Path(__file__).resolve().parent.parent / "migrations" / "versions"
 RUN_MIGRATIONS = "run: python run_migrations.py"
-UNDEFINED_TABLE = "42P01"
 
 _AT = "SELECT max(version_num) FROM alembic_version"
 _OLDEST = "SELECT oldest_program FROM schema_compatibility"
@@ -53,7 +53,7 @@ def _ask(db: DatabaseConnection, sql: str) -> str | None:
         with db.transaction() as connection:
             answer = connection.exec_driver_sql(sql).scalar_one_or_none()
     except DBAPIError as error:
-        if getattr(error.orig, "pgcode", None) != UNDEFINED_TABLE:
+        if sqlstate(error) != UNDEFINED_TABLE:
             raise
         return None
     return None if answer is None else str(answer)

@@ -1,21 +1,19 @@
-"""Transactions that write schedules: under the name of whoever asked for it, and again when they lost a race."""
+"""Transactions that write: under the name of the actor who asked for it, and again when they lost a race."""
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection
+from database.sqlstates import LOST_RACES, sqlstate
 from services.errors import InvalidSchedule, Problem
 
 # Fires wait while their schedules are locked, so a bulk save never holds more rows than this at once.
 ROWS_PER_COMMIT = 1000
-# A deadlock, a lock that was not to be had in time, or a unique key that somebody else took first: what was decided is
-# decided again, on what is there now.
-LOST_RACES = ("40P01", "55P03", "23505")
 ATTEMPTS = 6
 
 T = TypeVar("T")
@@ -23,17 +21,28 @@ T = TypeVar("T")
 
 def write_as(db: DatabaseConnection, actor: str, work: Callable[[Connection], T]) -> T:
     """One transaction whose changes are recorded under the actor's name; repeated when it lost a race."""
-    attempt = 0
-    while True:
-        attempt += 1
+
+    def transaction() -> T:
+        with db.transaction() as connection:
+            connection.execute(select(func.set_config("scheduler.actor", actor, True)))
+            return work(connection)
+
+    try:
+        return again_if_lost(transaction)
+    except DBAPIError as error:
+        raise _as_problem(error) from error
+
+
+def again_if_lost(transaction: Callable[[], T], races: Collection[str] = LOST_RACES) -> T:
+    """Repeats a transaction that lost a race: what was decided is decided again, on what is there now."""
+    for attempt in range(1, ATTEMPTS):
         try:
-            with db.transaction() as connection:
-                connection.execute(select(func.set_config("scheduler.actor", actor, True)))
-                return work(connection)
+            return transaction()
         except DBAPIError as error:
-            if getattr(error.orig, "pgcode", None) not in LOST_RACES or attempt == ATTEMPTS:
-                raise _as_problem(error) from error
+            if sqlstate(error) not in races:
+                raise
         time.sleep(random.uniform(0, 0.05 * attempt))  # noqa: S311 - only to get out of each other's way
+    return transaction()
 
 
 def _as_problem(error: DBAPIError) -> Exception:

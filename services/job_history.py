@@ -26,7 +26,6 @@ from services.ledger import history_sql as sql
 from services.ledger.listing import (
     BY_CREATION,
     BY_FIRE,
-    MAX_PAGE,
     OVERLAP,
     OVERLAP_WITH_THE_GONE,
     ExecutionFilter,
@@ -124,12 +123,9 @@ class JobHistory:
         self, where: ExecutionFilter = ExecutionFilter(), limit: int = 50, cursor: str | None = None
     ) -> ExecutionPage:
         """One page, newest first; `next_cursor` leads to the next one and is None on the last."""
-        if not 1 <= limit <= MAX_PAGE:
-            raise InvalidInput(Problem("limit", f"must be between 1 and {MAX_PAGE}, got {limit}"))
-        query = where.order.apply(select_records().where(*where.conditions()), cursor)
-        records = self._read(query.limit(limit + 1))
-        more = len(records) > limit
-        return ExecutionPage(records[:limit], where.order.cursor_after(records[limit - 1]) if more else None)
+        order = where.order
+        records = self._read(order.page(select_records().where(*where.conditions()), limit, cursor))
+        return ExecutionPage(*order.cut(records, limit))
 
     def get_execution_statistics(self, days: int = 7) -> dict[str, int | float]:
         """Counts, durations and lateness (seconds) of the last days; 0.0 where there is nothing to measure.

@@ -19,6 +19,7 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, or_, sel
 from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import Schedule, Source
+from database.pages import MAX_PAGE
 from database.writing import ROWS_PER_COMMIT as ROWS_PER_COMMIT
 from database.writing import write_as
 from services.api_sync.edits import LocalEdits
@@ -39,7 +40,7 @@ from services.schedules.batch import (
     to_record,
 )
 from services.schedules.changes import Change, select_changes, select_deleted
-from services.schedules.listing import MAX_PAGE, Order, ScheduleFilter
+from services.schedules.listing import ScheduleFilter, order_of
 from services.schedules.preview import next_fires
 from services.schedules.spec import RULES, ScheduleFields, ScheduleSpec, checked_note, config_id, parse_uuid, plain_text
 from services.schedules.summaries import BulkSummary, Switched
@@ -248,14 +249,11 @@ class ScheduleRepository:
         cursor: str | None = None,
     ) -> Page:
         """One page; `next_cursor` leads to the next one and is None on the last."""
-        if not 1 <= limit <= MAX_PAGE:
-            raise InvalidInput(Problem("limit", f"must be between 1 and {MAX_PAGE}, got {limit}"))
-        order = Order.parse(sort)
-        query = order.apply(_select().where(*where.conditions()), cursor).limit(limit + 1)
+        order = order_of(sort)
+        query = order.page(_select().where(*where.conditions()), limit, cursor)
         with self._db.transaction() as connection:
             records = [to_record(row) for row in connection.execute(query)]
-        more = len(records) > limit
-        return Page(records[:limit], order.cursor_after(records[limit - 1]) if more else None)
+        return Page(*order.cut(records, limit))
 
     def count_schedules(self, where: ScheduleFilter = ScheduleFilter()) -> int:
         with self._db.transaction() as connection:

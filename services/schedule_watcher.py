@@ -27,7 +27,7 @@ from services.errors import InvalidSchedule, Unavailable
 from services.schedules.changes import LONGEST_COMMIT, NEWEST_REVISION
 from services.schedules.upkeep import ScheduleUpkeep
 from services.telemetry import metrics
-from services.triggers import stored_trigger
+from services.triggers import trigger_of
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,6 @@ TICK_SECONDS = 1.0
 LISTEN_SECONDS = 0.5
 POLL_WITHOUT_LISTEN_SECONDS = 1.0
 LOAD_ROWS = 2000
-SECOND = timedelta(seconds=1)
 
 COLUMNS = """schedule_id, revision, effective_from, enabled, frequency, time_config::text AS time_config, timezone,
              start_at, end_at, spread_seconds, priority, next_run, invalid_reason"""
@@ -242,7 +241,7 @@ class ScheduleWatcher:
             )
 
     def _take(self, row: Row[Any], now: datetime) -> None:
-        trigger = stored_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
+        trigger = trigger_of(row)
         if not row.enabled:
             self._know(row, None)
             if row.next_run is not None:
@@ -250,7 +249,7 @@ class ScheduleWatcher:
             return
         since = self._since(row, self.loaded.get(row.schedule_id), now)
         self._know(row, self._timer.put(row.schedule_id, trigger, row.spread_seconds, row.priority, since))
-        if row.next_run is None or trigger.next_after(row.next_run - SECOND) != row.next_run:
+        if row.next_run is None or not trigger.fires_at(row.next_run):
             self._upkeep.plan(row.schedule_id, row.revision, trigger.next_after(now))
 
     def _know(self, row: Row[Any], entry: Entry | None) -> None:

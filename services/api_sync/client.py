@@ -1,6 +1,5 @@
 """Asking the API: conditionally when it is worth it, again when it may help, and never for longer than said."""
 
-import random
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
@@ -8,13 +7,14 @@ from http import HTTPStatus
 from pydantic import SecretStr
 
 from services.api_sync.state import Validators
+from services.coordination.backoff import Backoff
 from services.errors import SchedulerError
 from services.fetching import Fetched, Fetcher, FetchFailed, may_work_later, shown_url, without_userinfo
 from services.fetching.deadline import NO_LIMIT_SECONDS
 
 ATTEMPTS = 4
-FIRST_BACKOFF_SECONDS = 1.0
-LONGEST_WAIT_SECONDS = 30.0  # whoever asks for more of it is asked again by a later sync
+# An API that asks for more than the longest wait is asked again by a later sync.
+BACKOFF = Backoff(first_seconds=1.0, longest_seconds=30.0, jitter=0.5)
 MAX_VALIDATOR_LENGTH = 1000
 
 
@@ -66,7 +66,9 @@ class ApiClient:
             try:
                 return self._ask(known)
             except FetchFailed as error:
-                seconds = _wait_after(error, attempt)
+                if not error.retryable or attempt >= ATTEMPTS:
+                    raise
+                seconds = BACKOFF.at_least(error.retry_after_seconds, attempt)
                 if seconds is None:
                     raise
             before_wait(seconds)
@@ -106,18 +108,6 @@ def validators_of(fetched: Fetched) -> Validators:
 def _sound(value: str | None) -> str | None:
     """What can be stored and sent back."""
     return value if value and value.isprintable() and len(value) <= MAX_VALIDATOR_LENGTH else None
-
-
-def _wait_after(error: FetchFailed, attempt: int) -> float | None:
-    """None: another attempt is not worth it, or not wanted so soon."""
-    if not error.retryable or attempt >= ATTEMPTS:
-        return None
-    asked = error.retry_after_seconds or 0.0
-    if asked > LONGEST_WAIT_SECONDS:
-        return None
-    backoff: float = FIRST_BACKOFF_SECONDS * 2 ** (attempt - 1)
-    jitter = random.uniform(0.5, 1.5)  # noqa: S311 - so that callers who failed together do not return together
-    return max(asked, min(backoff * jitter, LONGEST_WAIT_SECONDS))
 
 
 def _named(status_code: int) -> str:

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection
 from database.models import Source
+from database.sqlstates import VALUE_ERRORS, sqlstate
 from database.writing import ROWS_PER_COMMIT, write_as
 from services.api_sync.edits import Edit, LocalEdits, api_fields, merge
 from services.api_sync.items import ApiItem, BadItem, few_of, plain_line
@@ -26,8 +27,7 @@ from services.schedules.batch import Action, Saved, ScheduleBatch, ScheduleRecor
 from services.schedules.spec import parse_spec
 
 API_ACTOR = "api-sync"
-# Classes of SQLSTATE: data, constraints, limits of a row or an index, what a trigger raises.
-ROW_FAULTS = frozenset({"22", "23", "54", "P0"})
+ROW_FAULTS = (*VALUE_ERRORS, "P0")  # the latter: what a trigger raises
 
 # What was written last into schedules that nobody has touched since. Read once: asked in portions, Postgres may well
 # choose to read everything for each portion.
@@ -213,7 +213,7 @@ def _fault_of_a_row(error: DBAPIError | InvalidSchedule) -> str | None:
     """None: it has nothing to do with what was to be written."""
     if isinstance(error, InvalidSchedule):
         return "; ".join(few_of(error.problems))
-    if str(getattr(error.orig, "pgcode", None))[:2] not in ROW_FAULTS:
+    if sqlstate(error)[:2] not in ROW_FAULTS:
         return None
     said = str(error.orig).strip().partition("\n")[0]
     return f"the database refuses it: {said if said.isprintable() else ascii(said)}"

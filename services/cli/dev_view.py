@@ -14,6 +14,7 @@ from services.cli.dev_snapshot import Snapshot
 from services.cli.output import moment, until
 from services.cli.scans import changes_in_words
 from services.scanning.report.words import counted
+from services.wording.durations import duration
 from services.wording.short_ids import ID_PREFIX
 
 STYLES = {"success": "green", "skipped": "yellow", "missed": "yellow", "abandoned": "magenta"}
@@ -105,7 +106,7 @@ def counters(snapshot: Snapshot) -> str:
         parts.append(f"{counts.abandoned} abandoned")
     parts.append(f"{counts.retries} retries")
     if counts.lateness_seconds is not None:
-        parts.append(f"{_seconds(counts.lateness_seconds)} late")
+        parts.append(f"{_took(counts.lateness_seconds)} late")
     return f"{len(snapshot.running)} running; last minute: {', '.join(parts)}"
 
 
@@ -164,7 +165,7 @@ def _facts(row: Row[Any] | None, metrics: str) -> list[str | Text]:
 def _running(rows: Sequence[Row[Any]]) -> Table:
     table = _table("runs now", "replica", "attempt", "for")
     for row in rows:
-        table.add_row(Text(row.label), row.instance_id, str(row.attempt), _seconds(row.seconds) or "claimed")
+        table.add_row(Text(row.label), row.instance_id, str(row.attempt), _took(row.seconds) or "claimed")
     return table
 
 
@@ -183,8 +184,8 @@ def _ended(rows: Sequence[Row[Any]], room: Room) -> Table:
             Text(row.label),
             f"{row.completed_at:%H:%M:%S}",
             Text(row.status, STYLES.get(row.status, "red")),
-            _seconds(row.duration_seconds),
-            _seconds(row.lateness_seconds),
+            _took(row.duration_seconds),
+            _took(row.lateness_seconds),
             *([str(row.attempt), row.instance_id] if room.is_wide else []),
             Text(" ".join(row.words.split())[:WORDS]),
         )
@@ -208,7 +209,5 @@ def findings(row: Row[Any]) -> str:
     return f"{counted(summary.get('cookies', 0), 'cookie')}, {before} before consent; {changes}"
 
 
-def _seconds(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    return f"{max(0.0, seconds) * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+def _took(seconds: float | None) -> str:
+    return "" if seconds is None else duration(seconds)

@@ -11,11 +11,12 @@ import typer
 from rich.table import Table
 
 from database.models import Cause, ExecutionStatus
+from database.pages import MAX_PAGE
 from services.cli.durations import EXAMPLES, ago
 from services.cli.output import FAILED, AsJson, actor, console, id_column, moment, plain, print_json
 from services.errors import ScheduleNotFound
 from services.job_history import JobHistory, get_job_history
-from services.ledger.listing import MAX_PAGE, ExecutionFilter, ExecutionPage, ExecutionRecord
+from services.ledger.listing import ExecutionFilter, ExecutionPage, ExecutionRecord
 from services.schedule_repository import get_schedule_repository
 from services.schedules.spec import parse_uuid
 from services.wording.short_ids import ID_PREFIX

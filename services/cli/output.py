@@ -21,6 +21,9 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from services.errors import InvalidInput, SchedulerError
+from services.schedule_repository import user_name
+from services.wording.durations import whole_units
+from services.wording.refusals import OLD_SCHEMA, refusal
 from services.wording.visible import visible
 
 if TYPE_CHECKING:
@@ -37,7 +40,6 @@ def actor() -> str:
     """Whom the audit trail names. Asked by commands that write, and these need a schema that fits."""
     from database.connection import get_db_connection
     from database.schema import require_schema
-    from services.schedule_repository import user_name
 
     require_schema(get_db_connection())
     return f"cli:{user_name()}"
@@ -114,7 +116,6 @@ def _database_errors() -> "tuple[type[DBAPIError], ...]":
 def _reason(error: "DBAPIError") -> str | None:
     from database.connection import get_db_connection
     from database.schema import schema_problem
-    from services.wording.refusals import OLD_SCHEMA, refusal
 
     reason = refusal(error)
     return (schema_problem(get_db_connection()) or reason) if reason == OLD_SCHEMA else reason
@@ -166,13 +167,6 @@ def moment(instant: datetime | None, timezone: str = "UTC") -> str:
 
 
 def until(instant: datetime, now: datetime | None = None) -> str:
-    """`in 3 h 20 min`: the two largest units that matter."""
+    """`in 3 h 20 min`, or `due`."""
     seconds = int((instant - (now or datetime.now(UTC))).total_seconds())
-    if seconds <= 0:
-        return "due"
-    parts = []
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
-        count, seconds = divmod(seconds, size)
-        if count:
-            parts.append(f"{count} {unit}")
-    return "in " + " ".join(parts[:2])
+    return f"in {whole_units(seconds)}" if seconds > 0 else "due"

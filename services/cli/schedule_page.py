@@ -14,6 +14,7 @@ from services.schedule_repository import ScheduleRepository
 from services.schedules.batch import ScheduleRecord
 from services.schedules.changes import Change
 from services.schedules.spec import DEFINITION_FIELDS
+from services.wording.durations import duration
 
 LAST = 10
 POLICIES = DEFINITION_FIELDS[DEFINITION_FIELDS.index("max_instances") :]
@@ -100,9 +101,9 @@ def _print_fires(record: ScheduleRecord, fires: list[datetime]) -> None:
 def _print_executions(record: ScheduleRecord, executions: list[dict[str, Any]]) -> None:
     console().print("\nlast executions", style="bold")
     for row in executions:
-        seconds = "" if row["duration_seconds"] is None else f"{row['duration_seconds']:.1f} s"
+        took = "" if row["duration_seconds"] is None else duration(row["duration_seconds"])
         why = row["error_message"] or row["reason"] or ""
-        console().print(f"  {moment(row['scheduled_for'])}   {row['status']:<9} {seconds:>8}  {why}")
+        console().print(f"  {moment(row['scheduled_for'])}   {row['status']:<9} {took:>10}  {why}")
     if not executions:
         console().print("  none yet")
 

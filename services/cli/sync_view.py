@@ -10,6 +10,7 @@ from services.api_sync.items import plain_line
 from services.api_sync.report import Entry, Kind, Outcome, SyncReport
 from services.api_sync.state import StoredState
 from services.cli.output import console, error_console, moment
+from services.wording.durations import duration
 
 SHOWN = 20  # lines of each kind; the rest is counted
 STYLES = {
@@ -48,9 +49,9 @@ def print_status(state: StoredState) -> None:
         out.print("nobody has synced yet")
         return
     style = "green" if state.last.outcome.is_good else "red bold"
-    took = (state.last.finished_at - state.last.started_at).total_seconds()
+    took = duration(state.last.finished_at - state.last.started_at)
     out.print(f"last sync     {state.last.outcome.value}", style=style)
-    out.print(f"              {moment(state.last.finished_at)} by {state.last.by}, {took:.1f} s")
+    out.print(f"              {moment(state.last.finished_at)} by {state.last.by}, {took}")
     if state.last.error:
         out.print(f"              {state.last.error}")
     out.print(f"last success  {moment(state.synced_at)}")

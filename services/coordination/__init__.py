@@ -1,1 +1,1 @@
-"""What the door to Redis is made of besides its keys: the circuit breaker and the renewal of named locks."""
+"""How a process meets others: backoff, the circuit breaker of the Redis door, the renewal of named locks."""

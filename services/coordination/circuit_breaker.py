@@ -4,8 +4,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from services.coordination.backoff import Backoff
+
 FAILURES_UNTIL_OPEN = 3
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 5.0
+PAUSES = Backoff(first_seconds=1.0, longest_seconds=5.0, jitter=0.0)
 
 
 class CircuitBreaker:
@@ -18,7 +20,7 @@ class CircuitBreaker:
         self._now = now
         self._mutex = threading.Lock()
         self._failures = 0
-        self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._pauses = 0  # since it opened
         self._probe_at = 0.0
         self.is_open = False
 
@@ -29,8 +31,7 @@ class CircuitBreaker:
             if self._now() < self._probe_at:
                 return False
             # Set before the probe's outcome is known: one that never reports cannot keep the next from being tried.
-            self._pause_seconds = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS)
-            self._probe_at = self._now() + self._pause_seconds
+            self._pause()
             return True
 
     def failed(self) -> bool:
@@ -39,8 +40,8 @@ class CircuitBreaker:
             self._failures += 1
             if self.is_open or self._failures < FAILURES_UNTIL_OPEN:
                 return False
-            self.is_open, self._pause_seconds = True, FIRST_PAUSE_SECONDS
-            self._probe_at = self._now() + FIRST_PAUSE_SECONDS
+            self.is_open, self._pauses = True, 0
+            self._pause()
             return True
 
     def succeeded(self) -> bool:
@@ -48,3 +49,7 @@ class CircuitBreaker:
         with self._mutex:
             was_open, self.is_open, self._failures = self.is_open, False, 0
             return was_open
+
+    def _pause(self) -> None:
+        self._pauses += 1
+        self._probe_at = self._now() + PAUSES.after(self._pauses)

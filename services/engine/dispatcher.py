@@ -6,7 +6,6 @@ module only with a row, with somebody else's row, or because it is none any more
 
 import logging
 import math
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from uuid import UUID
 from sqlalchemy.exc import DBAPIError
 
 from database.clock import DatabaseClock
+from services.coordination.backoff import Backoff
 from services.distributed_lock import Answer, Coordinator
 from services.engine.due_queue import DueQueue, whole_schedules
 from services.engine.finisher import Finisher
@@ -441,9 +441,11 @@ class Dispatcher:
         policy = claim.policy
         retry_in: float | None = None
         if result.retryable and claim.attempt <= policy.max_retries:
-            jitter = 1 + 0.2 * (random.random() - 0.5)  # noqa: S311 - retries of many schedules must not march in step
-            backoff = policy.retry_delay(claim.attempt).total_seconds() * jitter
-            retry_in = min(max(backoff, _seconds(result.retry_after_seconds)), LONGEST_RETRY_SECONDS)
+            backoff = Backoff(
+                first_seconds=policy.retry_backoff_seconds, longest_seconds=LONGEST_RETRY_SECONDS, jitter=0.1
+            )
+            wanted = max(backoff.after(claim.attempt), _seconds(result.retry_after_seconds))
+            retry_in = min(wanted, LONGEST_RETRY_SECONDS)
         return Ending(
             claim=claim,
             status=result.status,

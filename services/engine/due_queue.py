@@ -6,15 +6,15 @@ patience: it must not take the turns of the others.
 """
 
 import heapq
-import random
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
+from services.coordination.backoff import Backoff
 from services.ledger.fires import Fire
 
-HELD_AGAIN_SECONDS = 0.075  # usually another replica's claim or finish, which is over by then
-LONGEST_PATIENCE_SECONDS = 2.0
+# First: usually another replica's claim or finish, which is over by then. Jitter: replicas must not march in step.
+PATIENCE = Backoff(first_seconds=0.075, longest_seconds=2.0, jitter=0.3)
 PROBED_AFTER = 2  # so often held in a row: asked whether it is free before it is tried again
 
 
@@ -114,9 +114,7 @@ class DueQueue:
 
     def _wait(self, schedule_id: UUID, now: float) -> None:
         times = self._times_held[schedule_id] = self._times_held.get(schedule_id, 0) + 1
-        patience = min(HELD_AGAIN_SECONDS * 2 ** min(times - 1, 10), LONGEST_PATIENCE_SECONDS)
-        patience *= 0.7 + 0.6 * random.random()  # noqa: S311 - replicas must not march in step
-        heapq.heappush(self._held_until, (now + patience, self._tie(), schedule_id))
+        heapq.heappush(self._held_until, (now + PATIENCE.after(times), self._tie(), schedule_id))
 
     def _let_go(self, schedule_id: UUID) -> None:
         for fire in self._held.pop(schedule_id):

@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy.exc import DBAPIError
 
 from database.models import ExecutionStatus
+from services.coordination.backoff import Backoff
 from services.distributed_lock import Coordinator
 from services.engine.held_claims import HeldClaims
 from services.engine.loops import Loop
@@ -26,8 +27,7 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 GATHER_SECONDS = 0.004
 MAX_BATCH = 500
-HELD_AGAIN_SECONDS = 0.05
-LONGEST_PATIENCE_SECONDS = 2.0
+PATIENCE = Backoff(first_seconds=0.05, longest_seconds=2.0, jitter=0.0)
 FAILURES = (ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT)
 
 
@@ -36,7 +36,7 @@ class _Later:
     """A result whose row another session held."""
 
     try_at: float
-    patience: float
+    times_held: int
     ending: Ending = field(compare=False)
 
 
@@ -46,7 +46,7 @@ class Finisher:
         self._queue: queue.SimpleQueue[Ending] = queue.SimpleQueue()
         self._unwritten: list[Ending] = []
         self._later: list[_Later] = []  # heap
-        self._later_than: dict[UUID, float] = {}  # how long those waited that are tried again right now
+        self._times_held: dict[UUID, int] = {}  # of those that are tried again right now
         self.loop = Loop("finisher", self.tick, TICK_SECONDS)
 
     def put(self, ending: Ending) -> None:
@@ -75,7 +75,7 @@ class Finisher:
             written = [ending for ending in self._unwritten if ending.claim.execution_id not in later]
             self._unwritten = []
             self._hold(report.later)
-            self._later_than.clear()
+            self._times_held.clear()
             self._coordinator.release_leases(leases(ending.claim for ending in written))
             self._held.forget(ending.claim for ending in written)
             for ending in written:
@@ -84,9 +84,8 @@ class Finisher:
 
     def _hold(self, endings: list[Ending]) -> None:
         for ending in endings:
-            waited = self._later_than.get(ending.claim.execution_id, 0.0)
-            patience = min(max(HELD_AGAIN_SECONDS, 2 * waited), LONGEST_PATIENCE_SECONDS)
-            heapq.heappush(self._later, _Later(time.monotonic() + patience, patience, ending))
+            times = self._times_held.get(ending.claim.execution_id, 0) + 1
+            heapq.heappush(self._later, _Later(time.monotonic() + PATIENCE.after(times), times, ending))
 
     def _write(self, endings: list[Ending]) -> FinishReport:
         """A result that Postgres cannot store must not keep the others from being written."""
@@ -118,7 +117,7 @@ class Finisher:
         now = time.monotonic()
         while self._later and self._later[0].try_at <= now and len(self._unwritten) < 2 * MAX_BATCH:
             held = heapq.heappop(self._later)
-            self._later_than[held.ending.claim.execution_id] = held.patience
+            self._times_held[held.ending.claim.execution_id] = held.times_held
             self._unwritten.append(held.ending)
         return self._unwritten
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+from services.coordination.backoff import Backoff
 from services.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -129,7 +130,8 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - logged by `_report`
             self._failed(_first_line(error), 0.0)
             self._report(error)
-            pause_seconds = min(AFTER_FAILURE_SECONDS * 2 ** min(self._failures - 1, 10), self._longest_pause)
+            pauses = Backoff(first_seconds=AFTER_FAILURE_SECONDS, longest_seconds=self._longest_pause, jitter=0.0)
+            pause_seconds = pauses.after(self._failures)
         else:
             if self._failures == 0 or self._is_proof():
                 self._worked()

@@ -20,7 +20,7 @@ from database.connection import DatabaseConnection
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.insight.audit_sql import DUPLICATES, ROWS, SEGMENTS, UNFINISHED, WATCHED
 from services.ledger.verdicts import CHANGE_EDGE, EARLY, Tolerances
-from services.triggers import parse_trigger, spread_offset
+from services.triggers import spread_offset, trigger_of
 
 SHOWN = 100  # findings of each kind that are named; all are counted
 FETCHED = 2000
@@ -100,14 +100,7 @@ class _Window:
         if not segment.enabled:
             return
         try:
-            trigger = parse_trigger(
-                segment.frequency,
-                segment.time_config,
-                segment.timezone,
-                segment.start_at,
-                segment.end_at,
-                suggest=False,
-            )
+            trigger = trigger_of(segment)
         except InvalidSchedule:
             return  # parked: it never fires
         wait = spread_offset(segment.schedule_id, segment.spread_seconds)

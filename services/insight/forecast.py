@@ -15,7 +15,7 @@ from sqlalchemy import Row
 from database.connection import DatabaseConnection
 from services.errors import InvalidSchedule
 from services.insight.overview_sql import DUE_WITHIN
-from services.triggers import parse_trigger
+from services.triggers import trigger_of
 
 SAMPLE = 20_000  # newest executions that typical durations are taken from
 MOST_FIRES = 61  # of one timing that are computed one by one; a denser one goes on at the same rate
@@ -59,7 +59,7 @@ def _fires(row: Row[Any], now: datetime, until: datetime) -> Iterator[tuple[date
 
 def _nominal_fires(row: Row[Any], now: datetime, until: datetime) -> Iterator[tuple[datetime, float]]:
     try:
-        trigger = parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at, suggest=False)
+        trigger = trigger_of(row)
     except InvalidSchedule:  # written by SQL a moment ago; the watcher parks it
         return
     first = list(islice(trigger.between(now, until - timedelta(microseconds=1)), MOST_FIRES))

@@ -19,7 +19,7 @@ from services.errors import InvalidInput, Problem, ScheduleNotFound
 from services.ledger import backfill_sql as sql
 from services.ledger.history_sql import NOTIFY_PENDING
 from services.ledger.verdicts import Tolerances
-from services.triggers import Trigger, parse_trigger, spread_offset
+from services.triggers import spread_offset, trigger_of
 
 USUAL_LIMIT, HIGHEST_LIMIT = 100, 1000
 INSTANT = timedelta(microseconds=1)
@@ -110,7 +110,7 @@ class Backfills:
 
 
 def _fires(row: Row[Any], since: datetime, until: datetime, limit: int) -> list[datetime]:
-    trigger: Trigger = parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
+    trigger = trigger_of(row, suggest=True)
     fires = list(islice(trigger.between(since - INSTANT, until - INSTANT), limit + 1))
     if not fires:
         raise InvalidInput(

@@ -20,6 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from database.clock import awake_or_not
 from database.connection import DatabaseConnection
 from database.models import Cause, ExecutionStatus
+from database.sqlstates import DEADLOCKS, LOCK_TIMEOUT, VALUE_ERRORS, sqlstate
 from services.errors import InvalidSchedule
 from services.ledger import claims_sql as sql
 from services.ledger.fires import Claim, Ending, Fire, Outcome, Owner, Policy
@@ -29,11 +30,8 @@ from services.schedules.spec import ScheduleSpec
 from services.triggers import Trigger, spread_offset
 
 SECOND = timedelta(seconds=1)
-DEADLOCKS = ("40P01", "40001")
 DEADLOCK_RETRIES = 5
-LOCK_TIMEOUT = "55P03"
 CAREFUL_SECONDS = 10.0  # after a lock timeout: rows that another session holds are looked for before they are written
-VALUE_ERRORS = ("22", "23", "54")  # SQLSTATE classes: data, constraints, limits
 
 T = TypeVar("T")
 SPEC_FIELDS = tuple(item.name for item in fields(ScheduleSpec))
@@ -99,7 +97,7 @@ class _Locked:
         return instant <= self.effective_from
 
     def fires_at(self, instant: datetime) -> bool:
-        return self.trigger is not None and self.trigger.next_after(instant - SECOND) == instant
+        return self.trigger is not None and self.trigger.fires_at(instant)
 
     def next_run(self, fire: Fire) -> datetime | None:
         return self.trigger and self.trigger.next_after(max(fire.scheduled_for, self.now - SECOND))
@@ -462,10 +460,6 @@ def uuid_array(ids: Iterable[UUID | None]) -> str:
 
 def _json(value: object) -> str | None:
     return None if value is None else json.dumps(value, default=str)
-
-
-def sqlstate(error: DBAPIError) -> str:
-    return getattr(error.orig, "pgcode", None) or ""
 
 
 def is_about_values(error: DBAPIError) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -69,10 +69,6 @@ class Policy:
         """This policy with what the schedule says itself."""
         own = {name: value for name in Policy.__dataclass_fields__ if (value := getattr(spec, name)) is not None}
         return replace(self, **own) if own else self
-
-    def retry_delay(self, attempt: int) -> timedelta:
-        """Before the attempt after this one: doubles each time, at most a day."""
-        return timedelta(seconds=min(self.retry_backoff_seconds * 2 ** (attempt - 1), 86_400))
 
 
 class Outcome(StrEnum):

@@ -5,13 +5,13 @@ The rows are those of claims_sql.FORMER_TIMINGS.
 """
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row
 
 from services.errors import InvalidSchedule
-from services.triggers import parse_trigger
+from services.triggers import trigger_of
 
 
 def had_fire(timings: Iterable[Row[Any]], at: datetime) -> bool:
@@ -21,7 +21,6 @@ def had_fire(timings: Iterable[Row[Any]], at: datetime) -> bool:
 
 def _fires_at(timing: Row[Any], at: datetime) -> bool:
     try:
-        trigger = parse_trigger(timing.frequency, timing.time_config, timing.timezone, timing.start_at, timing.end_at)
+        return trigger_of(timing).fires_at(at)
     except InvalidSchedule:
         return False  # it was parked and never fired
-    return trigger.next_after(at - timedelta(seconds=1)) == at

@@ -1,31 +1,27 @@
-"""Which executions, newest first, from where on: the record, filters and keyset pages over `job_executions`.
+"""Which executions, newest first: the record, filters, and the orders of the keyset pages over `job_executions`.
 
-A page costs the same wherever it is: the cursor carries the last row's place, no OFFSET. The executions of one schedule
-are ordered by their fires, which its unique key has in order already; everything else by the row's creation.
+The executions of one schedule are ordered by their fires, which its unique key has in order already; all others by the
+row's creation.
 
 Those of one domain are asked for as a range, in the order of (domain, creation). Asked for as an equality, in the order
 of creation, the planner may walk through everybody's executions: it expects those of a busy domain to come soon, also
 if none of them has the status that is wanted.
 """
 
-import base64
-import binascii
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, Select, literal, select, tuple_
-from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy import ColumnElement, Row, Select, select
 
 from database.models import Cause, ExecutionStatus, JobExecution
+from database.pages import Keyset
 from services.errors import InvalidInput, Problem
 from services.schedules.spec import aware, parse_uuid, plain_text
 
-MAX_PAGE = 1000
 OVERLAP = "overlap"
 OVERLAP_WITH_THE_GONE = "overlap with an execution of a replica that is gone"
 
@@ -98,10 +94,10 @@ class ExecutionFilter:
         if self.domain is not None:
             found.append(same_domain(self.domain))
         if self.status is not None:
-            words = [_known("status", word, ExecutionStatus) for word in self.status.split(",")]
+            words = [_one_of("status", word, ExecutionStatus) for word in self.status.split(",")]
             found.append(JobExecution.status == words[0] if len(words) == 1 else JobExecution.status.in_(words))
         if self.cause is not None:
-            found.append(JobExecution.cause == _known("cause", self.cause, Cause))
+            found.append(JobExecution.cause == _one_of("cause", self.cause, Cause))
         if self.since is not None:
             found.append(JobExecution.created_at >= aware("since", self.since))
         if self.until is not None:
@@ -109,46 +105,14 @@ class ExecutionFilter:
         return found
 
     @property
-    def order(self) -> "ExecutionOrder":
+    def order(self) -> Keyset:
         if self.schedule_id is not None:
             return BY_FIRE
         return BY_CREATION if self.domain is None else by_domain(self.domain)
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionOrder:
-    """Newest first by these columns, which tell any two rows apart."""
-
-    name: str
-    columns: tuple[InstrumentedAttribute[Any], ...]
-    domain: str | None = None  # that all of them have
-
-    def apply(self, query: Select[Any], cursor: str | None = None) -> Select[Any]:
-        """Order the query, and start after the row that the cursor names."""
-        same: tuple[Any, ...] = () if self.domain is None else (JobExecution.domain,)
-        columns = (*same, *self.columns)
-        if cursor is not None:
-            place = zip((*(self.domain for _ in same), *self._read(cursor)), columns, strict=True)
-            query = query.where(tuple_(*columns) < tuple_(*(literal(value, col.type) for value, col in place)))
-        return query.order_by(*(column.desc() for column in columns))
-
-    def cursor_after(self, record: ExecutionRecord) -> str:
-        place = [getattr(record, column.key) for column in self.columns]
-        return base64.urlsafe_b64encode(json.dumps([self.name, *place], default=str).encode()).decode()
-
-    def _read(self, cursor: str) -> list[Any]:
-        try:
-            name, at, last = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-            if name != self.name:
-                raise ValueError(f"an order {name}")
-            place = aware("cursor", datetime.fromisoformat(at)).astimezone(UTC)  # Postgres knows fewer offsets
-            return [place, _attempt(last) if self is BY_FIRE else UUID(last)]
-        except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
-            raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None
-
-
-BY_CREATION = ExecutionOrder("created", (JobExecution.created_at, JobExecution.execution_id))
-BY_FIRE = ExecutionOrder("fire", (JobExecution.scheduled_for, JobExecution.attempt))
+BY_CREATION = Keyset(name="created", columns=(JobExecution.created_at, JobExecution.execution_id))
+BY_FIRE = Keyset(name="fire", columns=(JobExecution.scheduled_for, JobExecution.attempt))
 
 _RECORD_COLUMNS = [
     getattr(JobExecution, item.name).label(item.name) for item in fields(ExecutionRecord) if item.name != "note"
@@ -160,17 +124,17 @@ def select_records() -> Select[Any]:
 
 
 def same_domain(domain: str) -> ColumnElement[bool]:
-    first, *others = _spelled(domain)
+    first, *others = _spellings(domain)
     return JobExecution.domain.in_([first, *others]) if others else JobExecution.domain.between(first, first)
 
 
-def by_domain(domain: str) -> ExecutionOrder:
+def by_domain(domain: str) -> Keyset:
     """Newest first, for what `same_domain` finds."""
-    first, *others = _spelled(domain)
-    return BY_CREATION if others else replace(BY_CREATION, domain=first)
+    first, *others = _spellings(domain)
+    return BY_CREATION if others else replace(BY_CREATION, same=((JobExecution.domain, first),))
 
 
-def _spelled(domain: str) -> set[str]:
+def _spellings(domain: str) -> set[str]:
     """Domains are stored in lower case, the readable names of other jobs as somebody wrote them."""
     plain_text("domain", domain)
     return {domain.strip(), domain.strip().lower()}
@@ -180,13 +144,7 @@ def to_execution(row: Row[Any]) -> ExecutionRecord:
     return ExecutionRecord(**row._mapping)
 
 
-def _known(field: str, value: str, words: type[StrEnum]) -> str:
+def _one_of(field: str, value: str, words: type[StrEnum]) -> str:
     if value not in list(words):
         raise InvalidInput(Problem(field, f"must be one of {', '.join(words)}, got {value!r}"))
-    return value
-
-
-def _attempt(value: Any) -> int:
-    if type(value) is not int or not 0 < value < 2**31:
-        raise ValueError("no attempt")
     return value

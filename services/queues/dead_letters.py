@@ -9,12 +9,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, select
 
 from database.connection import DatabaseConnection
+from database.pages import checked_limit
 from database.workflow_models import DeadLetter
-from services.errors import InvalidInput, Problem
 from services.queues.outcomes import Claimed, Failure
 from services.schedules.spec import aware, plain_text
-
-MAX_PAGE = 1000
 
 BURY = """
 INSERT INTO dead_letters (queue, item_key, attempts, error, traceback)
@@ -75,10 +73,8 @@ class DeadLetters:
 
     def page(self, where: LetterFilter = LetterFilter(), *, limit: int = 50, before: int | None = None) -> list[Letter]:
         """Newest first; `before` is the id of the last one of the page before."""
-        if not 1 <= limit <= MAX_PAGE:
-            raise InvalidInput(Problem("limit", f"must be between 1 and {MAX_PAGE}, got {limit}"))
-        older = [] if before is None else [DeadLetter.id < before]
-        return self._read(_select().where(*where.conditions(), *older).order_by(DeadLetter.id.desc()).limit(limit))
+        query = _select().where(*where.conditions()).order_by(DeadLetter.id.desc()).limit(checked_limit(limit))
+        return self._read(query if before is None else query.where(DeadLetter.id < before))
 
     def oldest(self, where: LetterFilter, limit: int) -> list[Letter]:
         return self._read(_select().where(*where.conditions()).order_by(DeadLetter.id).limit(limit))

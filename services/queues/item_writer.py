@@ -6,7 +6,6 @@ its queue; what even that refuses is left to the rescue.
 """
 
 import logging
-import random
 from collections.abc import Iterator, Sequence
 from typing import Generic
 
@@ -14,6 +13,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from database.connection import DatabaseConnection
+from database.sqlstates import DEADLOCKS, LOCK_TIMEOUT, sqlstate
+from database.writing import again_if_lost
+from services.coordination.backoff import Backoff
 from services.errors import ConfigurationError, Unavailable
 from services.jobs import JobFailed
 from services.jobs.containment import Raised, Returned, contained
@@ -25,8 +27,6 @@ from services.queues.steps import Steps
 logger = logging.getLogger(__name__)
 
 LONGEST_BACKOFF_SECONDS = 3600.0
-DEADLOCK, LOCKED = "40P01", "55P03"
-DEADLOCK_RETRIES = 5
 
 Written = Iterator[tuple[Ended[K], Verdict]]
 
@@ -51,7 +51,8 @@ class ItemWriter(Generic[K]):
         backoff_seconds: float,
     ) -> None:
         self._db, self._queue, self._table, self._steps, self._actor = db, queue, table, steps, actor
-        self._max_attempts, self._backoff_seconds = max_attempts, backoff_seconds
+        self._max_attempts = max_attempts
+        self._backoff = Backoff(first_seconds=backoff_seconds, longest_seconds=LONGEST_BACKOFF_SECONDS, jitter=0.1)
 
     def write(self, ended: Sequence[Ended[K]]) -> Written[K]:
         """A verdict for each item, except for those that somebody's lock keeps from being written right now.
@@ -94,36 +95,31 @@ class ItemWriter(Generic[K]):
             failures = {claim: _chosen(errors[claim.key]) for claim in held if claim.key in errors}
             for claim, failure in failures.items():
                 self._tell(session, claim, failure)
-        told = {claim: self._told(claim, failure, Verdict.FAILED) for claim, failure in failures.items()}
-        return dict.fromkeys(held, Verdict.SUCCEEDED) | told
+        failed = {claim: self._logged(claim, failure, Verdict.FAILED) for claim, failure in failures.items()}
+        return dict.fromkeys(held, Verdict.SUCCEEDED) | failed
 
     def _save_alone(self, item: Ended[K]) -> Verdict | None:
-        tries_left = DEADLOCK_RETRIES
-        while True:
-            match contained(lambda: self._save_together([item])):
-                case Returned(verdicts):
-                    return verdicts.get(item.claim, Verdict.LOST)
-                case Raised(Unavailable() | KeyboardInterrupt() | ConfigurationError() as error):
-                    raise error
-                case Raised(error) if _code(error) == LOCKED:
-                    return None
-                case Raised(error) if tries_left == 0 or _code(error) != DEADLOCK:
-                    return self._fail(item.claim, error)
-            tries_left -= 1  # a deadlock's victim wrote nothing: the same again is safe
+        match contained(lambda: again_if_lost(lambda: self._save_together([item]), DEADLOCKS)):
+            case Returned(verdicts):
+                return verdicts.get(item.claim, Verdict.LOST)
+            case Raised(Unavailable() | KeyboardInterrupt() | ConfigurationError() as error):
+                raise error
+            case Raised(error):
+                return None if sqlstate(error) == LOCK_TIMEOUT else self._fail(item.claim, error)
 
     # --- failure ---
 
     def _fail(self, claim: Claimed[K], error: BaseException) -> Verdict | None:
         failure = failure_of(error)
         verdict = self._verdict(claim, failure)
-        delay_seconds = 0.0 if isinstance(error, WorkerVanished) else self._backoff(claim, failure)
+        delay_seconds = 0.0 if isinstance(error, WorkerVanished) else self._delay_seconds(claim, failure)
         for with_hook in (True, False):
             match contained(lambda hook=with_hook: self._write_failure(claim, failure, verdict, delay_seconds, hook)):  # type: ignore[misc]
                 case Returned(held):
-                    return self._told(claim, failure, verdict if held else Verdict.LOST)
+                    return self._logged(claim, failure, verdict if held else Verdict.LOST)
                 case Raised(Unavailable() | KeyboardInterrupt() as ours):
                     raise ours
-                case Raised(refusal) if _code(refusal) == LOCKED:
+                case Raised(refusal) if sqlstate(refusal) == LOCK_TIMEOUT:
                     return None
                 case Raised(refusal):
                     logger.error(
@@ -169,22 +165,16 @@ class ItemWriter(Generic[K]):
             )  # fmt: skip
             return Verdict.LOST
 
-    def _backoff(self, claim: Claimed[K], failure: Failure) -> float:
-        jitter = 1 + 0.2 * (random.random() - 0.5)  # noqa: S311 - items that failed together must not come back in step
-        backoff = self._backoff_seconds * 2.0 ** min(claim.attempt - 1, 12) * jitter
-        return max(min(backoff, LONGEST_BACKOFF_SECONDS), failure.retry_after_seconds)
+    def _delay_seconds(self, claim: Claimed[K], failure: Failure) -> float:
+        return max(min(self._backoff.after(claim.attempt), LONGEST_BACKOFF_SECONDS), failure.retry_after_seconds)
 
-    def _told(self, claim: Claimed[K], failure: Failure, verdict: Verdict) -> Verdict:
+    def _logged(self, claim: Claimed[K], failure: Failure, verdict: Verdict) -> Verdict:
         logger.log(
             logging.INFO if verdict is Verdict.RETRIED else logging.WARNING,
             "%s %s, attempt %d: %s", self._queue, claim.key, claim.attempt, failure.message,
             extra={"event": f"item_{verdict.value}", "queue": self._queue, "key": str(claim.key)},
         )  # fmt: skip
         return verdict
-
-
-def _code(error: BaseException) -> str | None:
-    return getattr(error.orig, "pgcode", None) if isinstance(error, DBAPIError) else None
 
 
 def _chosen(error: str) -> Failure:

@@ -1,25 +1,18 @@
-"""Which scans, newest first, from where on: the record, filters and keyset pages over `scans`.
+"""Which scans, newest first: the record, filters and keyset pages over `scans`."""
 
-A page costs the same wherever it is: the cursor carries the last row's place, no OFFSET.
-"""
-
-import base64
-import binascii
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
-from typing import Any, Self
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, literal, select, tuple_
+from sqlalchemy import ColumnElement, Select, select
 
 from database.models import ScanRow
+from database.pages import Keyset
 from services.checks.hostnames import spellings
 from services.errors import InvalidInput, Problem
 from services.scanning.findings import EngineName
-
-MAX_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +35,6 @@ class ScanRecord:
 class ScanPage:
     items: list[ScanRecord]
     next_cursor: str | None
-
-    @classmethod
-    def of(cls, records: Sequence[ScanRecord], limit: int) -> Self:
-        """From one record more than wanted, if there is one."""
-        shown = list(records[:limit])
-        return cls(shown, _cursor_after(shown[-1]) if len(records) > limit else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,35 +68,12 @@ class ScanFilter:
         return found
 
 
+NEWEST_FIRST = Keyset(columns=(ScanRow.finished_at, ScanRow.scan_id))
 _COLUMNS = [getattr(ScanRow, item.name) for item in fields(ScanRecord)]
 
 
 def select_page(wanted: ScanFilter, limit: int, cursor: str | None) -> Select[Any]:
-    """One row more than a page, so that the end of the list is known."""
-    if not 1 <= limit <= MAX_PAGE:
-        raise InvalidInput(Problem("limit", f"must be between 1 and {MAX_PAGE}, got {limit}"))
-    query = select(*_COLUMNS).where(*wanted.conditions())
-    if cursor is not None:
-        at, scan_id = _read(cursor)
-        last = tuple_(literal(at, ScanRow.finished_at.type), literal(scan_id, ScanRow.scan_id.type))
-        query = query.where(last > tuple_(ScanRow.finished_at, ScanRow.scan_id))
-    return query.order_by(ScanRow.finished_at.desc(), ScanRow.scan_id.desc()).limit(limit + 1)
-
-
-def _cursor_after(record: ScanRecord) -> str:
-    place = [record.finished_at.isoformat(), str(record.scan_id)]
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
-
-
-def _read(cursor: str) -> tuple[datetime, UUID]:
-    try:
-        at, scan_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        place = datetime.fromisoformat(at)
-        if place.tzinfo is None:
-            raise ValueError("no instant")
-        return place.astimezone(UTC), UUID(scan_id)
-    except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
-        raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None
+    return NEWEST_FIRST.page(select(*_COLUMNS).where(*wanted.conditions()), limit, cursor)
 
 
 def _aware(field: str, value: datetime) -> datetime:

@@ -16,12 +16,12 @@ from sqlalchemy.exc import IntegrityError
 
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import ScanProfile, Schedule
+from database.sqlstates import UNIQUE_VIOLATION, sqlstate
 from services.errors import InvalidInput, Problem, ProfileInUse
 from services.scanning.config import CookieScanConfig, config_problems, one_spelling
 from services.wording.short_ids import ids_that_begin
 
 MAX_NAME = 255
-UNIQUE_VIOLATION = "23505"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +166,7 @@ def _one_per_name(name: str) -> Iterator[None]:
     try:
         yield
     except IntegrityError as error:
-        if getattr(error.orig, "pgcode", None) != UNIQUE_VIOLATION:
+        if sqlstate(error) != UNIQUE_VIOLATION:
             raise
         raise InvalidInput(Problem("name", f"another profile has the name {name.strip()!r}")) from None
 

@@ -30,7 +30,7 @@ from services.scanning.findings import (
     Scan,
     Storage,
 )
-from services.scanning.listing import ScanFilter, ScanPage, ScanRecord, select_page
+from services.scanning.listing import NEWEST_FIRST, ScanFilter, ScanPage, ScanRecord, select_page
 from services.scanning.outcome import ScanOutcome
 
 STILL_OURS = text(
@@ -100,7 +100,7 @@ class ScanStore:
         query = select_page(wanted, limit, cursor)
         with self._db.transaction() as connection:
             records = [ScanRecord(**row._mapping) for row in connection.execute(query)]
-        return ScanPage.of(records, limit)
+        return ScanPage(*NEWEST_FIRST.cut(records, limit))
 
 
 def _check_fence(connection: Connection, execution: Execution) -> None:

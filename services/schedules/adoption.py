@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from services.errors import InvalidSchedule
-from services.triggers import stored_trigger
+from services.triggers import trigger_of
 
 SHOWN = 3
 ROWS_AT_ONCE = 2000
@@ -61,7 +61,7 @@ def _park_unreadable(connection: Connection) -> None:
 
 def _why_unreadable(row: Row[Any]) -> str | None:
     try:
-        stored_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
+        trigger_of(row)
     except InvalidSchedule as error:
         return str(error)
     return None

@@ -1,26 +1,18 @@
-"""Which schedules, in which order, from where on: filters and keyset pages over the table.
+"""Which schedules, in which order: filters, and the orders of the keyset pages over the table."""
 
-A page costs the same wherever it is: the cursor carries the last row's sort value, no OFFSET.
-"""
-
-import base64
-import binascii
-import json
 from collections.abc import Collection
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, func, literal, literal_column, or_, tuple_
+from sqlalchemy import ColumnElement, literal, literal_column, or_
 from sqlalchemy.orm import InstrumentedAttribute
 
 from database.models import Schedule, Source
+from database.pages import Keyset
 from services.checks.hostnames import spellings
 from services.errors import InvalidInput, Problem
 from services.schedules.spec import plain_text
-
-MAX_PAGE = 1000
 
 # What stands for NULL, so that rows without a value still have a place in the order.
 SORT_KEYS: dict[str, tuple[InstrumentedAttribute[Any], ColumnElement[Any] | None]] = {
@@ -74,62 +66,10 @@ class ScheduleFilter:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """`next_run` ascends, `-next_run` descends; ties are broken by the id."""
-
-    key: str = "domain"
-    descending: bool = False
-
-    @classmethod
-    def parse(cls, text: str) -> "Order":
-        order = cls(text.removeprefix("-"), text.startswith("-"))
-        if order.key not in SORT_KEYS:
-            raise InvalidInput(Problem("sort", f"must be one of {', '.join(SORT_KEYS)}, got {text!r}"))
-        return order
-
-    def apply(self, query: Select[Any], cursor: str | None) -> Select[Any]:
-        """Order the query, and start after the row that the cursor names."""
-        column, for_null = SORT_KEYS[self.key]
-        position: ColumnElement[Any] = column.expression if for_null is None else func.coalesce(column, for_null)
-        here = tuple_(position, Schedule.schedule_id)
-        if cursor is not None:
-            value, schedule_id = self._read_cursor(cursor)
-            last = literal(value, column.type) if value is not None or for_null is None else for_null
-            there = tuple_(last, literal(schedule_id, Schedule.schedule_id.type))
-            query = query.where(here < there if self.descending else here > there)
-        return query.order_by(*(part.desc() if self.descending else part for part in (position, Schedule.schedule_id)))
-
-    def cursor_after(self, record: Any) -> str:
-        value = getattr(record, self.key)
-        plain = value.isoformat() if isinstance(value, datetime) else value
-        return base64.urlsafe_b64encode(json.dumps([str(self), plain, str(record.schedule_id)]).encode()).decode()
-
-    def _read_cursor(self, cursor: str) -> tuple[Any, UUID]:
-        try:
-            order, value, schedule_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-            if order != str(self):
-                raise InvalidInput(Problem("cursor", f"belongs to the order {order!r}, not {str(self)!r}"))
-            return self._read_position(value), UUID(schedule_id)
-        except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
-            raise InvalidInput(Problem("cursor", "is not one that a former page gave")) from None
-
-    def _read_position(self, value: Any) -> Any:
-        """The sort value of a row as it stood in a cursor, which may be forged."""
-        if value is None and SORT_KEYS[self.key][1] is not None:
-            return None
-        if self.key == "priority":
-            if type(value) is not int or abs(value) >= 2**31:
-                raise ValueError("no priority")
-            return value
-        if self.key in ("domain", "name"):
-            if "\0" in value:
-                raise ValueError("no text")
-            return value.encode().decode()
-        instant = datetime.fromisoformat(value)
-        if instant.tzinfo is None:
-            raise ValueError("no instant")
-        return instant.astimezone(UTC)
-
-    def __str__(self) -> str:
-        return f"-{self.key}" if self.descending else self.key
+def order_of(sort: str) -> Keyset:
+    """`next_run` ascends, `-next_run` descends; ties are broken by the id. Raises InvalidInput."""
+    key = sort.removeprefix("-")
+    if key not in SORT_KEYS:
+        raise InvalidInput(Problem("sort", f"must be one of {', '.join(SORT_KEYS)}, got {sort!r}"))
+    column, null = SORT_KEYS[key]
+    return Keyset(name=sort, columns=(column, Schedule.schedule_id), null=null, descending=sort != key)

@@ -21,10 +21,11 @@ from services.triggers.definition import FREQUENCIES, Definition, read_definitio
 from services.triggers.local_time import END_OF_TIME, instant_of, seconds_of, tzdata_version
 from services.triggers.times import Times, fire_times
 
-__all__ = ["FREQUENCIES", "Trigger", "parse_trigger", "spread_offset", "stored_trigger", "tzdata_version"]
+__all__ = ["FREQUENCIES", "Trigger", "parse_trigger", "spread_offset", "stored_trigger", "trigger_of", "tzdata_version"]
 
 _LOOKAHEAD_SECONDS = 365 * 86_400
 _STORED_TIMINGS = 4096
+_SECOND = timedelta(seconds=1)
 _NO_SPREAD = timedelta(0)  # one object for the many schedules without
 
 _Answer = tuple[int, int, datetime | None]  # valid for every instant in [first, second)
@@ -57,6 +58,9 @@ class Trigger:
         answer = None if at is None else instant_of(at)
         self._last[0] = (seconds, END_OF_TIME if at is None else at, answer)
         return answer
+
+    def fires_at(self, instant: datetime) -> bool:
+        return self.next_after(instant - _SECOND) == instant
 
     def between(self, after: datetime, until: datetime) -> Iterator[datetime]:
         """The fires t with after < t <= until, lazily."""
@@ -124,6 +128,15 @@ def stored_trigger(
 ) -> Trigger:
     """The same for rows of the table, with their JSON as text: many have the same timing, which is read once."""
     return parse_trigger(frequency, json.loads(time_config), timezone, start_at, end_at, suggest=False)
+
+
+def trigger_of(row: Any, *, suggest: bool = False) -> Trigger:
+    """The Trigger of a row of schedules, or of a definition that it had before; raises InvalidSchedule.
+
+    Where a statement reads `time_config` as text, `stored_trigger` answers.
+    """
+    timing = row.frequency, row.time_config, row.timezone, row.start_at, row.end_at
+    return stored_trigger(*timing) if isinstance(row.time_config, str) else parse_trigger(*timing, suggest=suggest)
 
 
 def _build(definition: Definition) -> Trigger:

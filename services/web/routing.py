@@ -7,9 +7,10 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import AfterValidator
 
+from database.pages import MAX_PAGE
 from services.errors import ScheduleNotFound
 from services.schedules.batch import ScheduleRecord
-from services.schedules.listing import MAX_PAGE, ScheduleFilter
+from services.schedules.listing import ScheduleFilter
 from services.web.auth.guard import GuardedRoute
 from services.web.parts import Parts, parts_of
 

@@ -2,17 +2,18 @@
 
 from sqlalchemy.exc import DBAPIError
 
+from database.sqlstates import DEADLOCKS, LOCK_TIMEOUT, UNDEFINED_COLUMN, UNDEFINED_TABLE, sqlstate
 from services.errors import Unavailable
 
 OLD_SCHEMA = "the database has no (or an old) schema; run: python run_migrations.py"
 REFUSALS = {
-    "42P01": OLD_SCHEMA,  # no such table
-    "42703": OLD_SCHEMA,  # no such column
+    UNDEFINED_TABLE: OLD_SCHEMA,
+    UNDEFINED_COLUMN: OLD_SCHEMA,
     "42501": "this login may not do that: {}; grant it, or use another login in DATABASE_URL",
     "25006": "this database is read-only: {}",
     "57014": "Postgres took too long: {}; see DATABASE_STATEMENT_TIMEOUT_SECONDS, or who holds the lock",
-    "55P03": "somebody else holds the lock: {}",
-    "40P01": "somebody else changed the same rows at the same time: {}; do it again",
+    LOCK_TIMEOUT: "somebody else holds the lock: {}",
+    **dict.fromkeys(DEADLOCKS, "somebody else changed the same rows at the same time: {}; do it again"),
     "53100": "Postgres is out of disk space: {}",
     "53200": "Postgres is out of memory: {}",
 }
@@ -25,13 +26,13 @@ BUSY_WORDS = ("the database system is", "too many clients", "too many connection
 def is_busy(error: DBAPIError | Unavailable) -> bool:
     """Is the server there, and may the same call work a moment later?"""
     if isinstance(error, DBAPIError):
-        return getattr(error.orig, "pgcode", None) in BUSY
+        return sqlstate(error) in BUSY
     return any(words in str(error) for words in BUSY_WORDS)
 
 
 def refusal(error: DBAPIError) -> str | None:
     """What Postgres says about its own state or the caller's rights, in one line; None for what must be our mistake."""
-    text = REFUSALS.get(str(getattr(error.orig, "pgcode", None)))
+    text = REFUSALS.get(sqlstate(error))
     return text and text.format(first_line(error))
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from database.connection import DatabaseConnection
-from database.pages import cursor_of, page_after
+from database.pages import Keyset
 from database.texts import storable_json
 from database.workflow_models import Contact, Domain, Page
 from database.workflow_statuses import ContactCurationStatus, EmailType
@@ -77,6 +77,7 @@ class ContactPage:
     next_cursor: str | None
 
 
+NEWEST_FIRST = Keyset(columns=(Contact.created_at, Contact.id))
 _COLUMNS = [getattr(Domain if item.name == "domain" else Contact, item.name) for item in fields(ContactRecord)]
 _SELECT = select(*_COLUMNS).join(Domain, Domain.id == Contact.domain_id)
 
@@ -93,12 +94,11 @@ class ContactStore:
     def list(
         self, where: ContactFilter = ContactFilter(), *, limit: int = 50, cursor: str | None = None
     ) -> ContactPage:
-        """Newest first. A page costs the same wherever it is."""
-        query = page_after(_SELECT.where(*where.conditions()), Contact.created_at, Contact.id, limit, cursor)
+        """Newest first."""
+        query = NEWEST_FIRST.page(_SELECT.where(*where.conditions()), limit, cursor)
         with self._db.transaction() as connection:
             found = [_record(row) for row in connection.execute(query)]
-        last = found[limit - 1] if len(found) > limit else None
-        return ContactPage(found[:limit], cursor_of(last.created_at, last.id) if last else None)
+        return ContactPage(*NEWEST_FIRST.cut(found, limit))
 
     def create(self, domain_id: UUID, given: Mapping[str, Any], actor: str) -> ContactRecord:
         """Raises InvalidInput or ContactExists."""

@@ -9,7 +9,7 @@ from sqlalchemy import Select, or_, select
 
 from database.connection import DatabaseConnection
 from database.models import Base
-from database.pages import cursor_of, page_after
+from database.pages import Keyset
 from database.workflow_models import Domain, LocalBusiness, Page, Place, SitemapFile
 from database.workflow_statuses import (
     ContactScrapeStatus,
@@ -25,8 +25,6 @@ from services.checks.hostnames import spellings
 from services.errors import InvalidInput, Problem
 from services.schedules.spec import plain_text
 
-MAX_PAGE = 1000
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowList:
@@ -38,6 +36,12 @@ class RowList:
     words: Mapping[str, type[StrEnum]]
     searched: tuple[str, ...]
     of_domain: bool = False  # its rows belong to a domain
+
+    @property
+    def order(self) -> Keyset:
+        """Newest first."""
+        model: Any = self.model
+        return Keyset(columns=(model.created_at, model.id))
 
     def select(self) -> Select[Any]:
         model: Any = self.model
@@ -136,17 +140,12 @@ def list_rows(
     """Raises InvalidInput for a word that no row can have."""
     query = select_rows(rows, where, limit, cursor)
     with db.transaction() as connection:
-        found = [dict(row) for row in connection.execute(query).mappings()]
-    shown = found[:limit]
-    last = shown[-1] if len(found) > limit else None
-    return RowPage(shown, cursor_of(last["created_at"], last["id"]) if last else None)
+        found, next_cursor = rows.order.cut(connection.execute(query).all(), limit)
+    return RowPage([dict(row._mapping) for row in found], next_cursor)
 
 
 def select_rows(rows: RowList, where: RowFilter, limit: int, cursor: str | None) -> Select[Any]:
-    if not 1 <= limit <= MAX_PAGE:
-        raise InvalidInput(Problem("limit", f"must be between 1 and {MAX_PAGE}, got {limit}"))
-    model: Any = rows.model
-    return page_after(_filtered(rows, where), model.created_at, model.id, limit, cursor)
+    return rows.order.page(_filtered(rows, where), limit, cursor)
 
 
 def _filtered(rows: RowList, where: RowFilter) -> Select[Any]:
@@ -159,11 +158,11 @@ def _filtered(rows: RowList, where: RowFilter) -> Select[Any]:
         query = query.where(Domain.domain.in_(spellings(plain_text("domain", where.domain))))
     for name, word in where.words.items():
         if word is not None:
-            query = query.where(getattr(model, name) == _known(name, word, rows.words[name]))
+            query = query.where(getattr(model, name) == _one_of(name, word, rows.words[name]))
     return query
 
 
-def _known(name: str, word: str, words: type[StrEnum]) -> str:
+def _one_of(name: str, word: str, words: type[StrEnum]) -> str:
     """In any case: `new` is New."""
     for known in words:
         if word.lower() == known.value.lower():

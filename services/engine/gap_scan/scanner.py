@@ -40,7 +40,7 @@ from services.ledger.fires import Fire, Policy
 from services.ledger.verdicts import Tolerances
 from services.schedules.changes import LONGEST_COMMIT
 from services.telemetry import metrics
-from services.triggers import Trigger, parse_trigger, spread_offset
+from services.triggers import Trigger, spread_offset, trigger_of
 
 logger = logging.getLogger(__name__)
 
@@ -278,9 +278,7 @@ def _former_parts(rows: Iterable[Row[Any]], window: Window) -> Iterator[Part]:
     groups: dict[int, tuple[Trigger, list[Watched]]] = {}
     for row in rows:
         try:
-            trigger = parse_trigger(
-                row.frequency, row.time_config, row.timezone, row.start_at, row.end_at, suggest=False
-            )
+            trigger = trigger_of(row)
         except InvalidSchedule:
             continue  # it was parked and never fired
         groups.setdefault(id(trigger), (trigger, []))[1].append(_former(row, window))

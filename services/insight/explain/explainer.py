@@ -15,7 +15,7 @@ from config import Settings
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
 from services.errors import InvalidInput, InvalidSchedule, Problem, ScheduleNotFound
-from services.insight.explain.history import SECOND, Circumstances, Definition, Held, ScheduleHistory
+from services.insight.explain.history import Circumstances, Definition, Held, ScheduleHistory
 from services.insight.explain.rows import RowsExplained
 from services.insight.explain.words import by_whom, moment
 from services.ledger.fires import Policy
@@ -25,6 +25,7 @@ from services.triggers import Trigger
 from services.triggers.local_time import instant_of, local_clock, wall_seconds_of
 from services.wording.durations import duration
 
+SECOND = timedelta(seconds=1)
 LOOK_BACK = tuple(timedelta(days=days) for days in (1 / 24, 1, 8, 32, 367, 3670))
 
 

@@ -14,9 +14,7 @@ from services.insight.explain import history_sql as sql
 from services.ledger.fires import Policy
 from services.ledger.listing import ExecutionRecord, select_records, to_execution
 from services.schedules.changes import Change
-from services.triggers import Trigger, parse_trigger, spread_offset
-
-SECOND = timedelta(seconds=1)
+from services.triggers import Trigger, spread_offset, trigger_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +35,7 @@ class Definition:
     @property
     def trigger(self) -> Trigger:
         """Raises InvalidSchedule for a definition that makes no sense."""
-        row = self.row
-        return parse_trigger(row.frequency, row.time_config, row.timezone, row.start_at, row.end_at)
+        return trigger_of(self.row, suggest=True)
 
     def policy(self, default: Policy) -> Policy:
         own = {name: getattr(self.row, name) for name in Policy.__dataclass_fields__}
@@ -46,7 +43,7 @@ class Definition:
 
     def fires_at(self, instant: datetime) -> bool:
         try:
-            return self.trigger.next_after(instant - SECOND) == instant
+            return self.trigger.fires_at(instant)
         except InvalidSchedule:
             return False
 

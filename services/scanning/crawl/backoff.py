@@ -1,9 +1,5 @@
-"""How long a scan waits before it asks again."""
+"""How long a scan waits before it asks again. A server that wants more patience is left alone."""
 
-FIRST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
+from services.coordination.backoff import Backoff
 
-
-def backoff_seconds(attempt: int, asked_seconds: float | None) -> float | None:
-    """After this attempt, from 1; None: the other side asks for more patience than a scan has."""
-    asked = asked_seconds or 0.0
-    return None if asked > LONGEST_SECONDS else max(asked, min(FIRST_SECONDS * 2.0 ** (attempt - 1), LONGEST_SECONDS))
+BACKOFF = Backoff(first_seconds=1.0, longest_seconds=60.0, jitter=0.0)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from services.fetching import FetchFailed
 from services.scanning.config import CookieScanConfig
-from services.scanning.crawl.backoff import backoff_seconds
+from services.scanning.crawl.backoff import BACKOFF
 from services.scanning.failures import ScanFailed
 from services.scanning.watch import Watch
 from services.sites.robots import Robots
@@ -21,7 +21,7 @@ def find_start(domain: str, config: CookieScanConfig, robots: Robots, watch: Wat
                 return url
             failures[url] = rules.failure
             robots.forget(origin_of(url))
-        wait_seconds = backoff_seconds(attempt, _asked_seconds(failures)) if _may_pass(failures) else None
+        wait_seconds = BACKOFF.at_least(_asked_seconds(failures), attempt) if _may_pass(failures) else None
         if attempt > config.max_retries or watch.is_over or wait_seconds is None:
             break
         watch.log(f"{domain} does not answer, attempt {attempt}: {_causes(failures)}")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from services.fetching import may_work_later
 from services.scanning.config import CookieScanConfig
 from services.scanning.cookies.inventory import Inventory
-from services.scanning.crawl.backoff import backoff_seconds
+from services.scanning.crawl.backoff import BACKOFF
 from services.scanning.crawl.frontier import Frontier, Target
 from services.scanning.findings import Page, PageFailed, PageVisit, ScanEngine
 from services.scanning.watch import Watch
@@ -118,7 +118,7 @@ class Crawl:
 
     def _may_try_again(self, target: Target, attempt: int, failure: PageFailed) -> bool:
         """Waits for it."""
-        wait_seconds = backoff_seconds(attempt, failure.retry_after_seconds) if failure.retryable else None
+        wait_seconds = BACKOFF.at_least(failure.retry_after_seconds, attempt) if failure.retryable else None
         if wait_seconds is None or self._watch.is_over:
             return False
         self._watch.log(f"{target.url}: {failure}; again in {wait_seconds:g} s")

@@ -5,7 +5,7 @@ from typing import Any
 
 from nicegui import ui
 
-from services.wording.durations import duration
+from services.wording.durations import duration, one_unit
 
 # One colour per outcome, the same in chips, charts and the timeline; readable on dark and on light.
 COLOURS = {
@@ -42,7 +42,7 @@ def ago(at: datetime | None, now: datetime | None = None) -> str:
     if at is None:
         return NOTHING
     seconds = ((now or datetime.now(UTC)) - at).total_seconds()
-    size = _rough(abs(seconds))
+    size = one_unit(abs(seconds))
     if size is None:
         return "now"
     return f"{size} ago" if seconds > 0 else f"in {size}"
@@ -68,13 +68,6 @@ def fire_words(fire: datetime, there: tzinfo, here: tzinfo) -> str:
 def counted(number: int, thing: str) -> str:
     """ "1 schedule", "2,000 schedules"."""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
-
-
-def _rough(seconds: float) -> str | None:
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return None
 
 
 def empty(text: str, hint: str = "", way: tuple[str, str] | None = None) -> None:

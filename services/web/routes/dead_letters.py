@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
-from services.queues.dead_letters import MAX_PAGE, DeadLetters, LetterFilter
+from services.queues.dead_letters import DeadLetters, LetterFilter
 from services.queues.requeue import Requeue
 from services.web.auth.guard import IdempotencyKey, Operator, Viewer
 from services.web.problems import not_found
-from services.web.routing import API, Instant, PartsOf, router
+from services.web.routing import API, Instant, Limit, PartsOf, router
 from services.web.schemas.dead_letters import LetterId, LetterList, LetterOut, RequeuedOut, RequeueLetters
 from services.workflows import queues
 
@@ -23,7 +23,7 @@ def list_dead_letters(
     error: Annotated[str | None, Query(max_length=200, description="A part of the error, in any case.")] = None,
     since: Annotated[Instant | None, Query(description="Not older than this.")] = None,
     closed: Annotated[bool, Query(description="Those that are back in their queue instead.")] = False,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+    limit: Limit = 50,
     before: Annotated[LetterId | None, Query(description="`next_before` of the page before.")] = None,
 ) -> LetterList:
     """One page, newest first."""

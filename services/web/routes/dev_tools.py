@@ -2,9 +2,10 @@
 
 from datetime import UTC, datetime
 
+from database.pages import MAX_PAGE
 from services.errors import InvalidSchedule
 from services.insight.replicas import list_replicas
-from services.ledger.listing import MAX_PAGE, ExecutionFilter
+from services.ledger.listing import ExecutionFilter
 from services.schedules.batch import ScheduleRecord
 from services.web.auth.guard import Viewer
 from services.web.parts import Parts

@@ -1,12 +1,14 @@
 """A local API, a table of this test's own, and a sync between the two."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from config import Settings
 from database.connection import DatabaseConnection
+from services.api_sync.client import BACKOFF
 from services.api_sync.report import SyncReport
 from services.api_sync.sync import open_api_sync
 from tests.integration.api_sync.looking import Run
@@ -42,4 +44,4 @@ def run(settings: Settings, db: DatabaseConnection, only_built_in_jobs: None) ->
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.api_sync.client.FIRST_BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr("services.api_sync.client.BACKOFF", replace(BACKOFF, first_seconds=0.0))

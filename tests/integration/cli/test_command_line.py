@@ -86,7 +86,7 @@ def test_bad_input_gets_the_same_answer_on_the_command_line(
         (["preview"], "preview: give either a schedule or --when"),
         (["preview", "taken", "-n", "0"], "n: must be between 1 and 1000, got 0"),
         (["list", "--sort", "colour"], "sort: must be one of domain, name"),
-        (["list", "--cursor", "x"], "cursor: is not one that a former page gave"),
+        (["list", "--cursor", "x"], "cursor: is not one that a former page of this list gave"),
         (["import", "missing.yaml"], "missing.yaml: cannot be read: no such file or directory"),
         (["add", "example.com", "--when", "every 5m", "--set", "domain=x"], "domain: is given twice"),
         (["add", "example.com", "--when", "every 5m", "--set", "frequency=daily"], "frequency: is given twice"),

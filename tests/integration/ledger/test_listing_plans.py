@@ -19,7 +19,7 @@ from services.scanning.listing import ScanFilter, select_page
 from services.schedule_repository import select_meant
 from services.schedules.batch import RECORD_COLUMNS
 from services.schedules.changes import select_changes, select_deleted
-from services.schedules.listing import SORT_KEYS, Order, ScheduleFilter
+from services.schedules.listing import SORT_KEYS, ScheduleFilter, order_of
 from services.workflows.row_lists import (
     BUSINESSES,
     DOMAINS,
@@ -153,7 +153,7 @@ def test_a_later_page_costs_no_more_than_the_first(
 
 
 def schedules(where: ScheduleFilter, sort: str) -> Select[Any]:
-    return Order.parse(sort).apply(select(*RECORD_COLUMNS).where(*where.conditions()), None).limit(51)
+    return order_of(sort).apply(select(*RECORD_COLUMNS).where(*where.conditions()), None).limit(51)
 
 
 @pytest.mark.parametrize("where", [ScheduleFilter(), ScheduleFilter(enabled=True), ScheduleFilter(search="host")])

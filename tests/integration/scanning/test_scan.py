@@ -262,6 +262,16 @@ def test_an_index_of_zipped_sitemaps_is_followed(site: ScanSite) -> None:
     assert "/unlinked" in paths(scan(site.url))
 
 
+@pytest.mark.parametrize("before", ["", "a fault "], ids=["sound", "broken"])
+def test_an_entity_that_a_sitemap_declares_leads_nowhere(site: ScanSite, before: str) -> None:
+    declared = f'<!DOCTYPE urlset [<!ENTITY page "{site.url}/declared">]>'
+    body = f"{before}{declared}<urlset><url><loc>&page;</loc></url></urlset>"
+    site.answer("/sitemap.xml", Answer(body, content_type="application/xml"))
+    found = paths(scan(site.url))
+    assert "/about" in found
+    assert "/declared" not in found
+
+
 def test_a_sitemap_that_names_itself_ends(site: ScanSite) -> None:
     for path in ("/sitemap.xml", "/sitemap*"):
         site.answer(path, lambda _: Answer(_index(site, f"{len(site.requests())}"), content_type="text/xml"))

@@ -469,7 +469,7 @@ def test_a_page_refuses_what_makes_no_sense(repository: ScheduleRepository) -> N
     cases: list[tuple[dict[str, Any], str]] = [
         ({"sort": "colour"}, "sort: must be one of domain, name, "),
         ({"limit": 0}, "limit: must be between 1 and 1000, got 0"),
-        ({"cursor": "rubbish"}, "cursor: is not one that a former page gave"),
+        ({"cursor": "rubbish"}, "cursor: is not one that a former page of this list gave"),
         ({"cursor": cursor, "sort": "-domain"}, "cursor: belongs to the order 'domain', not '-domain'"),
     ]
     forged = [
@@ -480,7 +480,7 @@ def test_a_page_refuses_what_makes_no_sense(repository: ScheduleRepository) -> N
     for sort, value in forged:
         text = json.dumps([sort, value, str(TAKEN)])
         cursor = base64.urlsafe_b64encode(text.encode()).decode()
-        cases.append(({"sort": sort, "cursor": cursor}, "cursor: is not one that a former page gave"))
+        cases.append(({"sort": sort, "cursor": cursor}, "cursor: is not one that a former page of this list gave"))
     for arguments, message in cases:
         with pytest.raises(InvalidInput, match=f"^{message}"):
             repository.list_schedules(**arguments)

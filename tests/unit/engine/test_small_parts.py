@@ -14,9 +14,8 @@ from database.clock import DatabaseClock
 from services.engine.loops import Loop
 from services.engine.peers import HANDICAP_SECONDS, Peers
 from services.errors import Unavailable
-from services.ledger.fires import Fire, Policy
+from services.ledger.fires import Fire
 from services.telemetry.logs import JsonLines, TextLines
-from services.wording.durations import duration
 from tests.support.waiting import eventually
 
 # --- clock ---
@@ -66,17 +65,6 @@ def test_a_replica_alone_waits_for_nobody() -> None:
     assert peers.handicap_seconds(fire) == 0
     peers.update(["only"])
     assert peers.handicap_seconds(fire) == 0
-
-
-# --- policy ---
-
-
-def test_retries_wait_longer_each_time_and_at_most_a_day() -> None:
-    policy = Policy(
-        max_instances=1, coalesce=True, misfire_grace_seconds=1, timeout_seconds=1, max_retries=9,
-        retry_backoff_seconds=30, catchup="one",
-    )  # fmt: skip
-    assert [policy.retry_delay(attempt).total_seconds() for attempt in (1, 2, 3, 30)] == [30, 60, 120, 86_400]
 
 
 # --- loops ---
@@ -178,23 +166,3 @@ def test_a_log_line_cannot_be_forged(formatter: logging.Formatter, evil: str) ->
     assert evil not in first
     assert not any(evil.strip() in each for each in more if evil.strip())
     assert all(each.startswith("    ") for each in more)
-
-
-# --- durations ---
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (-3, "0 ms"),
-        (0.0018, "2 ms"),
-        (0.44, "440 ms"),
-        (1.54, "1.5 s"),
-        (42, "42 s"),
-        (185, "3 min 5 s"),
-        (7800, "2 h 10 min"),
-        (356_400, "4 d 3 h"),
-    ],
-)
-def test_durations_are_told_in_two_units(seconds: float, words: str) -> None:
-    assert duration(seconds) == words

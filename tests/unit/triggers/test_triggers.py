@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -15,7 +16,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from services.errors import InvalidSchedule
-from services.triggers import Trigger, parse_trigger, spread_offset, stored_trigger, tzdata_version
+from services.triggers import Trigger, parse_trigger, spread_offset, stored_trigger, trigger_of, tzdata_version
 
 ROOT = Path(__file__).parents[3]
 
@@ -533,3 +534,31 @@ def test_processes_with_other_clocks_hashes_and_system_zones_give_the_same_answe
 
 def test_the_version_of_the_time_zone_rules_is_the_pinned_one() -> None:
     assert f"tzdata=={tzdata_version()}" in (ROOT / "requirements.txt").read_text().splitlines()
+
+
+def test_a_trigger_says_whether_it_fires_at_an_instant() -> None:
+    trigger = parse_trigger("daily", {"hour": 2, "minute": 30}, "Europe/Berlin", start_at=utc("2027-01-04 01:30"))
+    at = utc("2027-01-04 01:30")
+    assert trigger.fires_at(at)
+    assert trigger.fires_at(at.astimezone(ZoneInfo("Asia/Tokyo")))
+    for other in (timedelta(seconds=1), timedelta(microseconds=1), -timedelta(days=1)):
+        assert not trigger.fires_at(at + other)
+    assert parse_trigger("interval", {"seconds": 1}).fires_at(at)
+
+
+@pytest.mark.parametrize("time_config", [{"hour": 2}, '{"hour": 2}'], ids=["JSON", "its text"])
+def test_the_trigger_of_a_row_is_that_of_its_five_columns(time_config: Any) -> None:
+    start_at, end_at = utc("2027-01-01 00:00"), utc("2028-01-01 00:00")
+    row = SimpleNamespace(
+        frequency="daily", time_config=time_config, timezone="Asia/Tokyo", start_at=start_at, end_at=end_at
+    )
+    assert trigger_of(row) is parse_trigger("daily", {"hour": 2}, "Asia/Tokyo", start_at, end_at)
+
+
+def test_the_trigger_of_a_row_suggests_only_on_request() -> None:
+    row = SimpleNamespace(frequency="dayly", time_config={"hour": 2}, timezone="UTC", start_at=None, end_at=None)
+    with pytest.raises(InvalidSchedule) as plain:
+        trigger_of(row)
+    with pytest.raises(InvalidSchedule, match=r"daily.*\?") as helpful:
+        trigger_of(row, suggest=True)
+    assert str(plain.value) != str(helpful.value)
