@@ -31,7 +31,7 @@ from sqlalchemy.exc import DBAPIError
 from config import Settings, get_settings
 from database.clock import DatabaseClock
 from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS, DatabaseConnection
-from database.schema import require_schema
+from database.schema import newest_revision, require_schema
 from services.api_sync import ReplicaSync
 from services.api_sync.replica import LOOK_SECONDS, TICK_PATIENCE_SECONDS
 from services.distributed_lock import Coordinator
@@ -483,6 +483,7 @@ class EnhancedScheduler:
             "running": len(self.pool.running),
             "claiming": self.claiming,
             "version": VERSION,
+            "schema": newest_revision(),
             "tzdata": tzdata_version(),
             "pid": os.getpid(),
             "max_workers": self.max_workers,
