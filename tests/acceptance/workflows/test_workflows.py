@@ -62,6 +62,14 @@ def test_without_the_setting_there_are_no_system_schedules(cluster: Cluster) -> 
     assert cluster.rows("SELECT name FROM schedules") == []
 
 
+def test_a_replica_writes_a_former_variable_into_the_schedule_and_says_so(cluster: Cluster) -> None:
+    (replica,) = cluster.start(1, **WORKFLOWS, DOMAIN_EXTRACTION_SCHEDULER_CONCURRENCY="7")
+    sql = "SELECT job_config FROM schedules WHERE schedule_id = %s"
+    carried = {"queue": "domain_extraction", "concurrency": 7}
+    eventually(lambda: cluster.rows(sql, DOMAIN_EXTRACTION.schedule_id) == [(carried,)], 30)
+    assert "DOMAIN_EXTRACTION_SCHEDULER_CONCURRENCY=7 is not a setting any longer" in replica.log.read_text()
+
+
 def test_a_queue_whose_items_hang_leaves_the_others_running(cluster: Cluster) -> None:
     add_places(cluster.db, 3)
     cluster.start(1, **WORKFLOWS)
