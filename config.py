@@ -17,11 +17,12 @@ from typing import Any, Literal, Self
 from uuid import UUID
 
 from dotenv import dotenv_values
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.checks.job_secrets import JobSecrets
+from services.checks.queue_numbers import QueueNumbers
 from services.errors import ConfigurationError
 
 VERSION = "0.2.0"  # of programs, API and telemetry; pyproject.toml says the same
@@ -62,22 +63,6 @@ def _instances(runs: int, queue: str) -> Any:
     return _knob(runs, FLOWS, f"runs at once: {queue}", ge=1)
 
 
-def _concurrency(items: int, queue: str) -> Any:
-    return _knob(items, FLOWS, f"items that one run works on at once: {queue}", ge=1, le=500)
-
-
-def _budget(queue: str) -> Any:
-    return _knob(50, FLOWS, f"seconds after which a run claims nothing more: {queue}", ge=1)
-
-
-def _timeout(queue: str) -> Any:
-    return _knob(60, FLOWS, f"seconds that one item may take: {queue}", gt=0)
-
-
-def _attempts(queue: str) -> Any:
-    return _knob(3, FLOWS, f"attempts before an item becomes a dead letter: {queue}", ge=1, le=100)
-
-
 class WorkflowSettings(BaseSettings):
     environment: str = _knob("production", FLOWS, "`development` or `dev` opens the development tools")
     workflows_enabled: bool = _knob(False, FLOWS, "give every workflow its schedule when a replica starts")
@@ -109,58 +94,30 @@ class WorkflowSettings(BaseSettings):
     domain_scheduler_interval_minutes: int = _every(1, "domain metadata")
     domain_scheduler_batch_size: int = _batch(50, "domain metadata")
     domain_scheduler_max_instances: int = _instances(3, "domain metadata")
-    domain_scheduler_concurrency: int = _concurrency(20, "domain metadata")
-    domain_scheduler_run_budget_seconds: float = _budget("domain metadata")
-    domain_scheduler_item_timeout_seconds: float = _timeout("domain metadata")
-    domain_scheduler_max_attempts: int = _attempts("domain metadata")
 
     deep_scan_scheduler_interval_minutes: int = _every(5, "deep scan")
     deep_scan_scheduler_batch_size: int = _batch(10, "deep scan")
     deep_scan_scheduler_max_instances: int = _instances(1, "deep scan")
-    deep_scan_scheduler_concurrency: int = _concurrency(5, "deep scan")
-    deep_scan_scheduler_run_budget_seconds: float = _budget("deep scan")
-    deep_scan_scheduler_item_timeout_seconds: float = _timeout("deep scan")
-    deep_scan_scheduler_max_attempts: int = _attempts("deep scan")
 
     domain_extraction_scheduler_interval_minutes: int = _every(2, "domain extraction")
     domain_extraction_scheduler_batch_size: int = _batch(20, "domain extraction")
     domain_extraction_scheduler_max_instances: int = _instances(1, "domain extraction")
-    domain_extraction_scheduler_concurrency: int = _concurrency(1, "domain extraction")
-    domain_extraction_scheduler_run_budget_seconds: float = _budget("domain extraction")
-    domain_extraction_scheduler_item_timeout_seconds: float = _timeout("domain extraction")
-    domain_extraction_scheduler_max_attempts: int = _attempts("domain extraction")
 
     domain_sitemap_scheduler_interval_minutes: int = _every(1, "sitemap submission")
     domain_sitemap_scheduler_batch_size: int = _batch(10, "sitemap submission")
     domain_sitemap_scheduler_max_instances: int = _instances(1, "sitemap submission")
-    domain_sitemap_scheduler_concurrency: int = _concurrency(1, "sitemap submission")
-    domain_sitemap_scheduler_run_budget_seconds: float = _budget("sitemap submission")
-    domain_sitemap_scheduler_item_timeout_seconds: float = _timeout("sitemap submission")
-    domain_sitemap_scheduler_max_attempts: int = _attempts("sitemap submission")
 
     sitemap_job_scheduler_interval_minutes: int = _every(1, "sitemap jobs")
     sitemap_job_scheduler_batch_size: int = _batch(5, "sitemap jobs")
     sitemap_job_scheduler_max_instances: int = _instances(1, "sitemap jobs")
-    sitemap_job_scheduler_concurrency: int = _concurrency(5, "sitemap jobs")
-    sitemap_job_scheduler_run_budget_seconds: float = _budget("sitemap jobs")
-    sitemap_job_scheduler_item_timeout_seconds: float = _timeout("sitemap jobs")
-    sitemap_job_scheduler_max_attempts: int = _attempts("sitemap jobs")
 
     sitemap_import_scheduler_interval_minutes: int = _every(1, "sitemap import")
     sitemap_import_scheduler_batch_size: int = _batch(20, "sitemap import")
     sitemap_import_scheduler_max_instances: int = _instances(1, "sitemap import")
-    sitemap_import_scheduler_concurrency: int = _concurrency(4, "sitemap import")
-    sitemap_import_scheduler_run_budget_seconds: float = _budget("sitemap import")
-    sitemap_import_scheduler_item_timeout_seconds: float = _timeout("sitemap import")
-    sitemap_import_scheduler_max_attempts: int = _attempts("sitemap import")
 
     page_curation_scheduler_interval_minutes: int = _every(1, "page curation")
     page_curation_scheduler_batch_size: int = _batch(10, "page curation")
     page_curation_scheduler_max_instances: int = _instances(1, "page curation")
-    page_curation_scheduler_concurrency: int = _concurrency(10, "page curation")
-    page_curation_scheduler_run_budget_seconds: float = _budget("page curation")
-    page_curation_scheduler_item_timeout_seconds: float = _timeout("page curation")
-    page_curation_scheduler_max_attempts: int = _attempts("page curation")
 
     sitemap_job_timeout_seconds: int = _knob(55, FLOWS, "a sitemap analysis job that takes longer fails", ge=1)
 
@@ -197,6 +154,7 @@ class Settings(WorkflowSettings):
     model_config = SettingsConfigDict(
         frozen=True, extra="ignore", env_ignore_empty=True, hide_input_in_errors=True, allow_inf_nan=False
     )
+    _former_queue_numbers: Mapping[str, QueueNumbers] = PrivateAttr(default_factory=dict)
 
     # Servers. All addresses unset: real servers from wheels are started under EMBEDDED_DIR.
     database_url: SecretStr | None = _knob(
@@ -457,6 +415,13 @@ class Settings(WorkflowSettings):
     def syncs_from_api(self) -> bool:
         return self.api_url is not None if self.enable_api_sync is None else self.enable_api_sync
 
+    def former_queue_numbers(self, group: str) -> QueueNumbers:
+        """What variables of version 0.1 say that are no settings any more: DEEP_SCAN_SCHEDULER_CONCURRENCY, ….
+
+        The numbers live in the workflows' schedules now. Until 0.3 a variable holds where the schedule says nothing.
+        """
+        return self._former_queue_numbers.get(group, QueueNumbers())
+
 
 def knobs() -> dict[str, FieldInfo]:
     """Environment variable -> field, in the order of this file; the workflows' own come last."""
@@ -500,7 +465,7 @@ def masked(value: object) -> str:
 
 def unknown_variables() -> dict[str, str | None]:
     """Names in the .env file that no setting has, each with the setting that was probably meant."""
-    known = [*knobs(), "ENV_FILE"]
+    known = [*knobs(), *_former_queue_variables(), "ENV_FILE"]
     strangers = [name for name in _from_file() if name.upper() not in known]
     return {name: next(iter(difflib.get_close_matches(name.upper(), known, 1)), None) for name in strangers}
 
@@ -549,31 +514,58 @@ def load_settings() -> Settings:
     """Read and check all settings; one ConfigurationError line for each bad value."""
     _from_file()  # a file that cannot be read is not an empty one
     try:
-        return Settings(_env_file=env_file())
+        settings = Settings(_env_file=env_file())
     except ValidationError as error:
         raise ConfigurationError("\n".join(_explain(error))) from None
+    settings._former_queue_numbers = _former_queue_numbers()
+    return settings
 
 
-def _explain(error: ValidationError) -> list[str]:
-    given = _given_values()
+def _former_queue_variables() -> dict[str, tuple[str, str]]:
+    """Variable -> its group of settings and its field in a workflow's job_config."""
+    groups = [name.removesuffix("_batch_size") for name in Settings.model_fields if name.endswith("_batch_size")]
+    return {f"{group}_{field}".upper(): (group, field) for group in groups for field in QueueNumbers.model_fields}
+
+
+def _former_queue_numbers() -> dict[str, QueueNumbers]:
+    given, said = given_values(), dict[str, dict[str, str]]()
+    for name, (group, field) in _former_queue_variables().items():
+        if given.get(name):
+            said.setdefault(group, {})[field] = given[name]
+    found, lines = dict[str, QueueNumbers](), list[str]()
+    for group, numbers in said.items():
+        try:
+            found[group] = QueueNumbers.model_validate(numbers)
+        except ValidationError as error:
+            lines += _explain(error, f"{group}_")
+    if lines:
+        raise ConfigurationError("\n".join(lines))
+    return found
+
+
+def _explain(error: ValidationError, prefix: str = "") -> list[str]:
+    given = given_values()
     lines = []
     for problem in error.errors(include_url=False):
         reason = problem["msg"].removeprefix("Value error, ")
         if not problem["loc"]:
             lines.append(reason)
             continue
-        name = str(problem["loc"][0]).upper()
+        name = f"{prefix}{problem['loc'][0]}".upper()
         lines.append(f"{name}={_masked_input(name, given.get(name, ''))!r}: {reason[0].lower()}{reason[1:]}")
     return lines
 
 
-def _given_values() -> Mapping[str, str]:
-    return {name.upper(): value or "" for name, value in {**_from_file(), **os.environ}.items()}
+def given_values() -> Mapping[str, str]:
+    """Every variable of the environment and of the .env file, whoever it is for. An empty one counts as unset."""
+    set_here = {name: value for name, value in os.environ.items() if value}
+    return {name.upper(): value for name, value in {**_from_file(), **set_here}.items() if value}
 
 
 def _masked_input(name: str, value: str) -> str:
-    annotation = str(knobs()[name].annotation)
-    return masked(SecretStr(value)) if "SecretStr" in annotation else masked(value)
+    field = knobs().get(name)
+    is_secret = field is not None and "SecretStr" in str(field.annotation)
+    return masked(SecretStr(value)) if is_secret else masked(value)
 
 
 @cache

@@ -6,7 +6,6 @@ The sites run in the same process, and no distance is kept between requests: thi
 import logging
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from rich.table import Table
 
@@ -30,7 +29,7 @@ def run(scale: Scale) -> Iterator[Sheet]:
         items, all_seconds = 0, 0.0
         for queue in queues.all():
             begun = time.perf_counter()
-            summary = queue.run(settings=world.settings(**_without_budget()), db=db)
+            summary = world.run(queue, db, run_budget_seconds=600)
             seconds = time.perf_counter() - begun
             assert summary.succeeded == summary.claimed > 0, (queue.name, summary)
             table.add_row(queue.name, *_pace(summary.succeeded, seconds))
@@ -58,7 +57,3 @@ def fill(db: DatabaseConnection, world: PipelineWorld) -> None:
                 url, f"<p>Number {page}: person{page}@site{number}.example, +1 716 555 0100</p>" + "<p>text</p>" * 500
             )
         query(db, "INSERT INTO places_staging (place_id, deep_scan_status) VALUES (:id, 'Queued')", id=f"p{number}")
-
-
-def _without_budget() -> dict[str, Any]:
-    return {f"{queue.settings}_run_budget_seconds": 600 for queue in queues.all()}

@@ -214,6 +214,7 @@ class Schedule(Base):
         Index("schedules_domain_config_id_idx", "domain_config_id"),
         Index("schedules_revision_idx", "revision"),
         Index("schedules_parked_idx", "updated_at", postgresql_where=text("invalid_reason IS NOT NULL")),
+        Index("schedules_workflow_idx", "schedule_id", postgresql_where=text("job_type = 'workflow'")),
     )
 
 

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from config import VERSION, Settings, get_settings
 from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS, DatabaseConnection
-from database.schema import require_schema
+from database.schema import newest_revision, require_schema
 from services.api_sync.replica import ReplicaSync
 from services.engine.assembly import Engine
 from services.engine.gap_scan.scanner import GapScanner
@@ -219,6 +219,7 @@ class EnhancedScheduler:
             "schedules": len(engine.timer),
             "running": len(engine.pool.running),
             "version": VERSION,
+            "schema": newest_revision(),
             "tzdata": tzdata_version(),
             "pid": os.getpid(),
             "max_workers": self.max_workers,

@@ -1,1 +1,4 @@
-"""One rule per kind of input value: host names, JSON, the names of secrets. Pure; every door uses the same rule."""
+"""One rule per kind of input value: host names, JSON, names of secrets, numbers of queues.
+
+Pure; every door uses the same rule.
+"""

@@ -25,6 +25,21 @@ def with_assignments(
     return together
 
 
+def split_off(assignments: Iterable[str], owner: str) -> tuple[list[str], dict[str, Any]]:
+    """`job_config.max_pages=9` is about one field of the owner: the other assignments, and fields with their values."""
+    others, fields = list[str](), dict[str, Any]()
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        field = name.strip().removeprefix(f"{owner}.")
+        if not equals or field in ("", name.strip()):
+            others.append(assignment)
+        elif field in fields:
+            raise InvalidInput(Problem(f"{owner}.{field}", "is given twice"))
+        else:
+            fields[field] = _value(value)
+    return others, fields
+
+
 def _value(text: str) -> Any:
     """`3` is a number, `true` a flag, `[1, 2]` a list, nothing is NULL, everything else text."""
     if text == "":

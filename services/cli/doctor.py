@@ -10,6 +10,7 @@ import typer
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+import services.workflows  # noqa: F401 - registers the queues
 from config import get_settings, unknown_variables
 from database.connection import get_db_connection
 from run_migrations import schema_state
@@ -18,6 +19,7 @@ from services.errors import ConfigurationError, SchedulerError, Unavailable
 from services.insight.replicas import list_replicas
 from services.insight.unhandled_jobs import unhandled_jobs
 from services.jobs import default_registry
+from services.queues.former_variables import former_variable_warnings
 from services.redis_client import get_redis_client
 from services.scanning.cookies.categories import CategoryRules
 from services.scanning.engines.browser.process import find_browser
@@ -184,6 +186,11 @@ def _schedules() -> Iterator[Finding]:
         yield Finding("schedules", Verdict.WARNING, f"{parked:,} parked, never run: {names}{more}", LIST_PARKED)
 
 
+def _queues() -> Iterator[Finding]:
+    for warning in former_variable_warnings(get_db_connection(), get_settings()):
+        yield Finding("queues", Verdict.WARNING, warning)
+
+
 def _jobs() -> Iterator[Finding]:
     default_registry.load_modules(get_settings().job_modules)
     yield Finding("jobs", Verdict.OK, f"known: {', '.join(sorted(default_registry.job_types()))}")
@@ -208,7 +215,19 @@ def _browser() -> Iterator[Finding]:
         yield Finding("browser", verdict, "none; only scans with engine: browser need it", str(error))
 
 
-CHECKS = (_postgres, _schema, _redis, _clocks, _replicas, _schedules, _jobs, _time_zones, _cookie_rules, _browser)
+CHECKS = (
+    _postgres,
+    _schema,
+    _redis,
+    _clocks,
+    _replicas,
+    _schedules,
+    _queues,
+    _jobs,
+    _time_zones,
+    _cookie_rules,
+    _browser,
+)
 
 
 def _postgres_clock() -> float:

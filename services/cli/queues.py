@@ -152,6 +152,8 @@ def _facts(view: QueueView) -> dict[str, str]:
         "failed": f"{view.failed} rows, {view.dead} open dead letters",
         "circuit": view.circuit,
         "batch": view.batch_size or "-",
+        "a run": f"{view.concurrency} items at once, claims for {view.run_budget_seconds:g} s",
+        "an item": f"{view.item_timeout_seconds:g} s, {view.max_attempts} attempts",
         "last run": moment(view.last_run_at),
         "in total": ", ".join(f"{value} {name}" for name, value in view.totals.items()) or "-",
     }

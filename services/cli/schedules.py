@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from textwrap import shorten
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
 
 from services.checks import strict_json
-from services.cli.assignments import with_assignments
+from services.cli.assignments import split_off, with_assignments
 from services.cli.lazy import Later, lazy
 from services.cli.output import (
     AsJson,
@@ -92,7 +93,8 @@ Set = Annotated[
     typer.Option(
         "--set",
         metavar="FIELD=VALUE",
-        help="Any other field, e.g. --set max_retries=3; an empty value unsets a policy.",
+        help="Any other field, e.g. --set max_retries=3, or one of the job, e.g. --set job_config.max_pages=9; "
+        "an empty value unsets it.",
     ),
 ]
 
@@ -223,11 +225,15 @@ def edit(
       manage.py schedule edit example.com --when "weekly monday 02:00"
 
       manage.py schedule edit nightly --set timeout_seconds=600 --set max_retries=
+
+      manage.py schedule edit process_deep_scan_queue --set job_config.concurrency=8
     """
-    given = _given(ctx.params, {})
+    before = get_schedule_repository().find_schedule(schedule)
+    given = _given(ctx.params, {}, before.job_config)
     if not given:
         raise InvalidInput(Problem("edit", "nothing to change was given; see --help"))
-    before = get_schedule_repository().find_schedule(schedule)
+    if "job_config" in given and job_config is None and expected_revision is None:
+        expected_revision = before.revision  # its other fields are written again: a change in between is not undone
     after = get_schedule_repository().update_schedule(
         before.schedule_id, expected_revision=expected_revision, actor=actor(), **given
     )
@@ -400,8 +406,14 @@ def _switch(references: list[str], change: ScheduleFields, as_json: bool) -> Non
         console().print(f"{record.name or record.domain} is {state}{already}{following}")
 
 
-def _given(options: Mapping[str, Any], positional: Mapping[str, Any]) -> dict[str, Any]:
-    """Only what was said on the command line, as fields of a schedule; nothing may be said twice."""
+def _given(
+    options: Mapping[str, Any], positional: Mapping[str, Any], job_config: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Only what was said on the command line, as fields of a schedule; nothing may be said twice.
+
+    `job_config` is what the schedule says already, for assignments to single fields of it.
+    """
+    assignments, job_fields = split_off(options["set_"] or [], "job_config")
     given: dict[str, Any] = {
         **positional,
         **_timing(options["when"], options["frequency"], options["time_config"]),
@@ -413,7 +425,13 @@ def _given(options: Mapping[str, Any], positional: Mapping[str, Any]) -> dict[st
         given["job_config"] = _json("job_config", options["job_config"])
     if options["profile"] is not None:
         given["profile_id"] = get_scan_profiles().find(options["profile"]).profile_id
-    return with_assignments(given, options["set_"] or [], unknown_fields)
+    if job_fields and "job_config" in given:
+        raise InvalidInput(Problem("job_config", "is given twice: as a whole, and one of its fields"))
+    if job_fields:
+        unset = {field for field, value in job_fields.items() if value is None}
+        merged = {**job_config, **job_fields}
+        given["job_config"] = {field: value for field, value in merged.items() if field not in unset}
+    return with_assignments(given, assignments, unknown_fields)
 
 
 def _timing(when: str | None, frequency: str | None, time_config: str | None) -> dict[str, Any]:

@@ -1,17 +1,16 @@
-"""`workflow`: one run of a status queue, `{"queue": "deep_scan"}`."""
+"""`workflow`: one run of a status queue, `{"queue": "deep_scan", "concurrency": 8}`."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
+from services.checks.queue_numbers import QueueNumbers
 from services.jobs import ExecutionContext, JobSkipped, job
 from services.workflows import queues
 
 
-class WorkflowConfig(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _WhichQueue(BaseModel):
     queue: str = Field(description="the queue's name; `manage.py queues` lists them")
 
     @field_validator("queue")
@@ -23,10 +22,14 @@ class WorkflowConfig(BaseModel):
         return name
 
 
+class WorkflowConfig(QueueNumbers, _WhichQueue):  # pydantic lists the fields of the last one first
+    pass
+
+
 @job("workflow", config_model=WorkflowConfig)
 def workflow(context: ExecutionContext, config: WorkflowConfig) -> Mapping[str, Any]:
     """Run one status queue: claim its rows, work on them, write what became of them, until it is empty."""
-    summary = queues.find(config.queue).run(context)
+    summary = queues.find(config.queue).run(context, numbers=config)
     if summary.skipped is not None:
         raise JobSkipped(summary.skipped, details=summary.as_dict())
     return summary.as_dict()

@@ -26,6 +26,11 @@ class LoopLimits:
         return self.item_timeout_seconds + SAVE_SECONDS if self.stale_seconds is None else self.stale_seconds
 
     @property
+    def longest_run_seconds(self) -> float:
+        """Until the end of an item that was claimed at the last moment."""
+        return self.run_budget_seconds + self.item_timeout_seconds
+
+    @property
     def late_claim_seconds(self) -> float:
         """A claim whose answer took longer may be stale before its item's timeout is over: it is handed back."""
         return max(1.0, self.stale_after_seconds - self.item_timeout_seconds)

@@ -1,5 +1,6 @@
 """What becomes of an item: the values that the job loop passes on, and how an exception is read."""
 
+import math
 import traceback
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -112,6 +113,8 @@ class RunContext(Protocol):
 
     @property
     def draining(self) -> bool: ...
+    @property
+    def remaining_seconds(self) -> float: ...
     def check(self) -> None: ...
     def log(self, message: str) -> None: ...
     def progress(self, done: float, total: float | None = None) -> None: ...
@@ -121,6 +124,7 @@ class Unwatched:
     """For a run that no execution stands behind: nobody stops it, nobody listens."""
 
     draining = False
+    remaining_seconds = math.inf
 
     def check(self) -> None:
         pass

@@ -1,17 +1,20 @@
 """All queues at a glance: how deep, how old, what failed, may they run. And a sample of that for every minute."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from config import Settings
 from database.connection import DatabaseConnection
 from database.workflow_statuses import CircuitStatus
+from services.checks.queue_numbers import QueueNumbers
 from services.queues.dead_letters import DeadLetters
 from services.queues.item_threads import abandoned
 from services.queues.queue import Queue, queues
 from services.queues.queue_state import QueueState, QueueStates
+from services.queues.scheduled_numbers import scheduled_numbers
 from services.telemetry import metrics
 
 SAMPLE_DAYS = 14
@@ -35,6 +38,10 @@ class QueueView:
     paused_by: str | None
     paused_reason: str | None
     batch_size: int | None
+    concurrency: int  # this and the next three: as the queue's own schedule says
+    run_budget_seconds: float
+    item_timeout_seconds: float
+    max_attempts: int
     last_run_at: datetime | None
     totals: Mapping[str, int]
 
@@ -58,12 +65,10 @@ class QueueOverview:
 
     def look(self) -> list[QueueView]:
         """In the order of the pipeline."""
-        states, dead = QueueStates(self._db).all(), DeadLetters(self._db).count()
-        return [self._view(queue, states.get(queue.name), dead.get(queue.name, 0)) for queue in queues.all()]
+        return self._views(queues.all())
 
     def look_at(self, queue: Queue[Any]) -> QueueView:
-        states, dead = QueueStates(self._db).all(), DeadLetters(self._db).count()
-        return self._view(queue, states.get(queue.name), dead.get(queue.name, 0))
+        return self._views([queue])[0]
 
     def watch(self) -> None:
         """For metrics and charts. All replicas look; one sample per minute is kept, whoever is first."""
@@ -96,9 +101,21 @@ class QueueOverview:
         with self._db.transaction() as connection:
             connection.exec_driver_sql(OLD_SAMPLES, {"days": min(days, SAMPLE_DAYS)})
 
-    def _view(self, queue: Queue[Any], state: QueueState | None, dead: int) -> QueueView:
+    def _views(self, those: Sequence[Queue[Any]]) -> list[QueueView]:
+        states, dead = QueueStates(self._db).all(), DeadLetters(self._db).count()
         with self._db.transaction() as connection:
-            numbers = queue.table.numbers(connection, queue.limits(self._settings).stale_after_seconds)
+            scheduled = scheduled_numbers(connection)
+        return [
+            self._view(queue, states.get(queue.name), dead.get(queue.name, 0), scheduled.get(queue.name, {}))
+            for queue in those
+        ]
+
+    def _view(
+        self, queue: Queue[Any], state: QueueState | None, dead: int, scheduled: Mapping[UUID, QueueNumbers]
+    ) -> QueueView:
+        limits = queue.scheduled_limits(self._settings, scheduled)
+        with self._db.transaction() as connection:
+            numbers = queue.table.numbers(connection, limits.stale_after_seconds)
         return QueueView(
             name=queue.name,
             job_id=queue.job_id,
@@ -116,6 +133,10 @@ class QueueOverview:
             paused_by=state.paused_by if state else None,
             paused_reason=state.paused_reason if state else None,
             batch_size=state.batch_size if state else None,
+            concurrency=limits.concurrency,
+            run_budget_seconds=limits.run_budget_seconds,
+            item_timeout_seconds=limits.item_timeout_seconds,
+            max_attempts=limits.max_attempts,
             last_run_at=state.last_run_at if state else None,
             totals=state.totals if state else {},
         )

@@ -5,7 +5,7 @@ Everything else (claims, retries, rescue, dead letters, circuit, backpressure, b
 from it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Generic
@@ -14,12 +14,14 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from config import Settings, get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import Base
+from services.checks.queue_numbers import QueueNumbers
 from services.errors import ConfigurationError, InvalidInput, Problem
 from services.queues.circuit import Breaker
 from services.queues.job_loop import Downstream, JobLoop
 from services.queues.loop_limits import LoopLimits
 from services.queues.outcomes import K, RunContext, Summary, Unwatched
 from services.queues.queue_table import QueueTable, Words
+from services.queues.scheduled_numbers import scheduled_numbers
 from services.queues.steps import Steps
 
 OpenSteps = Callable[[Settings], AbstractContextManager[Steps[K]]]
@@ -29,10 +31,11 @@ OpenSteps = Callable[[Settings], AbstractContextManager[Steps[K]]]
 class Queue(Generic[K]):
     """`settings` names the group of settings: `deep_scan_scheduler` -> DEEP_SCAN_SCHEDULER_BATCH_SIZE, …
 
-    `steps` opens what a run needs (a fetcher, an API client) and closes it at the run's end. `downstream` is the queue
-    that this one fills: while that is too deep, this one does not run. `item_timeout_setting` names a setting that
-    limits an item further than ITEM_TIMEOUT_SECONDS. `one_live_per` names the columns of a unique index over the rows
-    that are queued or in work: a requeue respects it.
+    `concurrency`, `run_budget_seconds`, `item_timeout_seconds` and `max_attempts` hold for runs whose schedule says
+    nothing else in its job_config. `steps` opens what a run needs (a fetcher, an API client) and closes it at the run's
+    end. `downstream` is the queue that this one fills: while that is too deep, this one does not run.
+    `item_timeout_setting` names a setting that limits an item further than `item_timeout_seconds`. `one_live_per` names
+    the columns of a unique index over the rows that are queued or in work: a requeue respects it.
     """
 
     name: str
@@ -46,6 +49,10 @@ class Queue(Generic[K]):
     steps: OpenSteps[K]
     column_prefix: str = ""
     downstream: str | None = None
+    concurrency: int = 1
+    run_budget_seconds: float = 50
+    item_timeout_seconds: float = 60
+    max_attempts: int = 3
     misfire_grace_seconds: int = 60
     item_timeout_setting: str | None = None
     one_live_per: tuple[str, ...] = ()
@@ -69,18 +76,23 @@ class Queue(Generic[K]):
     def setting(self, settings: Settings, name: str) -> Any:
         return getattr(settings, f"{self.settings}_{name}")
 
-    def limits(self, settings: Settings) -> LoopLimits:
-        timeout = self.setting(settings, "item_timeout_seconds")
-        if self.item_timeout_setting is not None:
-            timeout = min(timeout, getattr(settings, self.item_timeout_setting))
+    def limits(
+        self, settings: Settings, numbers: QueueNumbers = QueueNumbers(), others: Iterable[QueueNumbers] = ()
+    ) -> LoopLimits:
+        """Of a run whose schedule says `numbers`. `others`: what further schedules of this queue say.
+
+        A claim is stale when no run of the queue could still work on it, whichever schedule began that run.
+        """
+        chosen = self._numbers(settings, numbers)
+        longest = max(self._item_timeout(settings, each) for each in (numbers, *others))
         return LoopLimits(
             batch_size=self.setting(settings, "batch_size"),
-            concurrency=self.setting(settings, "concurrency"),
-            run_budget_seconds=self.setting(settings, "run_budget_seconds"),
-            item_timeout_seconds=timeout,
-            max_attempts=self.setting(settings, "max_attempts"),
+            concurrency=chosen["concurrency"],
+            run_budget_seconds=chosen["run_budget_seconds"],
+            item_timeout_seconds=self._item_timeout(settings, numbers),
+            max_attempts=chosen["max_attempts"],
             retry_backoff_seconds=settings.workflow_retry_backoff_seconds,
-            stale_seconds=timeout + settings.workflow_stale_slack_seconds,
+            stale_seconds=longest + settings.workflow_stale_slack_seconds,
             breaker=Breaker(
                 settings.workflow_circuit_window,
                 settings.workflow_circuit_failures,
@@ -88,18 +100,47 @@ class Queue(Generic[K]):
             ),
         )
 
+    def _numbers(self, settings: Settings, numbers: QueueNumbers) -> dict[str, Any]:
+        """The schedule wins over a variable of an earlier version, and that over the default."""
+        defaults = {name: getattr(self, name) for name in QueueNumbers.model_fields}
+        return defaults | settings.former_queue_numbers(self.settings).given() | numbers.given()
+
+    def _item_timeout(self, settings: Settings, numbers: QueueNumbers) -> float:
+        timeout: float = self._numbers(settings, numbers)["item_timeout_seconds"]
+        if self.item_timeout_setting is not None:
+            timeout = min(timeout, getattr(settings, self.item_timeout_setting))
+        return timeout
+
+    def scheduled_limits(
+        self, settings: Settings, scheduled: Mapping[UUID, QueueNumbers], numbers: QueueNumbers | None = None
+    ) -> LoopLimits:
+        """`scheduled`: what the schedules of this queue say. Without `numbers` those of its own schedule hold."""
+        own = scheduled.get(self.schedule_id, QueueNumbers())
+        return self.limits(settings, own if numbers is None else numbers, scheduled.values())
+
     def run(
         self,
         context: RunContext = Unwatched(),
         settings: Settings | None = None,
         db: DatabaseConnection | None = None,
         at_most: int | None = None,
+        numbers: QueueNumbers | None = None,
     ) -> Summary:
-        """`at_most` items, all at once, and no second round; it neither reads nor changes the batch of the queue."""
+        """`numbers`: what the schedule of this run says; None: what the queue's own schedule says.
+
+        `at_most` items, all at once, and no second round; it neither reads nor changes the batch of the queue.
+        """
         settings, db = settings or get_settings(), db or get_db_connection()
-        limits, downstream = self.limits(settings), self._downstream(settings)
+        with db.transaction() as connection:
+            scheduled = scheduled_numbers(connection).get(self.name, {})
+        limits, downstream = self.scheduled_limits(settings, scheduled, numbers), self._downstream(settings)
         if at_most is not None:
             limits = replace(limits, batch_size=at_most, adapts=False, concurrency=at_most, run_budget_seconds=0)
+        if context.remaining_seconds < limits.longest_run_seconds:
+            context.log(
+                f"the schedule's timeout_seconds is too short: the run is ended in {context.remaining_seconds:.0f} s, "
+                f"but run_budget_seconds + item_timeout_seconds are {limits.longest_run_seconds:g}"
+            )
         with self.steps(settings) as steps:
             actor = f"system:{settings.scheduler_system_user_id or self.name}"
             return JobLoop(db, self.name, self.table, steps, limits, context, downstream, actor).run()

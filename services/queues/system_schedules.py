@@ -6,12 +6,16 @@ stays as it is. Several replicas may do this at once.
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from config import Settings
 from database.connection import LOCK_TIMEOUT_SECONDS, DatabaseConnection
 from database.models import Source
+from services.checks.queue_numbers import QueueNumbers
 from services.queues.queue import Queue, queues
+from services.queues.scheduled_numbers import scheduled_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -20,9 +24,10 @@ SLACK_SECONDS = 60  # what a run may need beyond its budget and its last item
 
 
 def install_system_schedules(db: DatabaseConnection, settings: Settings) -> None:
-    rows = json.dumps([_definition(queue, settings) for queue in queues.all()])
     with db.transaction() as connection:
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")  # the start asks again
+        scheduled = scheduled_numbers(connection)
+        rows = json.dumps([_definition(queue, settings, scheduled.get(queue.name, {})) for queue in queues.all()])
         connection.exec_driver_sql("SELECT set_config('scheduler.actor', %s, true)", (ACTOR,))
         inserted = connection.exec_driver_sql(INSERT, {"rows": rows}).rowcount
         followed = connection.exec_driver_sql(FOLLOW, {"rows": rows, "actor": ACTOR}).rowcount
@@ -36,9 +41,8 @@ def install_system_schedules(db: DatabaseConnection, settings: Settings) -> None
         )
 
 
-def _definition(queue: Queue[Any], settings: Settings) -> dict[str, Any]:
-    limits = queue.limits(settings)
-    longest = limits.run_budget_seconds + limits.item_timeout_seconds + SLACK_SECONDS
+def _definition(queue: Queue[Any], settings: Settings, scheduled: Mapping[UUID, QueueNumbers]) -> dict[str, Any]:
+    limits = queue.limits(settings, scheduled.get(queue.schedule_id, QueueNumbers()))
     return {
         "schedule_id": str(queue.schedule_id),
         "domain_config_id": str(queue.schedule_id),
@@ -53,7 +57,7 @@ def _definition(queue: Queue[Any], settings: Settings) -> dict[str, Any]:
         "max_instances": queue.setting(settings, "max_instances"),
         "coalesce": True,
         "misfire_grace_seconds": queue.misfire_grace_seconds,
-        "timeout_seconds": round(longest),
+        "timeout_seconds": round(limits.longest_run_seconds + SLACK_SECONDS),
         "catchup": "none",
     }
 

@@ -50,6 +50,7 @@ DEEP_SCAN = queues.register(
         job_id="process_deep_scan_queue",
         display_name="WF2 - Deep Scan Queue Processor",
         settings="deep_scan_scheduler",
+        concurrency=5,
         model=Place,
         words=Words(Status.QUEUED, Status.PROCESSING, Status.COMPLETED, Status.ERROR),
         status_field_name="deep_scan_status",

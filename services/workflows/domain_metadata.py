@@ -63,6 +63,7 @@ DOMAIN_METADATA = queues.register(
         job_id="process_pending_domains",
         display_name="Process Pending Domains",
         settings="domain_scheduler",
+        concurrency=20,
         model=Domain,
         words=Words(Status.PENDING, Status.PROCESSING, Status.COMPLETED, Status.ERROR),
         status_field_name="status",

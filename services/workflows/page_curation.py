@@ -76,6 +76,7 @@ PAGE_CURATION = queues.register(
         job_id="v2_page_curation_processor",
         display_name="Page Curation Queue Processor",
         settings="page_curation_scheduler",
+        concurrency=10,
         model=Page,
         words=Words(Status.QUEUED, Status.PROCESSING, Status.COMPLETE, Status.ERROR),
         status_field_name="page_processing_status",

@@ -86,6 +86,7 @@ SITEMAP_IMPORT = queues.register(
         job_id="process_sitemap_imports",
         display_name="Process Pending Sitemap Imports",
         settings="sitemap_import_scheduler",
+        concurrency=4,
         model=SitemapFile,
         words=Words(Status.QUEUED, Status.PROCESSING, Status.COMPLETE, Status.ERROR),
         status_field_name="sitemap_import_status",

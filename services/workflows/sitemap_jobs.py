@@ -66,6 +66,7 @@ SITEMAP_JOBS = queues.register(
         job_id="process_sitemap_jobs",
         display_name="Process Sitemap Analysis Jobs",
         settings="sitemap_job_scheduler",
+        concurrency=5,
         model=Job,
         words=Words(Status.PENDING, Status.RUNNING, Status.COMPLETE, Status.FAILED),
         status_field_name="status",

@@ -6,7 +6,8 @@ with PipelineWorld() as world:
     world.google = denied                                     from now on Google answers like that
     world.page("http://bakery.example/contact", "<p>…</p>")   any page; /* is what all the others answer
     world.sitemap("http://bakery.example/sitemap.xml", "http://bakery.example/contact")
-    world.settings(page_curation_scheduler_concurrency=2)     settings that lead there, without politeness
+    world.settings(page_curation_scheduler_batch_size=2)      settings that lead there, without politeness
+    world.run(PAGE_CURATION, db, concurrency=2)               one run, with numbers of its schedule or with settings
 """
 
 import json
@@ -16,6 +17,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from config import Settings
+from database.connection import DatabaseConnection
+from services.checks.queue_numbers import QueueNumbers
+from services.queues.outcomes import Summary
+from services.queues.queue import Queue
 from tests.support.scan_site import Answer, Page, Request, WebServer
 
 KEY = "AIza-secret-of-the-tests"
@@ -85,6 +90,12 @@ class PipelineWorld(WebServer):
     def settings(self, **more: Any) -> Settings:
         given: dict[str, Any] = {name.lower(): value for name, value in self.environment.items()}
         return Settings(**{**given, "workflow_retry_backoff_seconds": 60, **more})
+
+    def run(self, queue: Queue[Any], db: DatabaseConnection, **given: Any) -> Summary:
+        """As its schedule would run it: numbers of the job_config by their names, everything else is a setting."""
+        numbers = {name: given.pop(name) for name in QueueNumbers.model_fields if name in given}
+        assert given.keys() <= Settings.model_fields.keys()
+        return queue.run(settings=self.settings(**given), db=db, numbers=QueueNumbers(**numbers))
 
     def asked(self, host: str) -> list[str]:
         """The paths that somebody has asked this host for."""

@@ -100,6 +100,10 @@ def test_a_default_is_what_the_contract_says(name: str, default: object) -> None
             "DATABASE_STATEMENT_TIMEOUT_SECONDS='99999999999': input should be less than or equal to 86400",
         ),
         ({"INSTANCE_ID": "a\nb"}, "INSTANCE_ID='a\\nb': must not contain control characters"),
+        (
+            {"DEEP_SCAN_SCHEDULER_CONCURRENCY": "many"},
+            "DEEP_SCAN_SCHEDULER_CONCURRENCY='many': input should be a valid integer",
+        ),
         ({"ENV_FILE": "missing.env"}, "ENV_FILE='missing.env': there is no such file"),
         ({"ENV_FILE": "/"}, "/: cannot be read: is a directory"),
     ],
@@ -143,6 +147,22 @@ def test_the_env_file_supplies_what_the_environment_does_not(monkeypatch: pytest
     settings = load_settings()
     assert (settings.max_workers, settings.redis_db, settings.redis_password) == (7, 4, None)
     assert config.unknown_variables() == {"MAX_WORKRES": "MAX_WORKERS", "POSTGRES_IMAGE": None}
+
+
+def test_variables_of_version_0_1_are_still_read_wherever_they_are_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those whose numbers live in the schedules of the workflows now. They are no settings, and no strangers either."""
+    file = tmp_path / ".env"
+    file.write_text("DEEP_SCAN_SCHEDULER_CONCURRENCY=7\nDEEP_SCAN_SCHEDULER_MAX_ATTEMPTS=4\n")
+    monkeypatch.setenv("ENV_FILE", str(file))
+    monkeypatch.setenv("DEEP_SCAN_SCHEDULER_MAX_ATTEMPTS", "9")
+    monkeypatch.setenv("DEEP_SCAN_SCHEDULER_CONCURRENCY", "")
+    settings = load_settings()
+    assert settings.former_queue_numbers("deep_scan_scheduler").given() == {"concurrency": 7, "max_attempts": 9}
+    assert settings.former_queue_numbers("domain_scheduler").given() == {}
+    assert config.unknown_variables() == {}
+    assert "DEEP_SCAN_SCHEDULER_CONCURRENCY" not in config.knobs()
 
 
 def test_an_env_file_that_is_no_text_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -62,9 +62,17 @@ def test_without_the_setting_there_are_no_system_schedules(cluster: Cluster) -> 
     assert cluster.rows("SELECT name FROM schedules") == []
 
 
+def test_a_replica_writes_a_former_variable_into_the_schedule_and_says_so(cluster: Cluster) -> None:
+    (replica,) = cluster.start(1, **WORKFLOWS, DOMAIN_EXTRACTION_SCHEDULER_CONCURRENCY="7")
+    sql = "SELECT job_config FROM schedules WHERE schedule_id = %s"
+    carried = {"queue": "domain_extraction", "concurrency": 7}
+    eventually(lambda: cluster.rows(sql, DOMAIN_EXTRACTION.schedule_id) == [(carried,)], 30)
+    assert "DOMAIN_EXTRACTION_SCHEDULER_CONCURRENCY=7 is not a setting any longer" in replica.log.read_text()
+
+
 def test_a_queue_whose_items_hang_leaves_the_others_running(cluster: Cluster) -> None:
     add_places(cluster.db, 3)
-    cluster.start(1, **WORKFLOWS, DEEP_SCAN_SCHEDULER_ITEM_TIMEOUT_SECONDS="600")
+    cluster.start(1, **WORKFLOWS)
     run_now(cluster, HANGING)
     eventually(lambda: places(cluster.db).count("Processing") == 3, 30)
     add_business(cluster, "https://two.example/")
@@ -76,9 +84,7 @@ def test_a_queue_whose_items_hang_leaves_the_others_running(cluster: Cluster) ->
 def test_a_replica_that_drains_hands_its_items_back(cluster: Cluster) -> None:
     """They hang, so they cannot be finished within the grace; nobody has to wait for the rescue."""
     add_places(cluster.db, 3)
-    (replica,) = cluster.start(
-        1, **WORKFLOWS, DEEP_SCAN_SCHEDULER_ITEM_TIMEOUT_SECONDS="600", SHUTDOWN_GRACE_SECONDS="2"
-    )
+    (replica,) = cluster.start(1, **WORKFLOWS, SHUTDOWN_GRACE_SECONDS="2")
     run_now(cluster, HANGING)
     eventually(lambda: places(cluster.db).count("Processing") == 3, 30)
     assert replica.stop() == 0
@@ -87,11 +93,11 @@ def test_a_replica_that_drains_hands_its_items_back(cluster: Cluster) -> None:
 
 def test_what_a_killed_replica_had_in_work_goes_to_another(cluster: Cluster) -> None:
     add_places(cluster.db, 2)
-    (victim,) = cluster.start(1, **WORKFLOWS, DEEP_SCAN_SCHEDULER_ITEM_TIMEOUT_SECONDS="600")
+    (victim,) = cluster.start(1, **WORKFLOWS)
     run_now(cluster, HANGING)
     eventually(lambda: places(cluster.db).count("Processing") == 2, 30)
     victim.kill()
     query(cluster.db, "UPDATE places_staging SET claimed_at = now() - interval '1 hour'")  # as if time had passed
-    cluster.start(1, **WORKFLOWS, DEEP_SCAN_SCHEDULER_ITEM_TIMEOUT_SECONDS="600")
+    cluster.start(1, **WORKFLOWS)
     run_now(cluster, HANGING)
     eventually(lambda: places(cluster.db, "attempts") == [2, 2], 60)

@@ -589,6 +589,50 @@ def parse_rest(group: Any, context: Any) -> None:
     parse_rest(command, command.make_context(name, arguments, parent=context))
 
 
+def test_one_field_of_the_job_is_set_and_unset_alone(cli: Cli) -> None:
+    add(cli, "--set", "job_config.max_pages=9", "--set", "job_config.delay_seconds=2")
+    cli("schedule", "edit", "example.com", "--set", "job_config.max_pages=7", "--set", "priority=3")
+    shown = json.loads(cli("schedule", "show", "example.com", "--json").stdout)["schedule"]
+    assert (shown["job_config"], shown["priority"]) == ({"max_pages": 7, "delay_seconds": 2}, 3)
+    cli("schedule", "edit", "example.com", "--set", "job_config.max_pages=")
+    shown = json.loads(cli("schedule", "show", "example.com", "--json").stdout)["schedule"]
+    assert shown["job_config"] == {"delay_seconds": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (
+            ["--set", "job_config.max_pages=1", "--set", "job_config.max_pages=2"],
+            "job_config.max_pages: is given twice",
+        ),
+        (["--job-config", "{}", "--set", "job_config.max_pages=1"], "job_config: is given twice: as a whole, and one"),
+        (["--set", "job_config.max_page=1"], "job_config.max_page: is not a field of this job"),
+        (["--set", "job_config.=1"], "job_config.: is not a field of a schedule"),
+    ],
+)
+def test_a_field_of_the_job_is_checked_like_every_other(cli: Cli, arguments: list[str], reason: str) -> None:
+    add(cli)
+    result = cli("schedule", "edit", "example.com", *arguments)
+    assert (result.exit_code, result.stderr.startswith(reason)) == (2, True), result.stderr
+
+
+def test_a_change_in_between_is_not_undone_by_one_field_of_the_job(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(cli)
+    repository = get_schedule_repository()
+    find = repository.find_schedule
+
+    def found_and_then_changed(reference: str) -> Any:
+        record = find(reference)
+        repository.update_schedule(record.schedule_id, job_config={"max_pages": 1})
+        return record
+
+    monkeypatch.setattr(repository, "find_schedule", found_and_then_changed)
+    result = cli("schedule", "edit", "example.com", "--set", "job_config.delay_seconds=2")
+    assert result.exit_code != 0
+    assert dict(find("example.com").job_config) == {"max_pages": 1}
+
+
 # --- doctor, settings, dev ---
 
 
@@ -695,6 +739,15 @@ def test_the_doctor_names_a_module_of_jobs_that_a_replica_would_not_start_with(
     result = cli("doctor")
     assert result.exit_code == 1
     assert "FAIL  jobs         JOB_MODULES: 'no.such.module' cannot be imported" in result.stdout
+
+
+def test_the_doctor_says_where_the_number_of_a_former_variable_lives(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEEP_SCAN_SCHEDULER_CONCURRENCY", "7")
+    get_settings.cache_clear()
+    result = cli("doctor")
+    assert result.exit_code == 0
+    assert "warn  queues       DEEP_SCAN_SCHEDULER_CONCURRENCY=7 is not a setting any longer" in result.stdout
+    assert "schedule edit process_deep_scan_queue --set job_config.concurrency=7" in " ".join(result.stdout.split())
 
 
 def test_the_doctor_says_once_what_is_wrong_with_a_setting(cli: Cli) -> None:

@@ -285,6 +285,77 @@ def command(*arguments: str, url: str, answer: str = "") -> subprocess.Completed
     )
 
 
+def queue_schedules(db: DatabaseConnection) -> dict[str, Any]:
+    return dict(run_sql(db, "SELECT name, job_config FROM schedules WHERE job_type = 'workflow'"))
+
+
+@pytest.fixture
+def tuned_db(empty_db: DatabaseConnection, monkeypatch: pytest.MonkeyPatch) -> DatabaseConnection:
+    """Of version 0.1, whose operator has tuned two queues by variables, and has edited one of their schedules."""
+    upgrade(empty_db, "0017")
+    run_sql(empty_db, QUEUE_SCHEDULES)
+    run_sql(empty_db, "UPDATE schedules SET max_instances = 2 WHERE name = 'page'")
+    for name, value in TUNED.items():
+        monkeypatch.setenv(name, value)
+    return empty_db
+
+
+TUNED = {
+    "DEEP_SCAN_SCHEDULER_CONCURRENCY": "9",
+    "DEEP_SCAN_SCHEDULER_ITEM_TIMEOUT_SECONDS": "0.5",
+    "PAGE_CURATION_SCHEDULER_RUN_BUDGET_SECONDS": "600",
+    "PAGE_CURATION_SCHEDULER_MAX_ATTEMPTS": "many",
+}
+QUEUE_SCHEDULES = """
+SELECT set_config('scheduler.actor', 'system:workflows', true);
+INSERT INTO schedules (schedule_id, domain_config_id, domain, name, job_type, job_config, frequency, time_config)
+SELECT gen_random_uuid(), gen_random_uuid(), 'x', name, type, config::jsonb, 'interval', '{"minutes": 1}'
+FROM (VALUES ('deep', 'workflow', '{"queue": "deep_scan"}'), ('page', 'workflow', '{"queue": "page_curation"}'),
+             ('untuned', 'workflow', '{"queue": "sitemap_jobs"}'), ('other', 'http_request', '{"queue": "deep_scan"}')
+     ) AS v (name, type, config)
+"""
+CARRIED: dict[str, dict[str, Any]] = {
+    "deep": {"queue": "deep_scan", "concurrency": 9, "item_timeout_seconds": 0.5},
+    "page": {"queue": "page_curation", "run_budget_seconds": 600},
+    "untuned": {"queue": "sitemap_jobs"},
+}
+LAST_ACTORS = """SELECT DISTINCT ON (s.name) s.name, c.changed_by FROM schedules AS s
+                 JOIN schedule_changes AS c USING (schedule_id) ORDER BY s.name, c.change_id DESC"""
+
+
+def test_what_was_tuned_in_the_environment_is_carried_into_the_schedules(tuned_db: DatabaseConnection) -> None:
+    upgrade(tuned_db, "0018")
+    assert queue_schedules(tuned_db) == CARRIED
+    assert dict(run_sql(tuned_db, LAST_ACTORS)) == {
+        "deep": "system:workflows",
+        "page": "system:upgrade",  # an operator had edited it
+        "untuned": "system:workflows",
+        "other": "system:workflows",
+    }
+
+
+def test_a_schedule_s_own_number_wins_over_the_environment(tuned_db: DatabaseConnection) -> None:
+    run_sql(
+        tuned_db, """UPDATE schedules SET job_config = '{"queue": "deep_scan", "concurrency": 2}' WHERE name = 'deep'"""
+    )
+    upgrade(tuned_db, "0018")
+    assert queue_schedules(tuned_db)["deep"] == {**CARRIED["deep"], "concurrency": 2}
+
+
+def test_nothing_is_carried_over_under_a_live_replica_which_could_not_read_it(tuned_db: DatabaseConnection) -> None:
+    run_sql(tuned_db, "INSERT INTO scheduler_instances (instance_id, incarnation) VALUES ('old', gen_random_uuid())")
+    upgrade(tuned_db, "0018")
+    assert all(config.keys() == {"queue"} for config in queue_schedules(tuned_db).values())
+
+
+def test_older_programs_can_read_the_schedules_again_after_going_back(tuned_db: DatabaseConnection) -> None:
+    upgrade(tuned_db, "0018")
+    downgrade(tuned_db, "0017")
+    assert all(config.keys() == {"queue"} for config in queue_schedules(tuned_db).values())
+    upgrade(tuned_db, "0018")
+    assert queue_schedules(tuned_db) == CARRIED
+
+
 def test_the_command_needs_only_the_database_and_says_what_it_did(empty_database_url: str) -> None:
     assert command("--status", url=empty_database_url).returncode == 1
     first = command(url=empty_database_url)

@@ -70,6 +70,21 @@ def test_what_nobody_has_touched_follows_the_settings(db: DatabaseConnection, re
     assert (record.time_config, record.max_instances) == ({"minutes": 7}, 4)
 
 
+def test_the_timeout_leaves_room_for_the_numbers_that_the_schedule_says(
+    db: DatabaseConnection, repository: ScheduleRepository
+) -> None:
+    """A carried-over number stays where it is when its variable goes: the timeout must not go without it."""
+    install(db)
+    with db.transaction() as connection:
+        connection.exec_driver_sql("SELECT set_config('scheduler.actor', 'system:workflows', true)")
+        connection.exec_driver_sql(
+            """UPDATE schedules SET job_config = job_config || '{"item_timeout_seconds": 600}'"""
+        )
+    install(db)
+    record = schedule(repository)
+    assert (record.job_config["item_timeout_seconds"], record.timeout_seconds) == (600, 50 + 600 + 60)
+
+
 @pytest.mark.parametrize("edit", [{"enabled": False}, {"time_config": {"minutes": 30}}, {"priority": 5}])
 def test_what_an_operator_has_edited_or_paused_is_never_overwritten(
     db: DatabaseConnection, repository: ScheduleRepository, edit: dict[str, Any]

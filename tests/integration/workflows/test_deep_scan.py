@@ -27,7 +27,7 @@ def add_place(db: DatabaseConnection, place_id: str) -> None:
 
 
 def run(world: PipelineWorld, db: DatabaseConnection, **settings: Any) -> Summary:
-    return DEEP_SCAN.run(settings=world.settings(**settings), db=db)
+    return world.run(DEEP_SCAN, db, **settings)
 
 
 def place(db: DatabaseConnection) -> tuple[Any, ...]:
@@ -187,7 +187,7 @@ def test_the_key_is_in_no_log_and_in_no_table(
     run(world, db)
     QueueStates(db).resume("deep_scan")
     world.google = lambda request: google_says("UNKNOWN_ERROR", f"at {request.query}")(request)
-    run(world, db, deep_scan_scheduler_max_attempts=1)
+    run(world, db, max_attempts=1)
     tables = query(db, "SELECT p::text, (SELECT array_agg(d::text) FROM dead_letters d) FROM places_staging p")
     log = debug_log.readouterr().err
     assert "UNKNOWN_ERROR" in str(tables)

@@ -24,7 +24,7 @@ def add_domain(db: DatabaseConnection, domain: str = "bakery.example", **columns
 
 
 def run(world: PipelineWorld, db: DatabaseConnection, **settings: Any) -> Summary:
-    return DOMAIN_METADATA.run(settings=world.settings(**settings), db=db)
+    return world.run(DOMAIN_METADATA, db, **settings)
 
 
 def domain(db: DatabaseConnection, columns: str) -> tuple[Any, ...]:
@@ -136,7 +136,7 @@ def test_a_domain_that_hangs_times_out_and_costs_the_others_nothing(
     world.page(HOME, "<title>Bakery</title>")
     add_domain(db, "slow.example")
     add_domain(db)
-    summary = run(world, db, domain_scheduler_item_timeout_seconds=0.5, domain_scheduler_max_attempts=1)
+    summary = run(world, db, item_timeout_seconds=0.5, max_attempts=1)
     assert (summary.succeeded, summary.dead) == (1, 1)
     assert query(db, "SELECT last_error FROM domains WHERE domain = 'slow.example'") == [
         ("did not finish within 0.5 s",)
@@ -150,7 +150,7 @@ def test_dead_domains_stop_nobody_else_s_turn(world: PipelineWorld, db: Database
         add_domain(db, f"dead{number}.invalid")
     add_domain(db)
     alive = world.settings().fetch_connect_to
-    summary = run(world, db, fetch_connect_to=f"{alive},*.invalid=127.0.0.1:1", domain_scheduler_concurrency=1)
+    summary = run(world, db, fetch_connect_to=f"{alive},*.invalid=127.0.0.1:1", concurrency=1)
     assert (summary.retried, summary.succeeded, summary.ended) == (20, 1, "empty")
     assert query(db, "SELECT circuit FROM workflow_queues") == [("closed",)]
 

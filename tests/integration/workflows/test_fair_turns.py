@@ -43,13 +43,13 @@ def pages(count: int) -> list[str]:
 
 
 def import_(world: PipelineWorld, db: DatabaseConnection, **settings: Any) -> Summary:
-    return SITEMAP_IMPORT.run(settings=world.settings(**settings), db=db)
+    return world.run(SITEMAP_IMPORT, db, **settings)
 
 
 def curated_order(world: PipelineWorld, db: DatabaseConnection) -> list[tuple[str, str]]:
     """Host and path of each page, in the order in which they are asked for, one by one."""
     seen = len(world.requests())
-    PAGE_CURATION.run(settings=world.settings(page_curation_scheduler_concurrency=1), db=db)
+    world.run(PAGE_CURATION, db, concurrency=1)
     return [(request.headers["host"], request.path) for request in world.requests()[seen:]]
 
 
@@ -69,7 +69,7 @@ def test_the_sitemaps_of_a_site_stand_in_one_line(world: PipelineWorld, db: Data
     for number in range(4):
         names = [f"/{number}{path}" for path in pages(PAGES_PER_POINT)]
         add_sitemap(world, db, BIG, *names, name=f"sitemap-{number}")
-    import_(world, db, sitemap_import_scheduler_concurrency=1)
+    import_(world, db, concurrency=1)
     counts = query(db, "SELECT priority, count(*) FROM pages GROUP BY 1 ORDER BY 1 DESC")
     assert counts == [(-number, PAGES_PER_POINT) for number in range(4)]
 
@@ -108,11 +108,11 @@ def test_the_files_of_an_index_let_another_site_s_file_go_in_between(
     world.sitemap_index(f"http://{BIG}/index.xml", *children)
     world.page(f"http://{BIG}/*", Answer(status=404))
     add_file(db, BIG, "/index.xml")
-    import_(world, db, sitemap_import_scheduler_run_budget_seconds=1, sitemap_import_scheduler_batch_size=1)
+    import_(world, db, run_budget_seconds=1, sitemap_import_scheduler_batch_size=1)
     query(db, "UPDATE sitemap_files SET sitemap_import_status = 'Queued'")  # again: the index and its children
     add_sitemap(world, db, SMALL, *pages(3))
     seen = len(world.requests())
-    import_(world, db, sitemap_import_scheduler_concurrency=1)
+    import_(world, db, concurrency=1)
     order = [request.headers["host"] for request in world.requests()[seen:]]
     assert order.index(SMALL) <= FILES_PER_POINT + 1
     assert len(order) == len(children) + 2

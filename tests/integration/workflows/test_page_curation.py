@@ -28,7 +28,7 @@ def add_page(db: DatabaseConnection, url: str = PAGE) -> None:
 
 
 def run(world: PipelineWorld, db: DatabaseConnection, **settings: Any) -> Summary:
-    return PAGE_CURATION.run(settings=world.settings(**settings), db=db)
+    return world.run(PAGE_CURATION, db, **settings)
 
 
 def page(db: DatabaseConnection) -> tuple[Any, ...]:
@@ -125,7 +125,7 @@ def test_a_page_that_never_ends_is_given_up(world: PipelineWorld, db: DatabaseCo
 
     world.page(PAGE, Answer(drip()))
     add_page(db)
-    summary = run(world, db, page_curation_scheduler_item_timeout_seconds=0.5, page_curation_scheduler_max_attempts=1)
+    summary = run(world, db, item_timeout_seconds=0.5, max_attempts=1)
     assert summary.dead == 1
     assert page(db) == ("Error", "Error", "did not finish within 0.5 s")
 

@@ -30,7 +30,7 @@ def add_file(db: DatabaseConnection, url: str = FILE, status: str | None = "Queu
 
 
 def run(world: PipelineWorld, db: DatabaseConnection, **settings: Any) -> Summary:
-    return SITEMAP_IMPORT.run(settings=world.settings(**settings), db=db)
+    return world.run(SITEMAP_IMPORT, db, **settings)
 
 
 def file(db: DatabaseConnection, columns: str = "sitemap_import_status, sitemap_import_error") -> tuple[Any, ...]:
@@ -226,7 +226,7 @@ def test_an_index_cannot_lead_on_for_ever(world: PipelineWorld, db: DatabaseConn
     world.sitemap_index(FILE, *(f"{SITE}/{number}.xml" for number in range(2 * MAX_FILES)))
     world.page(f"{SITE}/*", Answer(status=404))
     add_file(db)
-    run(world, db, sitemap_import_scheduler_run_budget_seconds=1)
+    run(world, db, run_budget_seconds=1)
     assert query(db, "SELECT count(*) FROM sitemap_files") == [(MAX_FILES,)]
 
 
@@ -242,5 +242,5 @@ def test_an_index_queues_the_files_that_wait_however_many_there_are(
         "INSERT INTO sitemap_files (domain_id, url) SELECT id, unnest(CAST(:urls AS text[])) FROM domains",
         urls=names,
     )
-    run(world, db, sitemap_import_scheduler_run_budget_seconds=1)
+    run(world, db, run_budget_seconds=1)
     assert query(db, "SELECT count(*) FROM sitemap_files WHERE sitemap_import_status IS NULL") == [(0,)]

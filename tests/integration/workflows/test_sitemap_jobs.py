@@ -32,7 +32,7 @@ def submit(world: PipelineWorld, db: DatabaseConnection) -> Summary:
 
 
 def search(world: PipelineWorld, db: DatabaseConnection, **settings: Any) -> Summary:
-    return SITEMAP_JOBS.run(settings=world.settings(**settings), db=db)
+    return world.run(SITEMAP_JOBS, db, **settings)
 
 
 def found(world: PipelineWorld, db: DatabaseConnection, **settings: Any) -> Found:
@@ -69,7 +69,7 @@ def test_a_new_job_takes_the_place_of_the_one_that_failed(world: PipelineWorld, 
     world.page(f"{SITE}/robots.txt", Answer(status=503))
     add_domain(db)
     submit(world, db)
-    assert search(world, db, sitemap_job_scheduler_max_attempts=1).dead == 1
+    assert search(world, db, max_attempts=1).dead == 1
     query(db, "UPDATE domains SET sitemap_analysis_status = 'queued'")
     assert submit(world, db).succeeded == 1
     assert query(db, "SELECT status FROM jobs ORDER BY id") == [("cancelled",), ("pending",)]
@@ -264,7 +264,7 @@ def test_a_job_that_failed_for_good_marks_the_domain(world: PipelineWorld, db: D
     world.page(f"{SITE}/robots.txt", Answer(status=503))
     add_domain(db)
     submit(world, db)
-    assert search(world, db, sitemap_job_scheduler_max_attempts=1).dead == 1
+    assert search(world, db, max_attempts=1).dead == 1
     assert query(db, "SELECT status FROM jobs") == [("failed",)]
     assert query(db, "SELECT sitemap_analysis_status, sitemap_analysis_error FROM domains") == [
         ("failed", f"{SITE}/robots.txt answered 503")
@@ -276,7 +276,7 @@ def test_a_domain_that_was_handed_over_again_is_not_marked(world: PipelineWorld,
     add_domain(db)
     submit(world, db)
     query(db, "UPDATE domains SET sitemap_analysis_status = 'queued'")
-    search(world, db, sitemap_job_scheduler_max_attempts=1)
+    search(world, db, max_attempts=1)
     assert query(db, "SELECT sitemap_analysis_status FROM domains") == [("queued",)]
 
 
@@ -284,7 +284,7 @@ def test_a_repeated_job_that_works_clears_the_domain(world: PipelineWorld, db: D
     world.page(f"{SITE}/robots.txt", Answer(status=503))
     add_domain(db)
     submit(world, db)
-    search(world, db, sitemap_job_scheduler_max_attempts=1)
+    search(world, db, max_attempts=1)
     world.page(f"{SITE}/robots.txt", Answer(status=404))
     query(db, "UPDATE jobs SET status = 'pending'")
     assert search(world, db).succeeded == 1
@@ -295,7 +295,7 @@ def test_the_job_s_own_timeout_is_enforced(world: PipelineWorld, db: DatabaseCon
     world.hangs(f"{SITE}/robots.txt")
     add_domain(db)
     submit(world, db)
-    summary = search(world, db, sitemap_job_timeout_seconds=1, sitemap_job_scheduler_max_attempts=1)
+    summary = search(world, db, sitemap_job_timeout_seconds=1, max_attempts=1)
     assert summary.dead == 1
     assert query(db, "SELECT error FROM jobs") == [("did not finish within 1 s",)]
 

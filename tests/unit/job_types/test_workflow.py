@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from database.models import ExecutionStatus
+from services.checks.queue_numbers import QueueNumbers
 from services.engine.calling import call_handler
 from services.jobs import ExecutionContext, JobDefinition, JobResult, JobSkipped
 from services.jobs.registry import default_registry
@@ -21,8 +22,8 @@ class StandIn:
     def __init__(self, summary: Summary) -> None:
         self._summary = summary
 
-    def run(self, context: ExecutionContext) -> Summary:
-        context.log("the queue runs")
+    def run(self, context: ExecutionContext, numbers: QueueNumbers) -> Summary:
+        context.log(f"the queue runs with {numbers.given()}")
         return self._summary
 
 
@@ -41,6 +42,31 @@ def test_the_queue_of_the_configuration_is_run(monkeypatch: pytest.MonkeyPatch) 
     assert result.status is ExecutionStatus.SUCCESS
     assert result.details is not None
     assert result.details["result"]["claimed"] == 3
+
+
+def test_the_numbers_of_the_configuration_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, Summary())
+    numbers = {"concurrency": 8, "run_budget_seconds": 20, "item_timeout_seconds": 1.5, "max_attempts": 5}
+    context = a_context("workflow", job_config={"queue": "mine", "isolation": "thread", **numbers})
+    assert run(context).status is ExecutionStatus.SUCCESS
+    assert context.trace()["log"][0].endswith(f"the queue runs with {numbers}")
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        ({"concurrency": 0}, "job_config.concurrency: input should be greater than or equal to 1"),
+        ({"concurrency": 501}, "job_config.concurrency: input should be less than or equal to 500"),
+        ({"run_budget_seconds": 1e300}, "job_config.run_budget_seconds: input should be less than or equal to 2592000"),
+        ({"item_timeout_seconds": 0}, "job_config.item_timeout_seconds: input should be greater than 0"),
+        ({"item_timeout_seconds": "soon"}, "job_config.item_timeout_seconds: input should be a valid number"),
+        ({"max_attempts": 2.5}, "job_config.max_attempts: input should be a valid integer"),
+        ({"max_attemps": 2}, "job_config.max_attemps: is not a field of this job"),
+    ],
+)
+def test_a_number_outside_its_limits_is_refused_at_the_door(number: dict[str, Any], reason: str) -> None:
+    (problem,) = default_registry.check_config("workflow", {"queue": "deep_scan", **number})
+    assert str(problem).startswith(reason)
 
 
 def test_a_run_that_does_not_begin_is_skipped_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import services.workflows  # noqa: F401 - registers the queues
-from config import PROJECT_ROOT, Settings
+from config import PROJECT_ROOT, Settings, load_settings
+from services.checks.queue_numbers import QueueNumbers
 from services.errors import ConfigurationError, InvalidInput
 from services.queues.queue import Queue, Queues, queues
 from services.queues.steps import Steps
@@ -37,10 +38,30 @@ def test_a_workflow_is_what_its_contract_says(row: tuple[Any, ...]) -> None:
 def test_every_queue_has_all_its_settings_and_shares_them_with_nobody() -> None:
     built_in = [queues.find(row[0]) for row in CONTRACT]
     assert len({queue.settings for queue in built_in}) == len(built_in) == 7
-    for queue in built_in:
-        limits = queue.limits(Settings())
-        assert (limits.run_budget_seconds, limits.max_attempts) == (50, 3)
-        assert limits.concurrency >= 1
+
+
+def test_the_numbers_of_a_run_are_the_queue_s_own_where_its_schedule_says_nothing() -> None:
+    concurrency = dict(zip([row[0] for row in CONTRACT], [20, 5, 1, 1, 5, 4, 10], strict=True))
+    for job_id, items in concurrency.items():
+        limits = queues.find(job_id).limits(Settings(sitemap_job_timeout_seconds=60))
+        numbers = (limits.concurrency, limits.run_budget_seconds, limits.item_timeout_seconds, limits.max_attempts)
+        assert numbers == (items, 50, 60, 3), job_id
+
+
+def test_the_schedule_wins_over_a_variable_of_version_0_1_and_that_over_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DEEP_SCAN_SCHEDULER_CONCURRENCY", "7")
+    monkeypatch.setenv("DEEP_SCAN_SCHEDULER_MAX_ATTEMPTS", "9")
+    limits = queues.find("deep_scan").limits(load_settings(), QueueNumbers(max_attempts=2))
+    assert (limits.concurrency, limits.max_attempts, limits.run_budget_seconds) == (7, 2, 50)
+    assert queues.find("domain_extraction").limits(load_settings()).concurrency == 1
+
+
+def test_a_claim_is_stale_when_the_most_patient_schedule_of_its_queue_would_have_given_it_up() -> None:
+    settings, quick, patient = Settings(), QueueNumbers(item_timeout_seconds=5), QueueNumbers(item_timeout_seconds=600)
+    limits = queues.find("deep_scan").limits(settings, quick, [patient])
+    assert (limits.item_timeout_seconds, limits.stale_after_seconds) == (5, 660)
 
 
 def test_a_limit_of_its_own_is_really_a_limit() -> None:
@@ -82,3 +103,12 @@ def test_no_user_and_no_tenant_is_written_into_the_code() -> None:
 
 def test_steps_and_queues_may_name_their_key_type() -> None:
     assert Steps[int](save=lambda session, key, result: None).work is None
+
+
+def test_the_documentation_has_the_numbers_of_every_queue() -> None:
+    page = (PROJECT_ROOT / "docs/pipeline.md").read_text()
+    for queue in (queues.find(row[0]) for row in CONTRACT):
+        timeout = f"{queue.item_timeout_seconds}"
+        timeout += f", at most `{queue.item_timeout_setting.upper()}`" if queue.item_timeout_setting else ""
+        numbers = f"{queue.concurrency} | {queue.run_budget_seconds} | {timeout} | {queue.max_attempts}"
+        assert f"| `{queue.name}` | `{queue.job_id}` | {numbers} |" in page
