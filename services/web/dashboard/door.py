@@ -50,13 +50,15 @@ class PageDoor:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})  # before it is accepted: 403
         else:
-            await PlainTextResponse("this socket is for our own pages", 403)(scope, receive, send)
+            await PlainTextResponse("this socket accepts connections from the dashboard's own pages only", 403)(
+                scope, receive, send
+            )
 
     async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
         seconds = math.ceil(visitor.parts().limits.seconds_to_wait(_caller(Request(scope))))
         app = self._app
         if seconds:
-            app = PlainTextResponse(f"Slow down: try again in {seconds} s.", 429, {"Retry-After": str(seconds)})
+            app = PlainTextResponse(f"Too Many Requests: retry in {seconds} s.", 429, {"Retry-After": str(seconds)})
         await app(scope, receive, send)
 
 

@@ -86,10 +86,10 @@ class _NotInTheApi:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if allowed := _allowed(request):
-            raise HttpProblem(METHOD, f"this path has {', '.join(allowed)}", headers={"Allow": ", ".join(allowed)})
+            raise HttpProblem(METHOD, f"this path allows {', '.join(allowed)}", headers={"Allow": ", ".join(allowed)})
         without = request.url.path.rstrip("/")
         if without != request.url.path and _allowed(Request({**scope, "path": without})):
-            raise not_found(f"{request.url.path}; without the slash at its end there is")
+            raise not_found(f"{request.url.path}; did you mean {without}?")
         raise not_found(request.url.path)
 
 

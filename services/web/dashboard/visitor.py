@@ -19,7 +19,7 @@ from services.web.dashboard import outage
 from services.web.parts import Parts
 from services.wording.refusals import refusal
 
-REFUSED = "The database refuses that right now"
+REFUSED = "The database refuses the change right now"
 ZONE_COOKIE = "tz"
 HAS_WORKFLOWS = """
 SELECT EXISTS (SELECT FROM workflow_queues) OR EXISTS (SELECT FROM contacts) OR EXISTS (SELECT FROM places_staging)
@@ -77,7 +77,7 @@ class Visitor:
         try:
             present = await self._present()
             if not present.may(role):
-                ui.notify(f"this needs the role {role}; you have {present.role or 'none'}", type="negative")
+                ui.notify(f"this requires the role {role}; you have {present.role or 'none'}", type="negative")
                 return None
             return await run_in_threadpool(action)
         except LoggedOut:

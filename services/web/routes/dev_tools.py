@@ -17,7 +17,7 @@ dev_tools = router(f"{API}/dev-tools", "dev-tools")
 
 def require_development(parts: Parts) -> None:
     if parts.settings.environment.lower() not in ("development", "dev"):
-        raise not_found("such tool here; ENVIRONMENT=development opens it")
+        raise not_found("such path here; ENVIRONMENT=development enables the dev tools")
 
 
 @dev_tools.get("/scheduler_status")

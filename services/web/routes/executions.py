@@ -27,9 +27,9 @@ Since = Annotated[Instant | None, Query(description="Made at this time or later.
 Until = Annotated[Instant | None, Query(description="Made before this time.")]
 
 WHY_NOT = {
-    RetryOutcome.NO_SCHEDULE: "its schedule is deleted",
-    RetryOutcome.NOT_ENDED: "it has not ended, or its next attempt waits already",
-    RetryOutcome.SUCCEEDED: "it has succeeded; to run it again, run its schedule",
+    RetryOutcome.NO_SCHEDULE: "its schedule was deleted",
+    RetryOutcome.NOT_ENDED: "it has not ended, or its next attempt is already pending",
+    RetryOutcome.SUCCEEDED: "it succeeded; to run it again, run its schedule",
 }
 
 
@@ -75,12 +75,14 @@ def read_execution(execution_id: UUID, parts: PartsOf, who: Viewer) -> Execution
     )
 
 
-@executions.post("/{execution_id}/cancel", status_code=202, responses={409: {"description": "It has ended already"}})
+@executions.post(
+    "/{execution_id}/cancel", status_code=202, responses={409: {"description": "The execution has already ended"}}
+)
 def cancel_execution(execution_id: UUID, parts: PartsOf, who: Operator) -> CancelRequested:
     """End what waits at once; ask the replica of what runs to stop it. Retries of it are cancelled, too."""
     _find(parts, execution_id)
     if not parts.history.request_cancel(execution_id):
-        raise HttpProblem(CONFLICT, f"execution {execution_id} has ended already")
+        raise HttpProblem(CONFLICT, f"execution {execution_id} has already ended")
     return CancelRequested(execution_id=execution_id, status=_find(parts, execution_id).status)
 
 
@@ -91,7 +93,7 @@ def retry_execution(
     """Let any replica try the same fire once more, if its last attempt ended and did not succeed."""
     retry = parts.history.request_retry(execution_id, who.actor)
     if retry.outcome is RetryOutcome.UNKNOWN:
-        raise not_found(f"execution {execution_id} of a schedule")
+        raise not_found(f"execution {execution_id} that belongs to a schedule")
     if retry.execution_id is None:
         raise HttpProblem(CONFLICT, f"execution {execution_id} cannot be retried: {WHY_NOT[retry.outcome]}")
     response.headers["Location"] = f"{API}/executions/{retry.execution_id}"

@@ -119,9 +119,7 @@ def replace_schedule(
 ) -> ScheduleOut:
     """Replace the whole definition: what the body does not mention goes back to its default. Needs If-Match."""
     if if_match is None:
-        raise HttpProblem(
-            NO_CONDITION, "a replacement overwrites everything: send If-Match with the ETag that you read"
-        )
+        raise HttpProblem(NO_CONDITION, "PUT replaces the whole definition; send If-Match with the ETag that you read")
     return _change(schedule, whole_definition(_fields(body.given())), response, parts, who, if_match)
 
 

@@ -24,7 +24,7 @@ def log_in(body: LogIn, request: Request, response: Response, parts: PartsOf, ev
         limit_refused(parts, request)
         raise HttpProblem(UNAUTHENTICATED, found.reason, headers={"WWW-Authenticate": "Bearer"})
     if found.role is None:
-        raise HttpProblem(FORBIDDEN, "the token names no role of this API")
+        raise HttpProblem(FORBIDDEN, "the token has no role in this API")
     cookie, seconds = parts.authenticator.sessions.begin(found)
     secure = _is_secure(request, parts)
     response.set_cookie(COOKIE, cookie, max_age=seconds, path="/", httponly=True, samesite="strict", secure=secure)

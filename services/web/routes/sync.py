@@ -58,10 +58,10 @@ def preview_sync(
 @contextmanager
 def _opened(parts: Parts, who: Admin, wish: SyncWish | None) -> Iterator[ApiSync]:
     if parts.settings.api_url is None:
-        raise HttpProblem(CONFLICT, "API_URL is not set: there is nothing to sync from")
+        raise HttpProblem(CONFLICT, "API_URL is not set, so there is nothing to sync from")
     state = SyncState(parts.db).read()
     if state.is_busy:
-        raise HttpProblem(CONFLICT, f"{state.lease_owner} is syncing right now", headers={"Retry-After": "5"})
+        raise HttpProblem(CONFLICT, f"{state.lease_owner} is already syncing", headers={"Retry-After": "5"})
     try:
         with open_api_sync(
             parts.settings, parts.db, allow_removals=wish is not None and wish.allow_removals, actor=who.actor

@@ -25,4 +25,4 @@ def create_token(body: NewTokenIn, parts: PartsOf, who: Admin) -> NewTokenOut:
 def revoke_token(token_id: str, parts: PartsOf, who: Admin) -> None:
     """Revoke a token by its id or its name; it stops working at once, also in browsers' sessions."""
     if parts.authenticator.tokens.revoke(token_id, who.actor) is None:
-        raise not_found("such token that works")
+        raise not_found("active token with this id or name")

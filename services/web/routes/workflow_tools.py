@@ -44,7 +44,7 @@ def process_pending_domains(parts: PartsOf, who: Operator, limit: HowMany = 5) -
 def process_pending_domains_by_get(parts: PartsOf, who: Operator, limit: HowMany = 5) -> RunOut:
     """The same, as its first callers did it. With a token only: a link on some page must not start work."""
     if who.by_cookie:
-        raise HttpProblem(FORBIDDEN, "use POST, or a token")
+        raise HttpProblem(FORBIDDEN, "a session cookie cannot start work with GET; use POST, or send a token")
     return _processed(parts, limit)
 
 

@@ -57,7 +57,7 @@ class RequeueLetters(BaseModel):
     @model_validator(mode="after")
     def _names_some(self) -> Self:
         if self.ids is None and self.queue is None:
-            raise ValueError("name ids or a queue")
+            raise ValueError("either ids or a queue is required")
         return self
 
 

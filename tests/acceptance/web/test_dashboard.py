@@ -210,7 +210,7 @@ def test_beside_the_pages_the_api_still_answers_like_an_api(
 def test_who_ends_a_path_of_the_api_with_a_slash_is_told(web: str) -> None:
     said = [requests.get(f"{web}/api/v3/{path}/", timeout=60).json()["detail"] for path in ("replicas", "nothing")]
     assert said == [
-        "there is no /api/v3/replicas/; without the slash at its end there is",
+        "there is no /api/v3/replicas/; did you mean /api/v3/replicas?",
         "there is no /api/v3/nothing/",
     ]
 
@@ -269,7 +269,7 @@ def test_a_refusal_of_the_database_is_a_message_and_not_a_dead_button(page: Page
     try:
         page.get_by_role("button", name="Disable").click()
         page.get_by_role("button", name="Switch off").click()
-        expect(page.get_by_text("The database refuses that right now; try again")).to_be_visible()
+        expect(page.get_by_text("The database refuses the change right now; try again")).to_be_visible()
     finally:
         cluster.run("DROP TRIGGER refuse ON schedules; DROP FUNCTION refuse")
     assert enabled(cluster, "refused")
