@@ -1,4 +1,4 @@
-"""/api/v3/session: a browser trades its token for a cookie that scripts cannot read."""
+"""/api/v3/session: exchanges a token for a session cookie that scripts cannot read."""
 
 from datetime import UTC, datetime
 
@@ -17,7 +17,7 @@ sessions = router(f"{API}/session", "session")
 
 @sessions.post("")
 def log_in(body: LogIn, request: Request, response: Response, parts: PartsOf, everybody: LogsIn) -> SessionOut:
-    """Begin a session. The cookie is HttpOnly and SameSite=Strict; WEB_SECURE_COOKIE decides whether it is Secure."""
+    """Start a session. The cookie is HttpOnly and SameSite=Strict; WEB_SECURE_COOKIE makes it Secure."""
     limit_proof(parts, body.token)
     found = parts.authenticator.verify(body.token)
     if isinstance(found, Refusal):
@@ -31,9 +31,9 @@ def log_in(body: LogIn, request: Request, response: Response, parts: PartsOf, ev
     return _shown(found, found.role)
 
 
-@sessions.get("")
+@sessions.get("", summary="Read Session")
 def who_am_i(who: Viewer) -> SessionOut:
-    """Whom the API takes the caller for."""
+    """The caller's identity and role."""
     return _shown(who, who.role or Role.VIEWER)
 
 
