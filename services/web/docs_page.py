@@ -40,7 +40,7 @@ def _body(document: dict[str, Any]) -> Iterator[str]:
         if operations:
             yield f"<h2>{escape(tag['name'])}</h2><p>{escape(tag['description'])}.</p>"
             yield from operations
-    yield '<h2 id="problems">problems</h2><table><tr><th>status<th>type<th>meaning'
+    yield '<h2 id="problems">Problems</h2><table><tr><th>Status<th>Type<th>Meaning'
     for kind in PROBLEMS:
         yield f'<tr id="{kind.code}"><td>{kind.status}<td><code>{kind.code}</code><td>{escape(kind.meaning)}'
     yield "</table>"
