@@ -1,4 +1,4 @@
 """The HTTP API: FastAPI under /api/v3, tokens and roles, problem+json. Start reading at app.py (`create_app`).
 
-A dashboard is mounted on the same app; it finds who is asking in auth/ and everything else in `app.state.parts`.
+The dashboard is mounted on the same app; it uses auth/ for authentication and `app.state.parts` for everything else.
 """

@@ -1,4 +1,4 @@
-"""The app: parts, guards, routes, and the life of the process. Start reading at `create_app`."""
+"""The FastAPI app: parts, routes, middleware and lifespan. Start reading at `create_app`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,7 +33,7 @@ from services.web.routes.workflow_tools import workflow_tools
 from services.web.routes.workflows import workflows
 
 ROUTERS: tuple[APIRouter, ...] = (
-    schedule_actions,  # before `schedules`: /preview is no schedule's name
+    schedule_actions,  # before `schedules`, so that /preview is not taken for the name of a schedule
     schedules,
     executions,
     statistics,
@@ -57,7 +57,7 @@ EXPOSED_HEADERS = ["ETag", "Location", "Retry-After", "Idempotency-Replayed", "X
 
 
 def create_app(settings: Settings, *, with_replica: bool = False, one_time: OneTimeToken | None = None) -> FastAPI:
-    """The whole API; a dashboard can be mounted on it. `with_replica` runs a replica in the same process."""
+    """The API; the dashboard can be mounted on it. `with_replica` runs a replica in the same process."""
     scheduler = EnhancedScheduler(settings=settings) if with_replica else None
     app = FastAPI(
         title=openapi.TITLE,
@@ -88,13 +88,13 @@ def create_app(settings: Settings, *, with_replica: bool = False, one_time: OneT
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """The replica starts before the first request is served, and drains after the last one."""
+    """The replica starts before the first request and drains after the last one."""
     parts = app.state.parts
     try:
         if parts.scheduler is not None:
             await run_in_threadpool(parts.scheduler.start)
     except SchedulerError as error:
-        app.state.failure = error  # for whoever started us
+        app.state.failure = error  # for `serve`, which reports it
         raise
     try:
         yield

@@ -1,7 +1,7 @@
-"""Limits of a connection, before there is a request: the size of its head, its time, and how many one address has.
+"""Connection limits: header size, time to receive the headers, and connections per address and in total.
 
-A connection is *silent* while it waits for the head of a request. Beyond a limit the connection that has been silent
-longest is closed, so that a crowd of silent connections costs only itself. Probes are answered beyond the limits, too.
+A connection is *silent* while it waits for the headers of a request. When a limit is exceeded, the connection that has
+been silent longest is closed, so that a flood of idle connections displaces only itself. Probes are exempt.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 10.0
 MOST_CONNECTIONS = 1000
 MOST_OF_ONE_ADDRESS = 200  # an office behind one address has dozens of tabs with up to seven connections each
-IPV6_PREFIX = 64  # what one customer gets; nobody runs out of addresses in there
+IPV6_PREFIX = 64  # the usual allocation of one customer, which holds plenty of addresses
 PROBES = frozenset({b"/healthz", b"/readyz", b"/metrics"})
 
 TOO_LARGE = b"431 Request Header Fields Too Large"
@@ -34,13 +34,15 @@ class Connections:
     head_seconds: float = HEAD_SECONDS
     most: int = MOST_CONNECTIONS
     most_of_one: int = MOST_OF_ONE_ADDRESS
-    is_proxy: Callable[[str], bool] = lambda _: False  # who speaks for many is not limited as one
-    _open: dict["LimitedHttp", str | None] = field(default_factory=dict)  # with the address that it counts for
+    is_proxy: Callable[[str], bool] = lambda _: (
+        False
+    )  # a proxy serves many clients, so the limit per address does not apply
+    _open: dict["LimitedHttp", str | None] = field(default_factory=dict)  # with the address that it is counted under
     _silent: dict["LimitedHttp", None] = field(default_factory=dict)  # the longest silence first
     _of: dict[str, set["LimitedHttp"]] = field(default_factory=dict)
 
     def protocol(self) -> Any:
-        """For uvicorn, which wants a class and only ever calls it."""
+        """For uvicorn, which expects a class but only calls it."""
         return partial(LimitedHttp, self)
 
     def add(self, new: "LimitedHttp", host: str | None) -> None:
@@ -75,7 +77,7 @@ class Connections:
         if not self.is_beyond(new):
             return
         for one in [one for one in self._open if one.transport.is_closing()]:
-            self.remove(one)  # a websocket that has ended: nobody tells the protocol that it began with
+            self.remove(one)  # a closed websocket, of which the HTTP protocol is not notified
         own = self._of.get(self._open[new] or "", set())
         candidates = own if len(own) > self.most_of_one else self._open
         oldest = next((one for one in self._silent if one is not new and one in candidates), None)
@@ -98,7 +100,7 @@ def _network(host: str) -> str:
 
 
 class LimitedHttp(HttpToolsProtocol):
-    """uvicorn's own protocol with a clock and a scale at its door."""
+    """uvicorn's HTTP protocol with a timeout and a size limit for the headers."""
 
     def __init__(self, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
@@ -122,7 +124,7 @@ class LimitedHttp(HttpToolsProtocol):
             return
         if self._waits_for_head:
             self._head_bytes += len(data)
-            if self._clock is None:  # of a connection that was kept alive
+            if self._clock is None:  # a keep-alive connection
                 self._start_clock()
         super().data_received(data)
         if self._waits_for_head and self._head_bytes > self._all.head_bytes:
@@ -143,20 +145,20 @@ class LimitedHttp(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._waits_for_head = True
-        cycle: RequestResponseCycle | None = self.cycle  # None for a websocket, whatever uvicorn's types say
+        cycle: RequestResponseCycle | None = self.cycle  # None for a websocket, contrary to uvicorn's types
         if cycle is not None and cycle.response_complete:
-            self._start_clock()  # the answer was faster than the body, and the time to keep it alive is over
+            self._start_clock()  # the response was sent before the body arrived, and the keep-alive timer is gone
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.cycle.response_complete:
             self._all.falls_silent(self)
             if not self._waits_for_head:
-                self._start_clock()  # for the rest of a body that nobody reads
+                self._start_clock()  # for the rest of an unread body
 
     def handle_websocket_upgrade(self) -> None:
         self._stop_clock()
-        self._all.speaks(self)  # and still counts
+        self._all.speaks(self)  # it still counts
         super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:

@@ -1,4 +1,4 @@
-"""/api/docs: the OpenAPI document as one page of plain HTML. No script, nothing from another server."""
+"""/api/docs: the OpenAPI document as one page of plain HTML, without scripts or external resources."""
 
 import base64
 import hashlib
@@ -34,13 +34,13 @@ def docs_page(document: dict[str, Any]) -> str:
 def _body(document: dict[str, Any]) -> Iterator[str]:
     info = document["info"]
     yield f"<h1>{escape(info['title'])} API</h1><p>{escape(info['description'])}</p>"
-    yield '<p>For programs: <a href="/api/openapi.json">openapi.json</a>. Errors: <a href="#problems">problems</a>.</p>'
+    yield '<p>OpenAPI: <a href="/api/openapi.json">openapi.json</a>. Errors: <a href="#problems">problems</a>.</p>'
     for tag in document["tags"]:
         operations = list(_operations(document, tag["name"]))
         if operations:
             yield f"<h2>{escape(tag['name'])}</h2><p>{escape(tag['description'])}.</p>"
             yield from operations
-    yield '<h2 id="problems">problems</h2><table><tr><th>status<th>type<th>meaning'
+    yield '<h2 id="problems">Problems</h2><table><tr><th>Status<th>Type<th>Meaning'
     for kind in PROBLEMS:
         yield f'<tr id="{kind.code}"><td>{kind.status}<td><code>{kind.code}</code><td>{escape(kind.meaning)}'
     yield "</table>"
@@ -67,10 +67,10 @@ def _operation(document: dict[str, Any], method: str, path: str, operation: dict
         parts.append(f"<table>{''.join(rows)}</table>")
     sent = operation.get("requestBody", {}).get("content", {})
     if example := _example(document, sent):
-        parts.append(f"<p>Send, for example:</p><pre>{example}</pre>")
+        parts.append(f"<p>Example request:</p><pre>{example}</pre>")
     for status, response in operation["responses"].items():
         if status < "300" and (example := _example(document, response.get("content", {}))):
-            parts.append(f"<p>{status}, for example:</p><pre>{example}</pre>")
+            parts.append(f"<p>Example response ({status}):</p><pre>{example}</pre>")
     if problems := ", ".join(f"{status} {escape(each['description'])}" for status, each in _problems(operation)):
         parts.append(f"<p><small>Problems: {problems}.</small></p>")
     return "".join([*parts, "</details>"])
@@ -81,7 +81,7 @@ def _problems(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def _example(document: dict[str, Any], content: dict[str, Any]) -> str | None:
-    """The first one, ready to be shown."""
+    """The first example, escaped for HTML."""
     if "text/plain" in content:
         return escape(content["text/plain"]["example"])
     schema = content.get("application/json", {}).get("schema", {})

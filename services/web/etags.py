@@ -1,8 +1,8 @@
-"""ETags of schedules: `"<revision>-<bookkeeping>"`. Writers mean the revision, readers also what happened since.
+"""ETags of schedules: `"<revision>-<bookkeeping>"`. If-Match compares the revision, If-None-Match the whole tag.
 
-next_run, last_run and last_status change without a new revision, so the revision alone would call an old answer fresh.
-If-Match compares revisions only; a bare `"<revision>"` is understood everywhere and means the definition, also when its
-quotes got lost in somebody's shell. What is no tag at all is refused: it must not pass for an old revision.
+next_run, last_run and last_status change without a new revision, so the revision alone would match a stale response.
+A bare `"<revision>"` is accepted everywhere and stands for the definition, even without quotes, which shells often
+remove. A value that is not an ETag is refused; it must not be mistaken for an old revision.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ def etag_of(record: ScheduleRecord) -> str:
 
 
 def is_known(if_none_match: str | None, record: ScheduleRecord) -> bool:
-    """Does the caller have it already?"""
+    """Does the caller already have this version?"""
     if if_none_match is None:
         return False
     tags = _TAG.findall(if_none_match)
@@ -31,7 +31,7 @@ def is_known(if_none_match: str | None, record: ScheduleRecord) -> bool:
 
 
 def check_match(if_match: str | None, record: ScheduleRecord) -> int | None:
-    """The revision that the write must find; None when the caller does not mind. Raises RevisionConflict."""
+    """The revision that the write requires; None without a condition. Raises RevisionConflict."""
     if if_match is None or if_match.strip() == "*":
         return None
     tags = _TAG.findall(if_match) or _BARE.findall(if_match)
@@ -40,7 +40,8 @@ def check_match(if_match: str | None, record: ScheduleRecord) -> int | None:
     revisions = [revision for tag in tags if (revision := _revision(tag)) is not None]
     if not revisions:
         detail = (
-            f"schedule {record.schedule_id} is at revision {record.revision}; {if_match[:60]} is no ETag of a schedule"
+            f"schedule {record.schedule_id} is at revision {record.revision}; "
+            f"{if_match[:60]} is not an ETag of a schedule"
         )
         raise HttpProblem(CHANGED, detail, headers={"ETag": f'"{record.revision}"'})
     if record.revision not in revisions:

@@ -1,7 +1,7 @@
-"""One story for all examples of the documentation: a value for each field, by its name, so that they fit together.
+"""Consistent examples for the API documentation: one value per field name, all from the same story.
 
-A field that means something else in its model brings an example of its own (`Field(examples=[…])`), and so may a whole
-model. `example_of` puts them together; a test holds that every answer has one and that it is valid.
+A field with another meaning in its model, or a whole model, has its own example (`Field(examples=[…])`).
+`example_of` assembles them; a test checks that every response has a valid example.
 """
 
 from collections.abc import Mapping
@@ -76,12 +76,12 @@ STORY: dict[str, Any] = {
     "token_id": "e2ddf3af88c2", "role": "operator", "revoked_at": None, "revoked_by": None,
     "last_used_at": "2027-01-31T01:29:00Z", "token": "es_e2ddf3af88c2_…", "actor": "token:ci",
     "trigger": "daily at 02:30 Europe/Berlin", "next_run_time": "2027-02-01T01:30:00Z", "pending": False,
-    "total_jobs": 7, "timestamp": "2027-01-31T01:31:00Z", "stalled_seconds": {}, "message": "5 domains were worked on",
+    "total_jobs": 7, "timestamp": "2027-01-31T01:31:00Z", "stalled_seconds": {}, "message": "5 domains processed",
 }  # fmt: skip
 
 
 def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = "") -> Any:
-    """A value that the schema allows, told by the story; KeyError for a field that it does not know."""
+    """A valid value for the schema, taken from the story; KeyError for a field that the story lacks."""
     if reference := schema.get("$ref"):
         return example_of(schemas[reference.removeprefix(REF)], schemas, name)
     if "examples" in schema:

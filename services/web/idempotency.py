@@ -1,7 +1,8 @@
-"""POST with an Idempotency-Key: what was done is done once, and answered the same again for a day.
+"""Idempotency keys: a POST is carried out once, and repeats get the stored response for 24 hours.
 
-Only what succeeded is remembered: a refused request changed nothing, so its key stays free. What was cut off (its
-process or Postgres died) may have been done: its key stays taken, without an answer. A key is its caller's own.
+Only successful responses are stored: a refused request changed nothing, so its key stays free. An interrupted request
+(its process or Postgres died) may have been carried out, so its key stays taken without a response. Each caller has its
+own keys.
 """
 
 import hashlib
@@ -16,14 +17,14 @@ from typing import Any
 from database.connection import DatabaseConnection
 
 KEEP_SECONDS = 86_400
-# Longer than any handler works: what is still unanswered then will stay so.
+# Longer than any handler takes: a request without a response by then was interrupted.
 ABANDONED_SECONDS = 300
 TIDY_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Ours to do."""
+    """This call has to carry out the request."""
 
     started_at: datetime
 
@@ -42,7 +43,7 @@ class InProgress:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Begun, and never ended: done or not."""
+    """Interrupted: the request may or may not have been carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class OtherRequest:
     pass
 
 
-# Whoever inserts the row, or takes over one that nobody needs any more, does the work.
+# The call that inserts the row, or takes over an expired one, carries out the request.
 BEGIN = """
 INSERT INTO idempotency_keys AS known (caller, key, digest) VALUES (%(caller)s, %(key)s, %(digest)s)
 ON CONFLICT (caller, key) DO UPDATE SET
@@ -63,7 +64,7 @@ SELECT digest, status_code, headers, body,
        started_at < clock_timestamp() - make_interval(secs => %(abandoned)s) AS is_abandoned
 FROM idempotency_keys WHERE caller = %(caller)s AND key = %(key)s
 """
-# The start is the proof that nobody took the key over meanwhile.
+# started_at proves that no other call has taken over the key.
 FINISH = """
 UPDATE idempotency_keys SET status_code = %(status)s, headers = %(headers)s::jsonb, body = %(body)s
 WHERE caller = %(caller)s AND key = %(key)s AND started_at = %(started_at)s
@@ -89,7 +90,7 @@ class IdempotencyKeys:
                 if begun is not None:
                     return Begun(begun.started_at)
                 row = connection.exec_driver_sql(READ, values).first()
-            if row is not None:  # None: the other one gave up between the two statements
+            if row is not None:  # None: the other call dropped the key between the two statements
                 return _known(row, digest)
 
     def finish(self, caller: str, key: str, begun: Begun, answer: Remembered) -> None:
@@ -97,7 +98,7 @@ class IdempotencyKeys:
         self._run(FINISH, caller=caller, key=key, started_at=begun.started_at, **values)
 
     def drop(self, caller: str, key: str, begun: Begun) -> None:
-        """Nothing was done; the key may be used again."""
+        """Nothing was changed, so the key may be used again."""
         self._run(DROP, caller=caller, key=key, started_at=begun.started_at)
 
     def _tidy(self) -> None:
@@ -113,7 +114,7 @@ class IdempotencyKeys:
 
 
 def digest_of(method: str, target: str, body: bytes) -> bytes:
-    """What makes two requests the same."""
+    """Two requests are the same if method, target and body are equal."""
     return hashlib.sha256(b"\n".join((method.encode(), target.encode(), body))).digest()
 
 

@@ -1,4 +1,4 @@
-"""Around every request: its id, its place in the log and the metrics, security headers, and a limit to its body."""
+"""Middleware around every request: request id, access log, metrics, security headers and the body size limit."""
 
 import logging
 import re
@@ -17,13 +17,11 @@ from services.web.problems import INTERNAL, TOO_LARGE, HttpProblem, problem_resp
 logger = logging.getLogger("services.web.access")
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-# A probe every second is no event, and neither are the files that a page loads.
+# Probes and the files that a page loads are logged at DEBUG.
 QUIET = ("/healthz", "/readyz", "/metrics", "/_nicegui")
-LEFT = 499  # as proxies say: the caller went away before there was an answer
+LEFT = 499  # as in nginx: the client closed the connection before the response
 
-NOBODY_WAITS = (
-    "No response returned."  # Starlette's middleware, around the pages, takes a caller that left for a mistake
-)
+NOBODY_WAITS = "No response returned."  # Starlette's middleware raises this when the client has disconnected
 
 OF_PROGRAMS = ("/api/", "/healthz", "/readyz", "/metrics")
 SECURITY_HEADERS = {
@@ -33,7 +31,7 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-# By the beginning of the path, the longest one wins; a response that brings its own policy keeps it.
+# By path prefix, the longest match wins; a response with its own policy keeps it.
 CONTENT_POLICIES = {
     "/api/": "default-src 'none'; frame-ancestors 'none'",
     # NiceGUI compiles its templates in the browser and styles elements inline; all of it comes from this origin.
@@ -54,7 +52,7 @@ class RequestContext:
             return
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
-        logs.context.set({"request_id": request_id})  # each request has a task, and so a context, of its own
+        logs.context.set({"request_id": request_id})  # each request runs in its own task and context
         answered, caller_left = _Answered(), False
 
         async def receive_and_notice() -> Message:
@@ -76,7 +74,7 @@ class RequestContext:
                 answered.status = LEFT
                 return
             if not answered.begun:
-                failed = problem_response(Request(scope), HttpProblem(INTERNAL, "the request could not be answered"))
+                failed = problem_response(Request(scope), HttpProblem(INTERNAL, "the request failed unexpectedly"))
                 await failed(scope, receive, send_with_headers)
             raise  # the server logs it
         finally:
@@ -97,7 +95,7 @@ class RequestContext:
 
 
 class HeadAsGet:
-    """Who may GET may HEAD: the same way, the same headers. The server leaves out the body of what it was asked for."""
+    """Serves HEAD as GET, with the same headers. The server drops the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -114,7 +112,7 @@ class HeadAsGet:
 
 
 class LimitedBody:
-    """Whoever reads a body that is too large gets a problem instead of the rest."""
+    """Body size limit: reading beyond it raises a problem."""
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app, self._max_bytes = app, max_bytes
@@ -128,7 +126,7 @@ class LimitedBody:
             received += len(message.get("body", b""))
             if received > self._max_bytes:
                 raise HttpProblem(
-                    TOO_LARGE, f"at most {self._max_bytes} bytes are taken", headers={"Connection": "close"}
+                    TOO_LARGE, f"the body is larger than {self._max_bytes} bytes", headers={"Connection": "close"}
                 )
             return message
 
@@ -154,7 +152,7 @@ def _note(scope: Scope, answered: _Answered) -> None:
     facts: dict[str, Any] = {
         "event": "request",
         "method": scope["method"],
-        "path": scope["path"],  # without the query: it may hold what is not for a log
+        "path": scope["path"],  # without the query, which may contain secrets
         "status": answered.status,
         "duration_ms": round(seconds * 1000, 1),
         "address": address_of(scope),

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with our errors as they are, and the role that each operation needs."""
+"""The OpenAPI document: FastAPI's own, with our problems and the role that each operation requires."""
 
 from typing import Any
 
@@ -12,23 +12,23 @@ from services.web.problems import DOCS, INTERNAL, INVALID, MEDIA_TYPE, PROBLEMS,
 
 TITLE = "Enhanced Scheduler"
 DESCRIPTION = (
-    "Schedules, their executions and the replicas that run them. Errors are `application/problem+json` and name the "
-    "field. A POST with an `Idempotency-Key` is done once. Times are ISO 8601 in UTC."
+    "Schedules, their executions and the replicas that run them. Errors are `application/problem+json` and name every "
+    "wrong field. A POST with an `Idempotency-Key` is carried out once. Times are ISO 8601 in UTC."
 )
 TAGS = [
-    {"name": "schedules", "description": "When which job runs"},
-    {"name": "executions", "description": "What became of every fire"},
-    {"name": "statistics", "description": "How it goes, what needs attention, what is coming"},
-    {"name": "replicas", "description": "Who does the work"},
-    {"name": "scans", "description": "What cookie scans found"},
-    {"name": "sync", "description": "Schedules from another system's API"},
-    {"name": "workflows", "description": "What curators decide about places, businesses, domains, sitemaps and pages"},
-    {"name": "contacts", "description": "Who was found, and contacts by hand"},
-    {"name": "dead-letters", "description": "Items of the workflows whose last attempt failed, and their way back"},
-    {"name": "session", "description": "Logging in with a browser"},
+    {"name": "schedules", "description": "Which job runs when"},
+    {"name": "executions", "description": "The outcome of every fire"},
+    {"name": "statistics", "description": "Counts and durations, what needs attention, and the forecast"},
+    {"name": "replicas", "description": "The processes that run the jobs"},
+    {"name": "scans", "description": "Results of cookie scans"},
+    {"name": "sync", "description": "Import of schedules from another system's API"},
+    {"name": "workflows", "description": "Curation of places, businesses, domains, sitemaps and pages"},
+    {"name": "contacts", "description": "Contacts found by the pipeline or added by hand"},
+    {"name": "dead-letters", "description": "Workflow items that failed their last attempt, and requeueing them"},
+    {"name": "session", "description": "Browser login"},
     {"name": "tokens", "description": "Named API tokens"},
-    {"name": "dev-tools", "description": "With ENVIRONMENT=development only"},
-    {"name": "probes", "description": "For orchestrators and Prometheus"},
+    {"name": "dev-tools", "description": "Available with ENVIRONMENT=development only"},
+    {"name": "probes", "description": "Liveness, readiness and metrics, for orchestrators and Prometheus"},
 ]
 PROBLEM_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -58,7 +58,7 @@ def install(app: FastAPI) -> None:
             app.openapi_schema = _document(app)
         return app.openapi_schema
 
-    app.openapi = openapi  # type: ignore[method-assign]  # the way that FastAPI documents
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI documents it
 
 
 def guarded_routes(app: FastAPI) -> list[APIRoute]:
@@ -98,7 +98,7 @@ def _describe(operation: dict[str, Any], route: APIRoute) -> None:
 
 
 def _show_answers(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """An example stands with the schema of an answer, once, however many operations answer so."""
+    """Add an example to the schema of each response; operations may share a schema."""
     for status, response in operation["responses"].items():
         schema = response.get("content", {}).get("application/json", {}).get("schema", {})
         if status < "300" and (name := schema.get("$ref", "").removeprefix(REF)):

@@ -1,4 +1,4 @@
-"""What handlers work with, built once per app; found in `app.state.parts`, also by a dashboard."""
+"""The services that handlers and dashboard use, built once per app and stored in `app.state.parts`."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class Parts:
     authenticator: Authenticator
     idempotency: IdempotencyKeys
     limits: RateLimits
-    scheduler: EnhancedScheduler | None  # the replica inside this process, if there is one
+    scheduler: EnhancedScheduler | None  # the replica in this process, if any
 
 
 def build_parts(settings: Settings, one_time: OneTimeToken | None, scheduler: EnhancedScheduler | None) -> Parts:

@@ -1,6 +1,6 @@
-"""Every error of the API as application/problem+json (RFC 9457), with the fields that are wrong and the request's id.
+"""Errors of the API as application/problem+json (RFC 9457), with every wrong field and the request's id.
 
-`PROBLEMS` is the whole list; the documentation page and the OpenAPI are made from it.
+`PROBLEMS` lists all of them; the documentation page and the OpenAPI document are built from it.
 """
 
 import json
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
+from uuid import UUID
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -27,7 +28,7 @@ RETRY_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One sort of error."""
+    """One type of problem."""
 
     code: str
     status: int
@@ -39,121 +40,120 @@ class Kind:
 BAD_REQUEST = Kind(
     "bad-request",
     400,
-    "The request cannot be read",
-    "The body is not JSON, or a header makes no sense.",
-    "the body is not JSON: Expecting property name enclosed in double quotes at character 25",
+    "Bad Request",
+    "The body is not valid JSON, or a header is malformed.",
+    "the body is not valid JSON: Expecting property name enclosed in double quotes at character 25",
 )
 UNAUTHENTICATED = Kind(
     "unauthenticated",
     401,
-    "Who are you?",
-    "No token, or one that does not work (any more).",
+    "Unauthorized",
+    "The token is missing, invalid, expired or revoked.",
     "the token is not valid",
 )
 FORBIDDEN = Kind(
     "forbidden",
     403,
-    "You may not do that",
-    "The token works, but its role does not reach.",
-    "this needs the role operator; the token has viewer",
+    "Forbidden",
+    "The token is valid, but its role is not sufficient.",
+    "this requires the role operator; the token has viewer",
 )
 NOT_FOUND = Kind(
     "not-found",
     404,
-    "There is no such thing",
-    "The id or the path does not exist (any more).",
+    "Not Found",
+    "The id or the path does not exist, or no longer exists.",
     "there is no schedule nightly-exmaple",
 )
 METHOD = Kind(
     "method-not-allowed",
     405,
-    "This path has other methods",
-    "The header Allow names them.",
-    "this path has GET, POST",
+    "Method Not Allowed",
+    "The Allow header lists the methods of this path.",
+    "this path allows GET, POST",
 )
 TIMEOUT = Kind(
     "request-timeout",
     408,
-    "The body did not arrive in time",
-    "Send the whole request at once.",
-    "the body took longer than 10 s",
+    "Request Timeout",
+    "The body did not arrive in time. Send the whole request at once.",
+    "the body did not arrive within 10 s",
 )
 CONFLICT = Kind(
     "conflict",
     409,
-    "That is not possible right now",
-    "The state of the thing forbids it; the detail says why.",
-    "the same request is being worked on; ask again for its answer",
+    "Conflict",
+    "The current state does not allow the request; the detail says why.",
+    "the same request is still being processed; retry to get its response",
 )
 CHANGED = Kind(
     "revision-conflict",
     412,
-    "Somebody else changed it",
-    "Load it again and repeat the change with its new ETag.",
-    f"schedule {STORY['schedule_id']} is at revision {STORY['revision']}, not 4700: somebody changed it meanwhile; "
-    "load it again and repeat the change",
+    "Precondition Failed",
+    "Another caller changed the schedule. Load it again and repeat the change with the new ETag.",
+    str(RevisionConflict(UUID(STORY["schedule_id"]), STORY["revision"] - 11, STORY["revision"])),
 )
 TOO_LARGE = Kind(
     "body-too-large",
     413,
-    "The body is too large",
-    "WEB_MAX_BODY_BYTES limits it.",
-    "at most 1048576 bytes are taken",
+    "Content Too Large",
+    "The body is larger than WEB_MAX_BODY_BYTES.",
+    "the body is larger than 1048576 bytes",
 )
 NOT_JSON = Kind(
     "unsupported-media-type",
     415,
-    "Only JSON is understood",
-    "Send Content-Type: application/json.",
+    "Unsupported Media Type",
+    "The API accepts JSON only. Send Content-Type: application/json.",
     "send Content-Type: application/json",
 )
 INVALID = Kind(
     "invalid-input",
     422,
-    "The input is not valid",
-    "`errors` names every field that is wrong, with its reason.",
+    "Invalid Input",
+    "`errors` names every wrong field with the reason.",
     "time_config.hour: must be between 0 and 23, got 25",
 )
 KEY_REUSED = Kind(
     "idempotency-key-reused",
     422,
-    "This key belongs to another request",
-    "Use a new Idempotency-Key for a new request.",
-    "Idempotency-Key 'order-17' was sent with a different request before",
+    "Idempotency Key Reused",
+    "The Idempotency-Key was already used for a different request. Use a new key.",
+    "Idempotency-Key 'order-17' was already used for a different request",
 )
 NO_CONDITION = Kind(
     "precondition-required",
     428,
-    "Say which revision you mean",
+    "Precondition Required",
     "Send If-Match with the ETag that you read.",
-    "a replacement overwrites everything: send If-Match with the ETag that you read",
+    "PUT replaces the whole definition; send If-Match with the ETag that you read",
 )
 TOO_MANY = Kind(
     "too-many-requests",
     429,
-    "Slow down",
-    "Retry-After says for how many seconds.",
-    "try again in 7 s",
+    "Too Many Requests",
+    "The caller exceeded WEB_RATE_LIMIT_PER_MINUTE. Retry-After gives the seconds to wait.",
+    "rate limit exceeded; retry in 7 s",
 )
 INTERNAL = Kind(
     "internal-error",
     500,
-    "Something went wrong here",
-    "The log has more under the request_id.",
-    "the request could not be answered",
+    "Internal Server Error",
+    "The request failed unexpectedly. The log has the details under the request_id.",
+    "the request failed unexpectedly",
 )
 UPSTREAM = Kind(
     "bad-gateway",
     502,
-    "The other system gave no usable answer",
-    "Nothing was changed; the detail says what it said.",
+    "Bad Gateway",
+    "The other system gave no usable response. Nothing was changed; the detail gives the reason.",
     "the API gave no usable answer: GET https://api.example.com/schedules: not JSON",
 )
 UNAVAILABLE = Kind(
     "unavailable",
     503,
-    "A server does not answer",
-    "Postgres is away or refuses; the same request may work later.",
+    "Service Unavailable",
+    "Postgres does not answer or refuses the request. The same request may succeed later.",
     "Postgres does not answer",
 )
 
@@ -165,7 +165,7 @@ BY_STATUS = {kind.status: kind for kind in reversed(PROBLEMS)}
 
 
 class HttpProblem(Exception):
-    """Raised in a handler or on the way to it."""
+    """Raised by a handler, or by the guard in front of it."""
 
     def __init__(
         self, kind: Kind, detail: str, errors: Sequence[Problem] = (), headers: Mapping[str, str] | None = None
@@ -174,12 +174,12 @@ class HttpProblem(Exception):
         self.kind, self.detail, self.errors, self.headers = kind, detail, errors, headers or {}
 
 
-NO_JSON = "the body is not JSON"
-# What Python's parser raises for a body before it can say where; FastAPI only says that there was an error.
+NO_JSON = "the body is not valid JSON"
+# What Python's JSON parser raises without a position; FastAPI only reports that there was an error.
 UNREADABLE: dict[type[Exception], str] = {
     UnicodeDecodeError: "it is not UTF-8",
     RecursionError: "it is nested too deeply",
-    ValueError: f"it has a number with more than {sys.get_int_max_str_digits():,} digits",
+    ValueError: f"it contains a number with more than {sys.get_int_max_str_digits():,} digits",
 }
 
 REFUSALS = (HttpProblem, InvalidInput, RequestValidationError, ScheduleNotFound, RevisionConflict, HTTPException)
@@ -196,7 +196,7 @@ def problem_response(request: Request, problem: HttpProblem) -> Response:
     }
     if problem.errors:
         body["errors"] = [{"field": item.field, "reason": item.reason} for item in problem.errors]
-    # In ASCII: what a caller sent may contain halves of characters that no UTF-8 can hold.
+    # ASCII: a caller's text may contain lone surrogates, which UTF-8 cannot encode.
     content = json.dumps(body).encode()
     return Response(content, problem.kind.status, dict(problem.headers), MEDIA_TYPE)
 
@@ -206,14 +206,14 @@ def not_found(what: str) -> HttpProblem:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Does this say that nothing was done?"""
+    """Does the error mean that nothing was done?"""
     if isinstance(error, DBAPIError):
         return refusal(error) is not None
     return isinstance(error, REFUSALS)
 
 
 def install(app: FastAPI) -> None:
-    """Every exception that may leave a handler becomes a problem; for all others there is `RequestContext`."""
+    """Turn the exceptions that handlers raise into problems; `RequestContext` handles all others."""
     app.add_exception_handler(HttpProblem, _ours)
     app.add_exception_handler(InvalidInput, _invalid_input)
     app.add_exception_handler(RequestValidationError, _unreadable)
@@ -258,7 +258,7 @@ def _revision_conflict(request: Request, error: Exception) -> Response:
 
 def _unavailable(request: Request, error: Exception) -> Response:
     assert isinstance(error, Unavailable)  # noqa: S101
-    detail = f"{error.server} does not answer"  # its address is nobody's business
+    detail = f"{error.server} does not answer"  # without its address, which callers must not learn
     return problem_response(request, HttpProblem(UNAVAILABLE, detail, headers={"Retry-After": str(RETRY_SECONDS)}))
 
 
@@ -266,7 +266,7 @@ def _refused_by_postgres(request: Request, error: Exception) -> Response:
     assert isinstance(error, DBAPIError)  # noqa: S101
     if refusal(error) is None:
         raise error
-    detail = "the database refuses that right now"
+    detail = "the database refuses the request right now; retry later"
     return problem_response(request, HttpProblem(UNAVAILABLE, detail, headers={"Retry-After": str(RETRY_SECONDS)}))
 
 
@@ -283,7 +283,7 @@ def _of_the_framework(request: Request, error: Exception) -> Response:
 
 
 def _field(location: Sequence[Any]) -> str:
-    """`("query", "limit")` is the field limit; what is wrong with the body as a whole is called body."""
+    """`("query", "limit")` becomes `limit`; a problem with the whole body gets the field `body`."""
     return ".".join(str(part) for part in location[1:]) or str(location[0])
 
 

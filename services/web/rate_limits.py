@@ -1,26 +1,26 @@
-"""How often one caller may ask: a token bucket each, in the memory of this process."""
+"""Rate limit: a token bucket per caller, in the memory of this process."""
 
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-MOST_CALLERS = 10_000  # beyond that the one that was silent longest is forgotten
+MOST_CALLERS = 10_000  # beyond that the least recent caller is dropped
 
 
 class RateLimits:
-    """Safe to share between threads. A caller may use its minute at once; then it comes back evenly."""
+    """Safe to share between threads. A caller may use its whole minute at once; the bucket refills evenly."""
 
     def __init__(
         self, per_minute: int, now: Callable[[], float] = time.monotonic, most_callers: int = MOST_CALLERS
     ) -> None:
         self._capacity, self._per_second = float(per_minute), per_minute / 60
         self._now, self._most = now, most_callers
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # caller -> what is left, as of when
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # caller -> (tokens left, as of when)
         self._lock = threading.Lock()
 
     def seconds_to_wait(self, caller: str) -> float:
-        """Takes one request out of the caller's bucket; 0 means that it may go on."""
+        """Takes one token from the caller's bucket; 0 means that the request may proceed."""
         if not self._capacity:
             return 0.0
         with self._lock:

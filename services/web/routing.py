@@ -1,4 +1,4 @@
-"""What the routers share: how one is made, how handlers get the parts, how a schedule in a path is found."""
+"""Shared by the routers: the router factory, access to the parts, and looking up the schedule of a path."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -22,29 +22,29 @@ async def _parts(request: Request) -> Parts:
 
 
 PartsOf = Annotated[Parts, Depends(_parts)]
-ScheduleReference = Annotated[str, Path(description="Its id or its name.", examples=["nightly-example"])]
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Items of a page.")]
-Cursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of the page before.")]
+ScheduleReference = Annotated[str, Path(description="Id or name of the schedule.", examples=["nightly-example"])]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Page size.")]
+Cursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of the previous page.")]
 
 
 def _in_utc(instant: datetime) -> datetime:
-    """Postgres knows no offsets beyond sixteen hours. One without an offset stays as it is: the services refuse it."""
+    """To UTC: Postgres accepts no offset beyond sixteen hours. The services refuse a time without an offset."""
     try:
         return instant.astimezone(UTC) if instant.tzinfo else instant
     except OverflowError:
-        raise ValueError("lies outside of the years 1 to 9999 in UTC") from None
+        raise ValueError("is outside the years 1 to 9999 in UTC") from None
 
 
 Instant = Annotated[datetime, AfterValidator(_in_utc)]
 
 
 def router(path: str, tag: str) -> APIRouter:
-    """The whole path is here and not where it is included, so that a route knows its own."""
+    """The full path is the prefix of the router, so that every route knows its own path."""
     return APIRouter(prefix=path, tags=[tag], route_class=GuardedRoute)
 
 
 def find_schedule(parts: Parts, reference: str) -> ScheduleRecord:
-    """Exactly by id or by name: a program must not hit another schedule because it looks alike."""
+    """Exact match by id or name; programs must never hit a schedule with a similar name."""
     schedule_id = _as_uuid(reference)
     if schedule_id is not None:
         found = parts.repository.get_schedule(schedule_id)
@@ -57,7 +57,7 @@ def find_schedule(parts: Parts, reference: str) -> ScheduleRecord:
 
 
 def schedule_id_of(parts: Parts, reference: str) -> UUID:
-    """Also of a schedule that was deleted: its history is still there."""
+    """Also finds deleted schedules, whose history remains."""
     if schedule_id := _as_uuid(reference):
         return schedule_id
     try:

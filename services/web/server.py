@@ -1,7 +1,7 @@
-"""`manage.py web`: bind, say where, serve until a signal, drain.
+"""`manage.py web`: binds the port, prints the address, serves until a signal, drains.
 
-Without any configured token the API is open to nobody: it binds to loopback only, and prints a token that lives as long
-as the process.
+With neither a token nor JWT_SECRET_KEY configured, the API listens on localhost only and prints a token that is valid
+until the process exits.
 """
 
 import ipaddress
@@ -26,7 +26,7 @@ from services.web.connections import Connections
 from services.web.dashboard.mounting import mount_dashboard
 
 KEEP_ALIVE_SECONDS = 15
-DRAIN_SECONDS = 10  # for requests that are being answered
+DRAIN_SECONDS = 10  # for requests in flight
 BACKLOG = 512
 FAILED = 1
 
@@ -41,20 +41,20 @@ def serve(settings: Settings, *, with_replica: bool, say: Callable[[str], None])
         host, port = listener.getsockname()[:2]
         say(f"serving on http://{f'[{host}]' if ':' in host else host}:{port} (documentation: /api/docs)")
         if one_time is not None:
-            say("no token is configured; until this process ends, this one works and is an administrator's:")
+            say("no token is configured; this admin token is valid until the process exits:")
             say(one_time.text)
-            say("make a lasting one: python manage.py token create --name me --role admin")
+            say("create a permanent one: python manage.py token create --name me --role admin")
         _run(app, settings, listener)
 
 
 def _require_schema(settings: Settings) -> None:
-    """Without Postgres nobody knows; then requests are answered with 503 until it is there."""
+    """Without Postgres the schema cannot be checked; requests then get 503 until it answers."""
     with closing(DatabaseConnection.from_settings(settings)) as db, suppress(Unavailable):
         require_schema(db)
 
 
 def one_time_token(settings: Settings) -> OneTimeToken | None:
-    """None when real tokens can work. Refuses to be reachable for others when nobody could be told apart."""
+    """None if a token or JWT_SECRET_KEY is configured. Otherwise refuses any bind address but localhost."""
     if settings.jwt_secret_key is not None:
         return None
     with closing(DatabaseConnection.from_settings(settings)) as db:
@@ -62,7 +62,7 @@ def one_time_token(settings: Settings) -> OneTimeToken | None:
             return None
     if not is_loopback(settings.web_host):
         raise ConfigurationError(
-            f"WEB_HOST={settings.web_host} can be reached from outside, but no token is configured; make one "
+            f"WEB_HOST={settings.web_host} is reachable from other machines, but no token is configured; create one "
             "(python manage.py token create --name me --role admin), set JWT_SECRET_KEY, or bind to 127.0.0.1"
         )
     return OneTimeToken()
@@ -81,7 +81,7 @@ def _bind(host: str, port: int) -> socket.socket:
         return socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise ConfigurationError(
-            f"WEB_PORT={port} cannot be had on WEB_HOST={host}: {error.strerror or error}; choose another port (--port)"
+            f"WEB_PORT={port} cannot be bound on WEB_HOST={host}: {error.strerror or error}; use another port (--port)"
         ) from error
 
 
@@ -92,7 +92,7 @@ def _run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
         app,
         http=Connections(is_proxy=lambda host: host in proxy_hosts).protocol(),
         log_config=None,
-        access_log=False,  # ours says more
+        access_log=False,  # RequestContext logs more
         server_header=False,
         proxy_headers=bool(proxies),
         forwarded_allow_ips=proxies or None,
@@ -102,7 +102,7 @@ def _run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(_OurWords(app))
-    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again after the drain; that is no failure
+    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again after the drain; that is not a failure
     try:
         with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listener])
@@ -111,7 +111,7 @@ def _run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
 
 
 class _OurWords(logging.Filter):
-    """An event for the server's own lines; none at all about a failed start, which `serve` explains in one."""
+    """Gives uvicorn's log lines an event, and drops them after a failed start, which `serve` reports."""
 
     def __init__(self, app: FastAPI) -> None:
         super().__init__()

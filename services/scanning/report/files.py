@@ -1,4 +1,4 @@
-"""A scan as a file for programs (JSON) and for spreadsheets (CSV). Pure; page.py writes the one for people."""
+"""A scan as JSON for programs and as CSV for spreadsheets. Pure; page.py makes the HTML report for people."""
 
 import csv
 import io
@@ -13,19 +13,19 @@ from services.scanning.findings import Scan
 from services.scanning.report.words import changes_of, lifetime
 from services.wording.visible import visible
 
-BYTE_ORDER_MARK = "\ufeff"  # without it some spreadsheets take UTF-8 for something else
+BYTE_ORDER_MARK = "\ufeff"  # without it some spreadsheets do not recognise UTF-8
 
 COLUMNS = (
     "name", "kind", "domain", "path", "category", "category_rule", "party", "consent", "lifetime", "lifetime_seconds",
     "expires_at", "secure", "http_only", "same_site", "host_only", "page_url", "request_url", "pages_seen", "change",
 )  # fmt: skip
 
-# A cell that begins like this is a formula. A spreadsheet that splits at semicolons sees a beginning after each one.
+# A cell that starts like this is a formula. A spreadsheet that splits at semicolons sees a new cell after each one.
 _FORMULA = re.compile(r"""((?:\A|;)[\s"']*)([=+\-@\uff1d\uff0b\uff0d\uff20])""")
 
 
 def as_document(scan: Scan) -> dict[str, Any]:
-    """Everything that is known about the scan, made of plain JSON types."""
+    """The complete scan in plain JSON types."""
     document: dict[str, Any] = json.loads(json.dumps(asdict(scan), default=_plain))
     return document
 
@@ -35,7 +35,7 @@ def json_report(scan: Scan) -> str:
 
 
 def csv_report(scan: Scan) -> str:
-    """One line for each cookie that was found; what is gone since the scan before is in the other reports."""
+    """One line per cookie found. Cookies gone since the previous scan are in the other reports."""
     changes = changes_of(scan)
     stream = io.StringIO()
     stream.write(BYTE_ORDER_MARK)
@@ -48,7 +48,7 @@ def csv_report(scan: Scan) -> str:
 
 
 def cell(value: Any) -> str:
-    """Text that no spreadsheet takes for a formula, on one line."""
+    """Text on one line that no spreadsheet interprets as a formula."""
     match value:
         case None:
             return ""

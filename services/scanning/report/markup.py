@@ -1,4 +1,4 @@
-"""HTML that cannot be broken by what is put into it: everything is escaped, except what was made here."""
+"""HTML building blocks that escape everything except markup made by this module."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -22,7 +22,7 @@ def tag(name: str, /, *children: str, **attributes: str) -> Markup:
 
 
 def safe(text: str) -> Markup:
-    """Names and addresses come from strangers: what is not markup becomes harmless and visible."""
+    """Escape text that is not markup, and make control characters visible; names and URLs are untrusted."""
     return text if isinstance(text, Markup) else Markup(escape(visible(text)))
 
 
@@ -31,9 +31,9 @@ def join(parts: Iterable[str], separator: str = "") -> Markup:
 
 
 def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[str]], *, titled: bool = True) -> Markup:
-    """On a phone each row becomes a card whose lines are labelled by the headings.
+    """On a phone each row becomes a card whose lines are labelled with the headings.
 
-    `titled=False`: the text above says it already, so only who cannot see the page is told the caption.
+    `titled=False`: the caption is for screen readers only, because the text above says the same.
     """
     head = tag("tr", *(tag("th", heading, scope="col", role="columnheader") for heading in headings), role="row")
     body = [
@@ -61,6 +61,6 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
 
 
 def lines(*parts: str) -> Markup:
-    """Below each other; the first one is what matters, the others explain it."""
+    """One below the other: the first line is emphasised, the others explain it."""
     first, *rest = parts
     return join([tag("strong", first), *(tag("small", part) for part in rest)])

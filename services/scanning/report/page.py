@@ -1,6 +1,6 @@
-"""A scan as one HTML file for a privacy officer: no script, no request to anybody, printable. Pure.
+"""A scan as one HTML file for a privacy officer: no scripts, no external requests, printable. Pure.
 
-Start reading at `html_report`; report_sections.py has the sections, report.css the looks.
+Start reading at `html_report`; sections.py has the sections, report.css the looks.
 """
 
 from pathlib import Path
@@ -57,11 +57,13 @@ def _figures(scan: Scan) -> Markup:
     figures = [
         ("found", len(scan.cookies)),
         ("before consent and not known to be necessary", len(not_necessary(before_consent(scan)))),
-        ("of other companies", len(third_party(scan))),
-        ("pages seen", sum(page.error is None for page in scan.pages)),
+        ("from third parties", len(third_party(scan))),
+        ("pages read", sum(page.error is None for page in scan.pages)),
     ]
     if scan.previous_scan_id is not None:
-        figures.insert(3, ("new since the scan before", sum(change.kind is ChangeKind.NEW for change in scan.changes)))
+        figures.insert(
+            3, ("new since the previous scan", sum(change.kind is ChangeKind.NEW for change in scan.changes))
+        )
     return facts((name, f"{count:,}") for name, count in figures)
 
 
@@ -70,6 +72,6 @@ def _footer(scan: Scan) -> Markup:
     pages = counted(len(scan.pages), "page")
     return tag(
         "footer",
-        tag("p", "This report says what a program saw. It is no legal advice."),
+        tag("p", "This report shows what a program observed. It is not legal advice."),
         tag("p", f"Scan {scan.scan_id}, finished {minute(scan.finished_at)}: {pages} in {took}."),
     )

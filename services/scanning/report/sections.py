@@ -1,4 +1,4 @@
-"""The sections of the HTML report in the order of the page: what was found before consent comes first. Pure."""
+"""The sections of the HTML report in page order; findings before consent come first. Pure."""
 
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -43,7 +43,7 @@ def before_consent_section(scan: Scan) -> Markup:
     else:
         parts.append(tag("p", "Nothing that needs consent was found before consent.", class_="fine"))
     if fine:
-        parts.append(_early_table(f"Necessary ones before consent: {len(fine):,}", fine))
+        parts.append(_early_table(f"Necessary, before consent: {len(fine):,}", fine))
     return _section("Before consent", *parts)
 
 
@@ -52,7 +52,7 @@ def categories_section(scan: Scan) -> Markup:
     for category, cookies in by_category(scan.cookies).items():
         title, explanation = CATEGORIES[category]
         parts += [tag("h3", f"{title} ({len(cookies):,})"), tag("p", explanation)]
-        parts.append(_cookie_table(f"{title}: what was found", cookies, scan))
+        parts.append(_cookie_table(f"{title}: findings", cookies, scan))
     return _section("All findings by purpose", *(parts or [tag("p", "Nothing was found.")]))
 
 
@@ -61,14 +61,14 @@ def third_parties_section(scan: Scan) -> Markup:
     for cookie in third_party(scan):
         companies.setdefault(cookie.domain, []).append(cookie)
     if not companies:
-        return _section("Other companies", tag("p", "Only the site itself left something with the visitor."))
+        return _section("Third parties", tag("p", "No third party set anything."))
     rows = [
         (short(domain), f"{len(cookies):,}", category_counts(cookies), _names(cookies))
         for domain, cookies in sorted(companies.items())
     ]
-    note = "These addresses belong to somebody else, who learns of the visit when a page is opened."
-    headings = ("Address", "Findings", "Purpose", "Names")
-    return _section("Other companies", tag("p", note), table("Findings by address", headings, rows, titled=False))
+    note = "These domains belong to third parties, which learn of the visit when a page is opened."
+    headings = ("Domain", "Findings", "Purpose", "Names")
+    return _section("Third parties", tag("p", note), table("Findings by domain", headings, rows, titled=False))
 
 
 def changes_section(scan: Scan) -> Markup:
@@ -78,8 +78,8 @@ def changes_section(scan: Scan) -> Markup:
         changes = [change for change in scan.changes if change.kind is kind]
         if changes:
             rows = ((_change_name(change), CATEGORIES[change.category][0], _what(change, found)) for change in changes)
-            parts.append(table(f"{title}: {len(changes):,}", ("Name", "Purpose", "What"), rows))
-    return _section("Changes since the scan before", *parts)
+            parts.append(table(f"{title}: {len(changes):,}", ("Name", "Purpose", "Change"), rows))
+    return _section("Changes since the previous scan", *parts)
 
 
 def pages_section(scan: Scan) -> Markup:
@@ -88,31 +88,31 @@ def pages_section(scan: Scan) -> Markup:
     parts: list[str] = []
     if failed:
         reasons = ((short(page.url), short(page.error or ""), f"{page.attempts:,}") for page in failed)
-        parts.append(table(f"Could not be seen: {len(failed):,}", ("Page", "Why", "Attempts"), reasons))
+        parts.append(table(f"Could not be read: {len(failed):,}", ("Page", "Reason", "Attempts"), reasons))
     if seen:
         visits = (
             (_page_name(page), _answer(page), _distance(page), "; ".join(map(short, page.notes))) for page in seen
         )
-        parts.append(table(f"Seen: {len(seen):,}", ("Page", "Answer", "Distance", "Notes"), visits))
+        parts.append(table(f"Read: {len(seen):,}", ("Page", "Status", "Distance", "Notes"), visits))
     return _section("Pages", *(parts or [tag("p", "No page was visited.")]))
 
 
 def method_section(scan: Scan) -> Markup:
     limits = [
         *_limits_of_the_engine(scan),
-        "Only the pages above were visited, once, at one moment and from one place. A site may answer others "
-        "differently, and what is behind a login was not seen.",
-        "The purpose comes from a table of known names. It is a good guess, not a judgement; whoever runs the site "
-        "knows better and can extend the table.",
-        "Lifetimes are what the site asks for. Browsers may shorten them.",
-        "Values of cookies are never stored.",
+        "Only the pages above were visited, once and from one location. A site may respond differently to other "
+        "visitors, and pages behind a login were not visited.",
+        "The purpose comes from a table of known names. It is an informed guess, not a verdict; the operator of the "
+        "site can extend the table.",
+        "Lifetimes are as requested by the site. Browsers may shorten them.",
+        "Cookie values are never stored.",
     ]
     parts: list[str] = [bullets(limits)]
     if notes := scan.summary.get("notes"):
-        parts += [tag("h3", "Notes of this scan"), bullets(short(str(note)) for note in notes)]
+        parts += [tag("h3", "Notes on this scan"), bullets(short(str(note)) for note in notes)]
     if settings := [(name, _setting(value)) for name, value in scan.config.items()]:
-        parts += [tag("h3", "Settings"), table("Settings of this scan", ("Setting", "Value"), settings, titled=False)]
-    return _section("How this was found, and what it cannot show", *parts)
+        parts += [tag("h3", "Settings"), table("Settings of the scan", ("Setting", "Value"), settings, titled=False)]
+    return _section("Method and limits", *parts)
 
 
 SECTIONS = (
@@ -131,17 +131,17 @@ def _section(title: str, *parts: str) -> Markup:
 
 def _how_consent_was_tested(scan: Scan) -> str:
     if scan.engine is EngineName.HTTP:
-        return "This scan only asked for pages and agreed to nothing: whatever it found was there before consent."
+        return "This scan requested pages without giving consent, so everything it found was set before consent."
     if not scan.config.get("accept_selector"):
         return (
-            "This scan pressed no consent button, because none was named (accept_selector): whatever it found was "
-            "there before consent."
+            "This scan clicked no consent button, because none was configured (accept_selector), so everything it "
+            "found was set before consent."
         )
-    return "This scan first looked at the pages without agreeing to anything, then pressed the consent button."
+    return "This scan first visited the pages without giving consent, then clicked the consent button."
 
 
 def _early_table(caption: str, cookies: Collection[Cookie], *, titled: bool = True) -> Markup:
-    headings = ("Name", "Purpose", "How long it stays", "Set by", "First seen on")
+    headings = ("Name", "Purpose", "Lifetime", "Set by", "First seen on")
     return table(caption, headings, (_early_row(cookie) for cookie in cookies), titled=titled)
 
 
@@ -157,7 +157,7 @@ def _early_row(cookie: Cookie) -> tuple[str, ...]:
 
 def _cookie_table(caption: str, cookies: Collection[Cookie], scan: Scan) -> Markup:
     changes = changes_of(scan)
-    headings = ("Name", "How long it stays", "Set by", "Protection", "First seen on")
+    headings = ("Name", "Lifetime", "Set by", "Protection", "First seen on")
     return table(caption, headings, (_cookie_row(cookie, changes.get(cookie.key)) for cookie in cookies), titled=False)
 
 
@@ -174,7 +174,7 @@ def _cookie_row(cookie: Cookie, change: ChangeKind | None) -> tuple[str, ...]:
 
 def _sighting(cookie: Cookie) -> Iterator[str]:
     if cookie.request_url != cookie.page_url:
-        yield f"by {short(cookie.request_url)}"
+        yield f"set by {short(cookie.request_url)}"
     if cookie.pages_seen > 1:
         yield f"on {counted(cookie.pages_seen, 'page')}"
 
@@ -186,7 +186,7 @@ def lines_below(first: str, *rest: str) -> Markup:
 def _name(cookie: Cookie, change: ChangeKind | None = None) -> Markup:
     where = f"{cookie.domain}{cookie.path}" if cookie.storage is Storage.COOKIE else cookie.domain
     kind = () if cookie.storage is Storage.COOKIE else (PLACES[cookie.storage],)
-    rule = () if cookie.category_rule in (None, cookie.name) else (f"known as {short(str(cookie.category_rule))}",)
+    rule = () if cookie.category_rule in (None, cookie.name) else (f"matches {short(str(cookie.category_rule))}",)
     badge = () if change is None else (tag("mark", change),)
     return join([lines(called(cookie.name), short(where), *kind, *rule), *badge])
 
@@ -210,7 +210,7 @@ def _names(cookies: list[Cookie]) -> str:
 
 def _page_name(page: Page) -> Markup:
     moved = page.final_url is not None and page.final_url != page.url
-    return lines_below(short(page.url), *([f"led to {short(page.final_url or '')}"] if moved else []))
+    return lines_below(short(page.url), *([f"redirected to {short(page.final_url or '')}"] if moved else []))
 
 
 def _answer(page: Page) -> str:
@@ -236,8 +236,7 @@ def _setting(value: Any) -> str:
 def _limits_of_the_engine(scan: Scan) -> list[str]:
     if scan.engine is EngineName.HTTP:
         return [
-            "The pages were fetched without running their scripts. Cookies that scripts set, the browser's own "
-            "storage, and most of what other companies' scripts leave behind are missing here: a scan with the browser "
-            "engine sees them."
+            "The pages were fetched without running their scripts. Cookies set by scripts, browser storage, and most "
+            "third-party cookies are missing here; a scan with the browser engine finds them."
         ]
-    return ["The pages were opened in a headless browser with their scripts. Nobody scrolled, typed or signed in."]
+    return ["The pages were opened in a headless browser that ran their scripts. It did not scroll, type or sign in."]

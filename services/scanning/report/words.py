@@ -1,4 +1,4 @@
-"""What a scan's findings mean, in words for people who do not program. Pure."""
+"""The findings of a scan in plain words, for readers who do not program. Pure."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -18,33 +18,32 @@ UNITS = (
 )
 ROUNDING = 0.03  # two years of 365 days are "2 years", 400 days are "13 months", 100 days stay "100 days"
 LONGEST_YEARS = 1000
-LONGEST_TEXT = 200  # of a name or an address; the JSON report has them whole
+LONGEST_TEXT = 200  # of a name or a URL; the JSON report has the full text
 
 CATEGORIES = {
     Category.NECESSARY: (
         "Necessary",
-        "The site needs them to work: signing in, the basket, security, remembering the answer to the consent "
-        "question. They usually need no consent.",
+        "The site needs them to work: sign-in, shopping basket, security, storing the consent choice. They usually "
+        "need no consent.",
     ),
     Category.PREFERENCES: (
         "Preferences",
-        "They remember a choice such as the language. Convenient, but the site works without them; they usually need "
-        "consent.",
+        "They remember choices such as the language. The site works without them, so they usually need consent.",
     ),
     Category.ANALYTICS: (
         "Analytics",
-        "They measure how visitors use the site: pages, time, ways. They usually need consent.",
+        "They measure how visitors use the site: pages viewed, time spent, paths taken. They usually need consent.",
     ),
     Category.MARKETING: (
         "Marketing",
-        "They recognise a visitor, often on many sites, to choose or to measure advertising. They need consent.",
+        "They recognise visitors, often across many sites, to select or measure advertising. They need consent.",
     ),
     Category.UNKNOWN: (
         "Unknown",
-        "No rule knows them. Somebody who knows the site has to say what they are for.",
+        "No rule matches them. The operator of the site has to determine their purpose.",
     ),
 }
-PARTIES = {Party.FIRST: "the site itself", Party.THIRD: "another company"}
+PARTIES = {Party.FIRST: "the site itself", Party.THIRD: "a third party"}
 CONSENTS = {Consent.BEFORE: "before consent", Consent.AFTER: "after consent"}
 CHANGES = {
     ChangeKind.NEW: "New",
@@ -57,19 +56,19 @@ VALUES: dict[str, dict[Any, str]] = {
 }
 SESSIONS = {
     Storage.COOKIE: "until the browser is closed",
-    Storage.LOCAL: "until somebody deletes it",
+    Storage.LOCAL: "until it is deleted",
     Storage.SESSION: "until the tab is closed",
 }
 PLACES = {
     Storage.COOKIE: "cookie",
-    Storage.LOCAL: "entry in local storage",
-    Storage.SESSION: "entry in session storage",
+    Storage.LOCAL: "local storage entry",
+    Storage.SESSION: "session storage entry",
 }
 
 
 def called(name: str) -> str:
-    """Browsers keep cookies without a name."""
-    return short(name) or "(without a name)"
+    """The name; browsers also store cookies without one."""
+    return short(name) or "(no name)"
 
 
 def short(text: str) -> str:
@@ -95,16 +94,16 @@ def minute(instant: datetime) -> str:
 
 
 def lifetime(cookie: Cookie) -> str:
-    """How long it stays with the visitor."""
+    """How long the browser keeps it."""
     if cookie.lifetime_seconds is None:
         return SESSIONS[cookie.storage]
     return duration(cookie.lifetime_seconds)
 
 
 def duration(seconds: float) -> str:
-    """In the largest unit that says it almost exactly."""
+    """In the largest unit that is almost exact."""
     if seconds < 1:
-        return "none: it is deleted at once"
+        return "none (deleted immediately)"
     if seconds > LONGEST_YEARS * UNITS[0][0]:
         return f"more than {LONGEST_YEARS:,} years"
     for size, unit in UNITS:
@@ -115,18 +114,18 @@ def duration(seconds: float) -> str:
 
 
 def protections(cookie: Cookie) -> list[str]:
-    """Its attributes, as what they are good for."""
+    """Its attributes in plain words."""
     if cookie.storage is not Storage.COOKIE:
-        return ["every script of the site can read it"]
+        return ["readable by every script of the site"]
     return [
-        "https only" if cookie.secure else "also over plain http",
-        "hidden from scripts" if cookie.http_only else "scripts can read it",
+        "HTTPS only" if cookie.secure else "also sent over HTTP",
+        "hidden from scripts" if cookie.http_only else "readable by scripts",
         f"SameSite {cookie.same_site}" if cookie.same_site else "SameSite not set",
     ]
 
 
 def not_necessary(cookies: Collection[Cookie]) -> list[Cookie]:
-    """Those that no rule calls necessary; the unknown ones may be."""
+    """Cookies that no rule classifies as necessary, including unknown ones."""
     return [cookie for cookie in cookies if cookie.category is not Category.NECESSARY]
 
 
@@ -139,13 +138,13 @@ def third_party(scan: Scan) -> list[Cookie]:
 
 
 def by_category(cookies: Collection[Cookie]) -> dict[Category, list[Cookie]]:
-    """In the order of the categories; only those that have a cookie."""
+    """In the order of the categories, without empty ones."""
     found = {category: [cookie for cookie in cookies if cookie.category is category] for category in Category}
     return {category: members for category, members in found.items() if members}
 
 
 def changes_of(scan: Scan) -> dict[tuple[str, str, str, str], ChangeKind]:
-    """What happened since the scan before, by the key of the cookie."""
+    """Changes since the previous scan, by the key of the cookie."""
     return {(change.storage, change.name, change.domain, change.path): change.kind for change in scan.changes}
 
 
@@ -161,7 +160,7 @@ def change_counts(changes: Collection[CookieChange]) -> str:
 
 
 def summary_sentences(scan: Scan) -> list[str]:
-    """The whole report, for who reads nothing else."""
+    """The report in a few sentences."""
     seen = sum(page.error is None for page in scan.pages)
     where = f"On {counted(seen, 'page')} of {scan.domain} the scan found"
     if not scan.cookies:
@@ -170,14 +169,14 @@ def summary_sentences(scan: Scan) -> list[str]:
         said = [f"{where} {found_words(scan.cookies)}.", _before_consent_sentence(scan)]
         said.append(_third_party_sentence(scan))
     if failed := len(scan.pages) - seen:
-        said.append(f"{counted(failed, 'page')} could not be seen.")
+        said.append(f"{counted(failed, 'page')} could not be read.")
     if not scan.summary.get("complete", True):
-        said.append("The scan stopped early: what seems to be gone may only not have been met.")
+        said.append("The scan stopped early, so cookies listed as gone may only not have been reached.")
     return [*said, change_sentence(scan)]
 
 
 def found_words(cookies: Collection[Cookie]) -> str:
-    """`3 cookies and 1 entry in local storage`"""
+    """`3 cookies and 1 local storage entry`"""
     counts = Counter(cookie.storage for cookie in cookies)
     return listed([counted(counts[place], noun, _plural(noun)) for place, noun in PLACES.items() if counts[place]])
 
@@ -186,8 +185,8 @@ def change_sentence(scan: Scan) -> str:
     if scan.previous_scan_id is None:
         return "There is no earlier scan to compare with."
     if not scan.changes:
-        return "Nothing changed since the scan before."
-    return f"Since the scan before: {change_counts(scan.changes)}."
+        return "Nothing has changed since the previous scan."
+    return f"Since the previous scan: {change_counts(scan.changes)}."
 
 
 def change_words(change: CookieChange) -> list[str]:
@@ -202,24 +201,24 @@ def _before_consent_sentence(scan: Scan) -> str:
     early = before_consent(scan)
     doubtful = not_necessary(early)
     if not early:
-        return "None of them was set before the visitor agreed."
+        return "None of them were set before consent."
     what = "All of them were" if len(early) == len(scan.cookies) else f"{len(early):,} {_was(len(early))}"
     if not doubtful:
-        return f"{what} set before the visitor agreed to anything; all of these are necessary ones."
+        return f"{what} set before consent; all of these are necessary."
     return (
-        f"{what} set before the visitor agreed to anything; {len(doubtful):,} of these {_is(len(doubtful))} not known "
-        f"to be necessary ({category_counts(doubtful)})."
+        f"{what} set before consent; {len(doubtful):,} of these {_is(len(doubtful))} not known to be "
+        f"necessary ({category_counts(doubtful)})."
     )
 
 
 def _third_party_sentence(scan: Scan) -> str:
     match len(third_party(scan)):
         case 0:
-            return "All are the site's own."
+            return "All of them belong to the site itself."
         case 1:
-            return "1 of them belongs to another company."
+            return "1 of them belongs to a third party."
         case others:
-            return f"{others:,} of them belong to other companies."
+            return f"{others:,} of them belong to third parties."
 
 
 def _plural(noun: str) -> str:
@@ -235,7 +234,7 @@ def _is(count: int) -> str:
 
 
 def _field_name(name: str) -> str:
-    known = {"lifetime_seconds": "lifetime", "http_only": "hidden from scripts", "secure": "https only"}
+    known = {"lifetime_seconds": "lifetime", "http_only": "hidden from scripts", "secure": "HTTPS only"}
     return known.get(name, short(name).replace("_", " "))
 
 

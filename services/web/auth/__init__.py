@@ -1,4 +1,4 @@
-"""Who is asking, and what they may do: API tokens, JWTs and browser sessions, all turned into an `Identity`.
+"""Authentication and authorization: API tokens, JWTs and browser sessions become an `Identity` with a role.
 
-Start reading at authenticator.py; guard.py holds every route to its rule.
+Start reading at authenticator.py; guard.py enforces the access rule of every route.
 """

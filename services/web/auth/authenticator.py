@@ -1,4 +1,4 @@
-"""From a request to an `Identity`: the bearer token in the Authorization header, else the session cookie."""
+"""Authentication: turns a bearer token, or otherwise the session cookie, into an `Identity`."""
 
 import hashlib
 import hmac
@@ -16,7 +16,7 @@ MAX_TOKEN_CHARACTERS = 8192
 
 
 class OneTimeToken:
-    """An administrator's token that lives as long as this process and is nowhere but in its memory."""
+    """An admin token that is valid until this process exits and is held only in its memory."""
 
     def __init__(self) -> None:
         self.text = f"once_{secrets.token_urlsafe(32)}"
@@ -28,7 +28,7 @@ class OneTimeToken:
 
 
 class Authenticator:
-    """Safe to share between threads. Also for a dashboard: `identify` needs headers and cookies, no request."""
+    """Safe to share between threads. The dashboard uses it too: `identify` takes headers and cookies, not a request."""
 
     def __init__(
         self, tokens: ApiTokens, jwts: JwtVerifier | None, sessions: Sessions, one_time: OneTimeToken | None = None
@@ -37,7 +37,7 @@ class Authenticator:
         self._jwts, self._one_time = jwts, one_time
 
     def identify(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> Identity | Refusal:
-        """The header wins: who sends a token means that token."""
+        """The Authorization header takes precedence over the cookie."""
         if authorization := headers.get("authorization"):
             scheme, _, token = authorization.partition(" ")
             return self.verify(token.strip()) if scheme.lower() == "bearer" else NO_TOKEN
@@ -73,12 +73,12 @@ class Authenticator:
 
 
 def comes_from_our_pages(headers: Mapping[str, str]) -> bool:
-    """Of a request with a cookie: was it sent by a page of this site? Browsers say so in headers no script can set."""
+    """Was a request with a cookie sent by a page of this site? Browsers say so in headers that scripts cannot set."""
     if origin := headers.get("origin"):
         return urlsplit(origin).netloc == headers.get("host")
     return headers.get("sec-fetch-site") == "same-origin"
 
 
 def _in_session(present: Identity, session: Identity) -> Identity:
-    """The token as it is now, for as long as the session holds."""
+    """The token's current identity with the expiry of the session."""
     return Identity(present.actor, present.role, present.source, session.expires_at, by_cookie=True)

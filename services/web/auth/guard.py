@@ -1,6 +1,6 @@
-"""The rule of every route, held before anything else of the request is read: 401, then 403, then the rest.
+"""Access rules of the routes, checked before the body is read: 401, then 403, then everything else.
 
-A handler names its rule in its signature (`who: Operator`). A route without one cannot be made.
+A handler declares its rule in its signature (`who: Operator`). A route without a rule is refused at import.
 """
 
 import asyncio
@@ -45,18 +45,18 @@ bearer = HTTPBearer(auto_error=False, description="An API token (`es_…`) or a 
 
 
 class Needs:
-    """The least role that a caller must have."""
+    """The minimum role of the caller."""
 
     def __init__(self, role: Role) -> None:
         self.role = role
 
     async def __call__(self, request: Request, _: Annotated[Any, Security(bearer)]) -> Identity:
-        identity: Identity = request.state.identity  # the guard has put it there
+        identity: Identity = request.state.identity  # set by the guard
         return identity
 
 
 class Open:
-    """Everybody may. `limited` is false for what probes ask all the time."""
+    """No token needed. `limited=False` exempts a route from the rate limit, as probes need."""
 
     role = None
 
@@ -72,20 +72,20 @@ Operator = Annotated[Identity, Depends(Needs(Role.OPERATOR))]
 Admin = Annotated[Identity, Depends(Needs(Role.ADMIN))]
 Anybody = Annotated[None, Depends(Open())]
 Probe = Annotated[None, Depends(Open(limited=False))]
-LogsIn = Annotated[None, Depends(Open(limited=False))]  # limits itself, by the token that it is about
+LogsIn = Annotated[None, Depends(Open(limited=False))]  # the handler limits attempts per token itself
 
 IdempotencyKey = Annotated[
     str | None,
     Header(
         alias=KEY_HEADER,
         max_length=255,
-        description="With the same key the request is done once; the answer is repeated for 24 hours.",
+        description="Requests with the same key are carried out once. Repeats get the first response for 24 hours.",
     ),
 ]
 
 
 def rule_of(route: APIRoute) -> Needs | Open:
-    """Raises TypeError for a route that names none."""
+    """Raises TypeError for a route without a rule."""
     for dependency in route.dependant.dependencies:
         if isinstance(dependency.call, Needs | Open):
             return dependency.call
@@ -108,7 +108,7 @@ class GuardedRoute(APIRoute):
         return guarded
 
 
-# --- who may ---
+# --- authorization ---
 
 
 async def _admit(request: Request, rule: Needs | Open) -> None:
@@ -130,47 +130,48 @@ async def _admit(request: Request, rule: Needs | Open) -> None:
 
 
 def limit_proof(parts: Parts, proof: str) -> None:
-    """Before Postgres is asked about it; not by the address, which others share who have a good one."""
+    """Limit by token before asking Postgres; callers with valid tokens may share the address."""
     _limit(parts, f"proof:{hashlib.sha256(proof.encode('utf-8', 'surrogatepass')).hexdigest()}")
 
 
 def limit_refused(parts: Parts, request: Request) -> None:
-    """A bucket that only the refused use: who guesses locks nobody out."""
+    """A separate bucket for refused callers, so that guessing tokens locks out no valid caller."""
     _limit(parts, f"refused:{address_of(request.scope)}")
 
 
 def _limit(parts: Parts, caller: str) -> None:
     seconds = math.ceil(parts.limits.seconds_to_wait(caller))
     if seconds:
-        raise HttpProblem(TOO_MANY, f"try again in {seconds} s", headers={"Retry-After": str(seconds)})
+        raise HttpProblem(TOO_MANY, f"rate limit exceeded; retry in {seconds} s", headers={"Retry-After": str(seconds)})
 
 
 def _check(request: Request, identity: Identity, role: Role) -> None:
     if not identity.may(role):
-        raise HttpProblem(FORBIDDEN, f"this needs the role {role}; the token has {identity.role or 'none'}")
+        raise HttpProblem(FORBIDDEN, f"this requires the role {role}; the token has {identity.role or 'none'}")
     if identity.by_cookie and request.method not in SAFE_METHODS and not comes_from_our_pages(request.headers):
-        raise HttpProblem(FORBIDDEN, "a session is good for requests from this site's own pages only")
+        raise HttpProblem(FORBIDDEN, "a session cookie is valid only for requests from this site's own pages")
 
 
-# --- what they send ---
+# --- input ---
 
 
 def _query_of(dependant: Dependant) -> frozenset[str]:
-    """The parameters that a route has, those of what it depends on included."""
+    """The query parameters of a route, including those of its dependencies."""
     own = frozenset(param.alias for param in dependant.query_params)
     return own.union(*(_query_of(inner) for inner in dependant.dependencies))
 
 
 def _check_query(request: Request, known: frozenset[str]) -> None:
-    """A filter with a typo would be none, of one given twice only the last would count: the list would not be what
-    somebody thinks. Who has no filters has no typos.
+    """Refuse unknown and repeated parameters: a misspelt filter would silently return an unfiltered list.
+
+    Routes without parameters are exempt.
     """
     given = Counter(name for name, _ in request.query_params.multi_items())
     if known and (strangers := sorted(given.keys() - known)):
-        reason = f"is no parameter of this path (known: {', '.join(sorted(known))})"
+        reason = f"is not a parameter of this path (known: {', '.join(sorted(known))})"
         raise InvalidInput(*(Problem(name[:100], reason) for name in strangers[:10]))
     if repeated := sorted(name for name in known if given[name] > 1):
-        raise InvalidInput(*(Problem(name, "is given more than once; one value counts") for name in repeated))
+        raise InvalidInput(*(Problem(name, "is given more than once; send a single value") for name in repeated))
 
 
 async def _read_body(request: Request) -> bytes:
@@ -180,7 +181,7 @@ async def _read_body(request: Request) -> bytes:
         async with asyncio.timeout(BODY_SECONDS):
             body = await request.body()
     except TimeoutError:
-        raise HttpProblem(TIMEOUT, f"the body took longer than {BODY_SECONDS:g} s") from None
+        raise HttpProblem(TIMEOUT, f"the body did not arrive within {BODY_SECONDS:g} s") from None
     if body and not _is_json(request.headers.get("content-type", "")):
         raise HttpProblem(NOT_JSON, "send Content-Type: application/json")
     await run_in_threadpool(_check_keys, body)
@@ -188,7 +189,7 @@ async def _read_body(request: Request) -> bytes:
 
 
 def _check_keys(body: bytes) -> None:
-    """The framework reads the body once more, and finds words for everything else that is wrong with it."""
+    """Refuse duplicate keys. The framework parses the body again and reports every other error."""
     try:
         strict_json.loads(body or b"null")
     except strict_json.DuplicateKey as error:
@@ -202,7 +203,7 @@ def _is_json(content_type: str) -> bool:
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-# --- once ---
+# --- idempotency ---
 
 
 async def _once(
@@ -214,12 +215,15 @@ async def _once(
     target = request.url.path + "?" + request.url.query
     match await run_in_threadpool(keys.begin, caller, key, digest_of(request.method, target, body)):
         case OtherRequest():
-            raise HttpProblem(KEY_REUSED, f"{KEY_HEADER} {key!r} was sent with a different request before")
+            raise HttpProblem(KEY_REUSED, f"{KEY_HEADER} {key!r} was already used for a different request")
         case InProgress():
-            detail = "the same request is being worked on; ask again for its answer"
+            detail = "the same request is still being processed; retry to get its response"
             raise HttpProblem(CONFLICT, detail, headers={"Retry-After": "1"})
         case Unknown():
-            detail = "the same request was cut off, and may have been done; look, and use a new key if it was not"
+            detail = (
+                "the same request was interrupted and may have been carried out; check its effect, "
+                "and send it with a new key if it was not"
+            )
             raise HttpProblem(CONFLICT, detail)
         case Remembered() as answer:
             return Response(answer.body, answer.status_code, {**answer.headers, REPLAYED: "true"})
@@ -230,7 +234,7 @@ async def _once(
 async def _remember(
     request: Request, key: str, begun: Begun, handle: Callable[[Request], Coroutine[Any, Any, Response]]
 ) -> Response:
-    """The key stays when nobody knows whether the work was done: Postgres may vanish right after a commit."""
+    """Keep the key when the outcome is unknown: Postgres may disconnect right after a commit."""
     keys, caller = parts_of(request).idempotency, request.state.identity.actor
     try:
         response = await handle(request)

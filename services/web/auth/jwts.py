@@ -1,4 +1,4 @@
-"""Bearer JWTs of another system: HS256 only, with an expiry, our audience and a subject."""
+"""JWTs issued by another system: HS256 only; expiry, audience and subject are required."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +8,11 @@ import jwt
 from config import Settings
 from services.web.auth.roles import BAD_TOKEN, EXPIRED, Identity, Refusal, Role
 
-ALGORITHMS = ["HS256"]  # never what the token itself says
+ALGORITHMS = ["HS256"]  # never the algorithm named in the token
 REQUIRED = ["exp", "sub", "aud"]
 LEEWAY_SECONDS = 5
 MAX_SUBJECT = 200
-LATEST = 253_402_300_799  # the end of 9999; beyond it somebody meant milliseconds
+LATEST = 253_402_300_799  # the end of 9999; larger values are milliseconds by mistake
 
 
 class JwtVerifier:
@@ -54,7 +54,7 @@ class JwtVerifier:
             )
         except jwt.ExpiredSignatureError:
             return EXPIRED
-        except (jwt.InvalidTokenError, OverflowError):  # the latter of an endless number
+        except (jwt.InvalidTokenError, OverflowError):  # OverflowError: an infinite number
             return BAD_TOKEN
         return self._identify(claims)
 

@@ -1,11 +1,11 @@
-"""Roles, and the caller that has one."""
+"""Roles, and the identity of a caller."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Role(StrEnum):
-    """Each may do what the one before it may, and more."""
+    """Each role includes the one before it."""
 
     VIEWER = "viewer"  # read
     OPERATOR = "operator"  # run, cancel, retry, switch, create and edit schedules
@@ -18,13 +18,13 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A caller that has proven who it is."""
+    """An authenticated caller."""
 
     actor: str  # what the audit trail says: token:ci, jwt:4711
-    role: Role | None  # None: known, and allowed nothing
-    source: str  # the proof behind it, for a session to look at again: an API token's id, a JWT's subject …
+    role: Role | None  # None: authenticated, but without any permission
+    source: str  # the credential behind it, which a session checks again: an API token's id, a JWT's subject …
     expires_at: float | None = None  # seconds since 1970
-    by_cookie: bool = False  # a browser sends it by itself, so the request's origin has to be looked at
+    by_cookie: bool = False  # browsers send cookies on their own, so the guard checks the origin of the request
 
     def may(self, role: Role) -> bool:
         return self.role is not None and self.role.includes(role)
@@ -32,7 +32,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a caller is nobody. Says what is wrong with a token only if its secret was right."""
+    """Why authentication failed. Details about a token are given only if its secret was correct."""
 
     reason: str
 

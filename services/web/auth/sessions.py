@@ -1,6 +1,6 @@
-"""Browser sessions: a signed cookie that names the token behind it, which is looked at again with every request.
+"""Browser sessions: a signed cookie that names its token, which is checked again on every request.
 
-Nothing is stored. Logging out clears the cookie and, in this process, refuses it from then on.
+Sessions are not stored. Logging out clears the cookie; this process also refuses it from then on.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ class Sessions:
         return cls(_key(settings), settings.web_session_hours * 3600)
 
     def begin(self, identity: Identity) -> tuple[str, int]:
-        """The cookie's value, and the seconds that it holds: never longer than the token behind it."""
+        """The cookie's value and its lifetime in seconds, never longer than that of the token."""
         now = time.time()
         expires_at = min(now + self._lifetime, identity.expires_at or float("inf"))
         claims = {
@@ -44,7 +44,7 @@ class Sessions:
         return jwt.encode(claims, self._key, algorithm=ALGORITHM), max(0, int(expires_at - now))
 
     def read(self, cookie: str) -> Identity | Refusal:
-        """Who began this session; whether the token behind it still works is for the caller to see."""
+        """The identity that started the session. The caller checks whether its token is still valid."""
         try:
             claims = jwt.decode(
                 cookie, self._key, algorithms=[ALGORITHM], audience=AUDIENCE, options={"require": ["exp", "jti", "sub"]}
@@ -59,7 +59,7 @@ class Sessions:
         return Identity(claims["actor"], role, claims["sub"], float(claims["exp"]), by_cookie=True)
 
     def end(self, cookie: str) -> None:
-        """From now on this cookie is nobody's, whoever kept a copy."""
+        """Refuse this cookie from now on, including any copies of it."""
         now = time.time()
         try:
             claims = jwt.decode(cookie, self._key, algorithms=[ALGORITHM], audience=AUDIENCE)
@@ -69,7 +69,7 @@ class Sessions:
 
 
 def _key(settings: Settings) -> bytes:
-    """Our own key: a JWT of the other system must never pass as a session, nor the other way round."""
+    """A derived key: a JWT of the other system must never pass as a session, nor vice versa."""
     for setting in (settings.web_session_secret_key, settings.jwt_secret_key):
         if setting is not None:
             return hmac.digest(setting.get_secret_value().encode(), AUDIENCE.encode(), hashlib.sha256)

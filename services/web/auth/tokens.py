@@ -1,6 +1,6 @@
-"""Named API tokens: `es_<id>_<secret>`. The table keeps the SHA-256 of the secret, which 256 random bits make enough.
+"""Named API tokens: `es_<id>_<secret>`. The table stores the SHA-256 of the secret, which has 256 random bits.
 
-A token is shown once, when it is made. Nobody can tell from the answer, or from its time, whether an id exists.
+A token is shown once, when it is created. Neither the response nor its timing reveals whether an id exists.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ from services.schedules.spec import plain_text
 from services.web.auth.roles import BAD_TOKEN, EXPIRED, REVOKED, Identity, Refusal, Role
 
 FORM = re.compile(r"es_([0-9a-f]{12})_([0-9a-f]{64})")
-USED_AGAIN = timedelta(minutes=1)  # how exact last_used_at is
+USED_AGAIN = timedelta(minutes=1)  # resolution of last_used_at
 MAX_NAME = 100
-NOBODY = hashlib.sha256(secrets.token_bytes()).digest()  # stands in for an unknown id's digest
+NOBODY = hashlib.sha256(secrets.token_bytes()).digest()  # compared in place of the digest of an unknown id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRecord:
-    """A row of `api_tokens`, without what proves it."""
+    """A row of `api_tokens`, without the digest."""
 
     token_id: str
     name: str
@@ -50,7 +50,7 @@ class TokenRecord:
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """The only moment at which the token itself is known."""
+    """A new token with its secret, which is known only now."""
 
     record: TokenRecord
     text: str
@@ -79,11 +79,11 @@ class ApiTokens:
             with self._db.transaction() as connection:
                 row = connection.execute(insert(ApiToken).values(values).returning(*_COLUMNS)).one()
         except IntegrityError:
-            raise InvalidInput(Problem("name", f"there is a token named {values['name']!r} already")) from None
+            raise InvalidInput(Problem("name", f"a token named {values['name']!r} already exists")) from None
         return NewToken(_to_record(row), f"es_{token_id}_{secret}")
 
     def list(self) -> list[TokenRecord]:
-        """Newest first, with those that do not work any more."""
+        """Newest first, including expired and revoked tokens."""
         with self._db.transaction() as connection:
             rows = connection.execute(select(*_COLUMNS).order_by(ApiToken.created_at.desc(), ApiToken.token_id))
             return [_to_record(row) for row in rows]
@@ -98,7 +98,7 @@ class ApiTokens:
         return _to_record(row) if row else None
 
     def exist(self) -> bool:
-        """Is there one that works?"""
+        """Is there an active token?"""
         working = (ApiToken.revoked_at.is_(None), _not_expired())
         with self._db.transaction() as connection:
             return connection.execute(select(ApiToken.token_id).where(*working).limit(1)).first() is not None

@@ -1,4 +1,4 @@
-"""ECharts options, made from plain values. Pure: what a chart shows can be tested without a browser."""
+"""ECharts options from plain values. Pure, so that charts can be tested without a browser."""
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
@@ -11,7 +11,7 @@ from services.insight.overview import Bar, Minute
 from services.queues.overview import Sample
 from services.web.dashboard.look import COLOURS, colour
 
-FAINT = "#8a94a6"  # of lines; letters get theirs from the style, which knows light from dark
+FAINT = "#8a94a6"  # of lines; the stylesheet colours the text for light and dark mode
 TOOLTIP = {
     "textStyle": {"color": "var(--es-text)"},
     "extraCssText": "background: var(--es-card); border-color: var(--es-line); max-width: 80vw; white-space: normal;",
@@ -36,7 +36,7 @@ def _values(name: str = "", **more: Any) -> dict[str, Any]:
 
 
 def outcomes(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
-    """Executions per minute, a colour for each outcome."""
+    """Executions per minute by status."""
     present = [status for status in COLOURS if any(status in minute.outcomes for minute in minutes)]
     return _base(
         legend={
@@ -63,7 +63,7 @@ def outcomes(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
 
 
 def lateness(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
-    """How late executions started, in milliseconds; a minute without any is a gap."""
+    """Start lateness in milliseconds; a minute without executions is a gap."""
 
     def line(name: str, values: list[float | None], tint: str) -> dict[str, Any]:
         data = [None if value is None else round(value * 1000, 1) for value in values]
@@ -81,11 +81,11 @@ def lateness(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
 
 
 def forecast(loads: Sequence[Load], local: Any) -> dict[str, Any]:
-    """What the coming minutes bring: fires as bars, seconds of work as a line."""
+    """Forecast per minute: fires as bars, seconds of work as a line."""
     return _base(
         legend={"top": 0},
         xAxis=_times([local(load.at) for load in loads]),
-        yAxis=[_values("fires", minInterval=1), _values("work, s", splitLine={"show": False})],
+        yAxis=[_values("fires", minInterval=1), _values("work (s)", splitLine={"show": False})],
         grid={**GRID, "right": 48},
         series=[
             {
@@ -95,7 +95,7 @@ def forecast(loads: Sequence[Load], local: Any) -> dict[str, Any]:
                 "itemStyle": {"color": colour("claimed")},
             },
             {
-                "name": "work, s",
+                "name": "work (s)",
                 "type": "line",
                 "yAxisIndex": 1,
                 "showSymbol": False,
@@ -107,7 +107,7 @@ def forecast(loads: Sequence[Load], local: Any) -> dict[str, Any]:
 
 
 def calendar(days: dict[date, dict[str, int]], today: date, weeks: int = 26) -> dict[str, Any]:
-    """A square for each day: green when all went well, the redder the more went wrong."""
+    """A square per day, from green (no failures) to red (all failed)."""
     first = today - timedelta(weeks=weeks)
     data = [[day.isoformat(), _badness(counts), _in_words(counts)] for day, counts in sorted(days.items())]
     return {
@@ -136,12 +136,12 @@ def calendar(days: dict[date, dict[str, int]], today: date, weeks: int = 26) -> 
 
 
 def queue(samples: Sequence[Sample], local: Any) -> dict[str, Any]:
-    """How deep a queue was, minute by minute, and how much it got done."""
+    """Depth and throughput of a queue per minute."""
     done = [max(0, after.succeeded - before.succeeded) for before, after in pairwise(samples)]
     return _base(
         legend={"top": 0},
         xAxis=_times([local(sample.sampled_at) for sample in samples]),
-        yAxis=[_values("waiting", minInterval=1), _values("done", minInterval=1, splitLine={"show": False})],
+        yAxis=[_values("waiting", minInterval=1), _values("succeeded", minInterval=1, splitLine={"show": False})],
         series=[
             {
                 "name": "waiting",
@@ -152,7 +152,7 @@ def queue(samples: Sequence[Sample], local: Any) -> dict[str, Any]:
                 "itemStyle": {"color": colour("missed")},
             },
             {
-                "name": "done",
+                "name": "succeeded",
                 "type": "bar",
                 "yAxisIndex": 1,
                 "data": [0, *done],
@@ -163,7 +163,7 @@ def queue(samples: Sequence[Sample], local: Any) -> dict[str, Any]:
 
 
 def _badness(counts: dict[str, int]) -> int:
-    """0: all fine, 100: all failed; skipped and missed count half."""
+    """0: all succeeded, 100: all failed; skipped and missed count half."""
     total = sum(counts.values())
     failed = sum(counts.get(status, 0) for status in FAILURES)
     passed_over = counts.get("skipped", 0) + counts.get("missed", 0)
@@ -175,7 +175,7 @@ def _in_words(counts: dict[str, int]) -> str:
 
 
 def durations(instants: Sequence[datetime], seconds: Sequence[float], statuses: Sequence[str]) -> dict[str, Any]:
-    """How long the last executions took, coloured by how they ended."""
+    """Durations of the last executions, coloured by status."""
     unit, factor = ("s", 1) if max(seconds, default=0) >= 1 else ("ms", 1000)
     points = [
         {"value": [at.isoformat(), round(value * factor, 2)], "itemStyle": {"color": colour(status)}}
@@ -190,11 +190,11 @@ def durations(instants: Sequence[datetime], seconds: Sequence[float], statuses: 
 
 
 def timeline(bars: Sequence[Bar], local: Any, now: datetime, minutes: int) -> dict[str, Any]:
-    """A row for each replica, a bar for each execution; what still runs ends now."""
+    """A row per replica, a bar per execution; running executions extend to now."""
     replicas = sorted({bar.instance_id for bar in bars})
     rows = [
         {
-            "name": escape(bar.label),  # the tooltip is HTML, and anybody who may make a schedule names it
+            "name": escape(bar.label),  # the tooltip is HTML, and the name comes from users
             "value": [
                 replicas.index(bar.instance_id),
                 local(bar.started_at).isoformat(),

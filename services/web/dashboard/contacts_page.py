@@ -1,4 +1,4 @@
-"""Contacts: what the pipeline found in the end, newest first, each with the page that it was found on."""
+"""Contacts: the results of the pipeline, newest first, each with the page where it was found."""
 
 from typing import Any
 
@@ -18,16 +18,16 @@ from services.workflows.contact_store import ContactFilter, ContactPage, Contact
 ROWS = 50
 REFRESH_SECONDS = 5.0
 SHOWN = columns(
-    "address",
-    "kind",
+    "email",
+    "type",
     "name",
     "phone",
     "domain",
     "found_on",
     "status",
-    "found",
-    lead="address",
-    short=("phone", "found"),
+    "found_at",
+    lead="email",
+    short=("phone", "found_at"),
     wide=("found_on",),
 )
 
@@ -48,17 +48,18 @@ class _Page:
     def __init__(self, visitor: Visitor, asked: dict[str, str]) -> None:
         self._visitor, self._store = visitor, ContactStore(visitor.parts.db)
         with ui.row().classes("items-center gap-3 w-full es-filters"):
-            self._email = self._text("part of the address", asked.get("email", ""))
-            self._domain = self._text("domain", asked.get("domain", ""))
-            self._type = self._choice("kind", {word.value: word.lower() for word in EmailType})
-            self._status = self._choice("status", {word.value: word.value for word in ContactCurationStatus})
+            self._email = self._text("Email contains", asked.get("email", ""))
+            self._domain = self._text("Domain", asked.get("domain", ""))
+            self._type = self._choice("Type", {word.value: word.lower() for word in EmailType})
+            self._status = self._choice("Status", {word.value: word.value for word in ContactCurationStatus})
         with card():
             self._problem = ui.label().classes("es-bad")
             with ui.element("div").classes("es-wide"):
                 self._table = table(SHOWN)
                 self._table.add_slot("body-cell-found_on", OUTSIDE_CELL)
             self._nothing = nothing(
-                "No contact fits", "The last workflow finds them on pages that are Selected; the filters may hide some."
+                "No contacts match",
+                "The last workflow finds contacts on pages set to Selected. The filters may hide some.",
             )
             self._pager = Pager(self.refresh)
 
@@ -101,18 +102,18 @@ class _Page:
     def _row(self, record: ContactRecord) -> dict[str, Any]:
         return {
             "id": str(record.id),
-            "address": record.email,
-            "kind": record.email_type.lower(),
+            "email": record.email,
+            "type": record.email_type.lower(),
             "name": record.name or NOTHING,
             "phone": record.phone_number or NOTHING,
             "domain": record.domain,
             "found_on": record.source_url or NOTHING,
             "outside": outside_address(record.source_url),
             "status": record.contact_curation_status,
-            "found": clock(self._visitor.local(record.created_at), with_seconds=False),
+            "found_at": clock(self._visitor.local(record.created_at), with_seconds=False),
         }
 
 
 def outside_address(url: str | None) -> str | None:
-    """What a link may lead to: anybody who may write contacts could have written a script there."""
+    """A safe link target: whoever may write contacts could have stored a script instead of a URL."""
     return url if url and url.lower().startswith(("http://", "https://")) else None

@@ -1,7 +1,7 @@
-"""The door of the pages: how often somebody may ask for one, and whose socket belongs to which page.
+"""Access control of the dashboard: rate limits for pages, and binding each socket to its page.
 
-NiceGUI's own socket listens to everybody who knows the id of a page. Here a socket is accepted from our own pages only
-(Origin), with the cookie that its page was built for, and what it says counts for that page alone.
+NiceGUI accepts a socket from anyone who knows the id of a page. Here a socket must come from our own pages (Origin) and
+carry the cookie for which its page was built. Its events count for that page only.
 """
 
 import math
@@ -25,13 +25,13 @@ from services.web.dashboard import visitor
 from services.web.middleware import address_of
 
 FILES, SOCKET = "/_nicegui/", "/_nicegui_ws/"
-FOR_ANYBODY = frozenset({"/login", "/logout", ""})  # the last one is the page that says that there is no such page
-RELOAD = "Implicit handshake failed"  # at these words NiceGUI's page loads itself again, and so finds the login page
+FOR_ANYBODY = frozenset({"/login", "/logout", ""})  # "" is the page for unknown paths
+RELOAD = "Implicit handshake failed"  # NiceGUI's page reloads on this message, and so reaches the login page
 POLICY_VIOLATION = 1008
 
 
 class PageDoor:
-    """ASGI: before NiceGUI sees a request."""
+    """ASGI middleware in front of NiceGUI."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -48,26 +48,28 @@ class PageDoor:
         if comes_from_our_pages(Headers(scope=scope)):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": POLICY_VIOLATION})  # before it is accepted: 403
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})  # closing before accepting means 403
         else:
-            await PlainTextResponse("this socket is for our own pages", 403)(scope, receive, send)
+            await PlainTextResponse("this socket accepts connections from the dashboard's own pages only", 403)(
+                scope, receive, send
+            )
 
     async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
         seconds = math.ceil(visitor.parts().limits.seconds_to_wait(_caller(Request(scope))))
         app = self._app
         if seconds:
-            app = PlainTextResponse(f"Slow down: try again in {seconds} s.", 429, {"Retry-After": str(seconds)})
+            app = PlainTextResponse(f"Too Many Requests: retry in {seconds} s.", 429, {"Retry-After": str(seconds)})
         await app(scope, receive, send)
 
 
 def _caller(request: Request) -> str:
-    """By name for who has a session, whose signature only we can make; everybody else by address."""
+    """The actor of a valid session, whose signature cannot be forged; otherwise the address."""
     found = visitor.parts().authenticator.sessions.read(request.cookies.get(COOKIE, ""))
     return f"page:{address_of(request.scope) if isinstance(found, Refusal) else found.actor}"
 
 
 def guard_sockets() -> None:
-    """Once per process, in place of what NiceGUI registered."""
+    """Replace the socket handlers of NiceGUI; called once per process."""
     events: dict[str, Callable[..., Any]] = core.sio.handlers["/"]
     connect, handshake = events["connect"], events["handshake"]
 
@@ -77,7 +79,7 @@ def guard_sockets() -> None:
         await connect(sid, environ)
 
     async def checked_handshake(sid: str, said: Any) -> bool:
-        """Of pages that say it in words of its own; the usual one is part of connecting."""
+        """The explicit handshake; usually it is part of connecting."""
         if not isinstance(said, dict) or not await _may_connect(core.sio.get_environ(sid), said.get("client_id")):
             return False
         return bool(await handshake(sid, said))
@@ -86,7 +88,7 @@ def guard_sockets() -> None:
     core.sio.on("handshake", checked_handshake)
     for name in ("event", "javascript_response", "ack"):
         core.sio.on(name, _of_its_own_page(events[name]))
-    core.sio.on("log", lambda _sid, _said: None)  # a browser has nothing to say in our log
+    core.sio.on("log", lambda _sid, _said: None)  # browsers must not write to our log
 
 
 def _of_its_own_page(handle: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
@@ -99,7 +101,7 @@ def _of_its_own_page(handle: Callable[[str, Any], Any]) -> Callable[[str, Any], 
 
 
 async def _may_connect(environ: Mapping[str, Any], client_id: object = None) -> bool:
-    """The page exists, the socket has the cookie that it was built for, and that still opens it."""
+    """Does the page exist, and does the socket carry its cookie, which is still valid?"""
     asked = client_id or next(iter(parse_qs(environ.get("QUERY_STRING", "")).get("client_id", [])), None)
     client = Client.instances.get(str(asked))
     if client is None:
@@ -115,5 +117,5 @@ def _opens_pages(cookie: str) -> bool:
     try:
         found = authenticator.identify({}, {COOKIE: cookie})
     except Unavailable:
-        found = authenticator.sessions.read(cookie)  # the page says what is away; its actions ask again
+        found = authenticator.sessions.read(cookie)  # the page shows the outage; its actions check again
     return not isinstance(found, Refusal) and found.may(Role.VIEWER)

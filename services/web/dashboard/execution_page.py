@@ -1,4 +1,4 @@
-"""One execution: what became of it and when, its attempts, error, log and result; cancel it or try again."""
+"""One execution: its timeline, attempts, error, log and result; cancel or retry it."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ from services.web.dashboard.visitor import Visitor, admit
 from services.web.routes.executions import WHY_NOT
 
 REFRESH_SECONDS = 1.0
-CANCEL, RETRY = "Cancel", "Try again"
+CANCEL, RETRY = "Cancel", "Retry"
 NOT_RUN = (ExecutionStatus.SKIPPED, ExecutionStatus.MISSED)
 
 
@@ -35,9 +35,7 @@ async def execution(execution_id: str, request: Request) -> Response | None:
     with frame(visitor, "Execution", "/executions", about=name_of(record) if record else ""):
         if record is None:
             kept = visitor.parts.settings.history_retention_days
-            empty(
-                "There is no such execution", f"History is kept for {kept} days.", ("To the executions", "/executions")
-            )
+            empty("Execution not found", f"History is kept for {kept} days.", ("All executions", "/executions"))
             return None
         page = _Page(visitor, record)
         await page.refresh()
@@ -67,15 +65,15 @@ class _Page:
     async def refresh(self) -> None:
         history, execution_id = self._visitor.parts.history, self._record.execution_id
         found = await self._visitor.read(lambda: history.get_execution(execution_id))
-        self._record = self._record if found is None else found  # retention may have taken it away
+        self._record = self._record if found is None else found  # retention may have deleted it
         attempts = await self._visitor.read(lambda: history.get_attempts(self._record))
-        # As one look: else the record would change a moment later, and its buttons be replaced under a click.
+        # One consistent read: otherwise the record could change a moment later and replace its buttons under a click.
         self._record = next((one for one in attempts if one.execution_id == execution_id), self._record)
         if (self._record, attempts) != self._shown:
             self._sentences = await self._visitor.read(lambda: _explained(self._visitor, self._record))
             self._attempts, self._shown = attempts, (self._record, attempts)
             self._head.refresh()
-            self._button.show(_what_can_be_done(self._record))  # the same one while it waits, starts and runs
+            self._button.show(_what_can_be_done(self._record))  # unchanged while it is pending and running
             self._content.refresh()
 
     async def refresh_live(self) -> None:
@@ -85,7 +83,7 @@ class _Page:
     @ui.refreshable_method
     def _content(self) -> None:
         with ui.element("div").classes("es-grid"):
-            with card("What happened"):
+            with card("Timeline"):
                 self._moments()
             with card("Attempts"):
                 for attempt in self._attempts:
@@ -136,7 +134,7 @@ class _Page:
         history, execution_id = self._visitor.parts.history, self._record.execution_id
         asked = await self._visitor.act(Role.OPERATOR, lambda: history.request_cancel(execution_id))
         if asked is not None:
-            ui.notify("It was asked to stop." if asked else "It has ended already.")
+            ui.notify("Cancellation requested." if asked else "The execution has already ended.")
         await self.refresh()
 
     async def _retry(self) -> None:
@@ -149,7 +147,7 @@ class _Page:
         if retry is None:
             return
         if retry.execution_id is None:
-            ui.notify(f"It cannot be tried again: {WHY_NOT.get(retry.outcome, retry.outcome)}.", type="warning")
+            ui.notify(f"The execution cannot be retried: {WHY_NOT.get(retry.outcome, retry.outcome)}.", type="warning")
             return
         ui.navigate.to(f"/executions/{retry.execution_id}")
 
@@ -161,7 +159,7 @@ def _what_can_be_done(record: ExecutionRecord) -> str:
 
 
 def _explained(visitor: Visitor, record: ExecutionRecord) -> list[str]:
-    """Of what was not run: why, in sentences. A word like `overlap` is for programs."""
+    """Why it did not run, in sentences; a code such as `overlap` is for programs."""
     if record.status not in NOT_RUN or record.schedule_id is None:
         return []
     try:
@@ -173,7 +171,7 @@ def _explained(visitor: Visitor, record: ExecutionRecord) -> list[str]:
 def _error(record: ExecutionRecord, sentences: list[str]) -> None:
     if not record.error_message and not record.reason:
         return
-    with card("Why"):
+    with card("Reason"):
         for sentence in sentences:
             ui.label(sentence)
         if record.error_message or not sentences:
@@ -188,7 +186,7 @@ def _error(record: ExecutionRecord, sentences: list[str]) -> None:
 def _details(record: ExecutionRecord) -> None:
     details = dict(record.details or {})
     log, progress, result = details.pop("log", None), details.pop("progress", None), details.pop("result", None)
-    details.pop("requested_by", None)  # said where it begins
+    details.pop("requested_by", None)  # the timeline shows it
     if progress:
         with card("Progress"):
             done, total = progress.get("done") or 0, progress.get("total")

@@ -1,4 +1,4 @@
-"""The list of executions: live on its first page, filtered by outcome, cause, age and domain."""
+"""The list of executions, filtered by status, cause, age and domain; the first page refreshes itself."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -38,8 +38,8 @@ SHOWN = columns(
 
 
 WENT_WRONG = ",".join(charts.FAILURES)
-STATUSES = {WENT_WRONG: "went wrong", **{str(status): status.replace("_", " ") for status in ExecutionStatus}}
-SPANS = {"1": "an hour", "24": "a day", str(7 * 24): "a week", str(30 * 24): "30 days"}
+STATUSES = {WENT_WRONG: "any failure", **{str(status): status.replace("_", " ") for status in ExecutionStatus}}
+SPANS = {"1": "1 hour", "24": "24 hours", str(7 * 24): "7 days", str(30 * 24): "30 days"}
 
 
 @shown_at("/executions")
@@ -59,21 +59,21 @@ class _Page:
         self._visitor = visitor
         self._schedule_id = asked.get("schedule")
         with ui.row().classes("items-center gap-3 w-full es-filters"):
-            self._status = _choice("status", STATUSES, asked.get("status"), self._search)
+            self._status = _choice("Status", STATUSES, asked.get("status"), self._search)
             self._cause = _choice(
-                "cause", {str(cause): str(cause) for cause in Cause}, asked.get("cause"), self._search
+                "Cause", {str(cause): str(cause) for cause in Cause}, asked.get("cause"), self._search
             )
-            self._since = _choice("made within", SPANS, asked.get("within"), self._search)
-            self._about = ui.input("domain or name", value=asked.get("domain", ""), on_change=self._search)
+            self._since = _choice("Created within", SPANS, asked.get("within"), self._search)
+            self._about = ui.input("Domain or name", value=asked.get("domain", ""), on_change=self._search)
             self._about.props('outlined dense clearable debounce="400"').classes("w-64")
             if self._schedule_id:
-                ui.link("of one schedule only; show all", "/executions")
+                ui.link("Filtered by schedule; show all", "/executions")
         with card():
             self._problem = ui.label().classes("es-bad")
             with ui.element("div").classes("es-wide"):
                 self._table = table(SHOWN, chip="status", links={"what": "address"})
             self._nothing = nothing(
-                "No execution fits", "What is due becomes an execution; the filters above may hide some."
+                "No executions match", "Every fire becomes an execution when it is due. The filters may hide some."
             )
             self._pager = Pager(self.refresh)
 
@@ -101,7 +101,7 @@ class _Page:
         )
 
     async def refresh_first(self) -> None:
-        """An older page is not moved under the reader's eyes."""
+        """Older pages do not refresh while they are being read."""
         if self._pager.is_first:
             await self.refresh()
 

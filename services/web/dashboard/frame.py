@@ -1,4 +1,4 @@
-"""What every page has: the bar with the way to the others, light and dark, who is logged in, and its style."""
+"""The frame of every page: navigation bar, theme switch, account menu and style."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from services.web.dashboard.outage_page import instead_of
 from services.web.dashboard.places import PLACES, STYLE
 from services.web.dashboard.visitor import ZONE_COOKIE, Visitor
 
-# The zone is read by the next page; the first one reloads itself once, if the browser is not in UTC.
+# The server reads the time zone from a cookie; the first page reloads once if the browser is not in UTC.
 FIND_ZONE = f"""<script>
 (() => {{
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
@@ -31,7 +31,7 @@ theme ? theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches
 
 
 def shown_at(path: str) -> Callable[[Build], Build]:
-    """Decorator of a page. NiceGUI's own patience of 3 s is too short for a busy machine."""
+    """Decorator of a page. NiceGUI's default timeout of 3 s is too short for a busy machine."""
 
     def register(build: Build) -> Build:
         ui.page(path, response_timeout=BUILD_SECONDS)(instead_of(build))
@@ -42,9 +42,9 @@ def shown_at(path: str) -> Callable[[Build], Build]:
 
 @contextmanager
 def frame(visitor: Visitor, title: str, here: str, about: str = "") -> Iterator[ui.column]:
-    """The page's own content goes inside. `here` is the path of its place in the navigation.
+    """The page's content goes inside. `here` is the path of its entry in the navigation.
 
-    `about` is what the page shows one of: many tabs of it can be told apart.
+    `about` names what the page shows, so that browser tabs can be told apart.
     """
     styled(f"{about} · {title}" if about else title)
     dark = ui.dark_mode(value=None)
@@ -57,14 +57,14 @@ def frame(visitor: Visitor, title: str, here: str, about: str = "") -> Iterator[
         with ui.row().classes("es-nav").props('role="navigation" aria-label="Pages"'):
             _links(visitor, here)
         ui.space()
-        ui.label(str(visitor.zone)).classes("es-faint es-zone").tooltip("Times are in this zone, your browser's.")
+        ui.label(str(visitor.zone)).classes("es-faint es-zone").tooltip("Times are shown in your browser's time zone.")
         ui.label(f"{datetime.now(visitor.zone):%Z}").classes("es-faint es-zone-short")
         restore_theme = _theme_button(dark)
         _account(visitor)
     with ui.column().classes("es-page").props('role="main"') as content:
         ui.label(title).classes("es-title").props('role="heading" aria-level="1"')
         yield content
-    # A timer waits for the browser, and then NiceGUI sends at once what there is: not before the page is whole.
+    # By timer: waiting for the browser earlier would make NiceGUI send an incomplete page.
     ui.timer(0.01, restore_theme, once=True)
 
 
@@ -87,7 +87,7 @@ def _links(visitor: Visitor, here: str) -> None:
 
 
 def _theme_button(dark: ui.dark_mode) -> Callable[[], Awaitable[None]]:
-    """Returns what asks the browser for the theme that was chosen before."""
+    """Returns the function that restores the theme saved in the browser."""
 
     def toggle() -> None:
         dark.value = not dark.value
@@ -99,15 +99,15 @@ def _theme_button(dark: ui.dark_mode) -> Callable[[], Awaitable[None]]:
         finally:
             button.enable()
 
-    button = ui.button(icon="dark_mode", on_click=toggle).props('flat round aria-label="Dark or light"')
-    button.disable()  # a click before the browser's answer would be undone by it
+    button = ui.button(icon="dark_mode", on_click=toggle).props('flat round aria-label="Toggle dark mode"')
+    button.disable()  # until the browser has answered, which would undo a click
     return restore
 
 
 def _account(visitor: Visitor) -> None:
     with ui.button(icon="account_circle").props('flat round aria-label="Account"'), ui.menu():
         ui.label(visitor.identity.actor).classes("es-menu-text")
-        ui.label(f"role: {visitor.identity.role or Role.VIEWER}").classes("es-menu-text es-faint")
-        ui.label(f"times in {visitor.zone}").classes("es-menu-text es-faint")
+        ui.label(f"Role: {visitor.identity.role or Role.VIEWER}").classes("es-menu-text es-faint")
+        ui.label(f"Time zone: {visitor.zone}").classes("es-menu-text es-faint")
         ui.separator()
         ui.menu_item("Log out", on_click=lambda: ui.navigate.to("/logout"))

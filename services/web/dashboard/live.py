@@ -1,4 +1,4 @@
-"""A part of a page that stays while what it shows stays: nothing is replaced under a click or a selection."""
+"""Live parts of a page: rebuilt only when their data changes, never under a click or a selection."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 def keep_fresh(seconds: float, refresh: Callable[[], Awaitable[None]], away: Callable[[], None] = lambda: None) -> None:
-    """Ask again and again. While there is no answer the page says so, turns grey, and keeps what it has.
+    """Refresh periodically. During an outage the page shows a notice, turns grey and keeps its data.
 
-    `away` is told when that begins: what a page says without an answer must not sound as if there were one.
+    `away` is called when the outage starts, so that the page does not present old data as current.
     """
     notice = _Notice(away)
 
     async def tick() -> None:
-        late = asyncio.create_task(notice.appear_later())  # a server that stands still answers nothing, not even no
+        late = asyncio.create_task(notice.appear_later())  # a stalled server does not even return an error
         try:
             await refresh()
             notice.disappear()
@@ -45,7 +45,7 @@ def keep_fresh(seconds: float, refresh: Callable[[], Awaitable[None]], away: Cal
 
 
 class _Notice:
-    """Above everything else of the page, which is of the past as long as this is there."""
+    """The outage notice above the content, which is out of date as long as the notice is visible."""
 
     def __init__(self, away: Callable[[], None]) -> None:
         self._away, self._zone = away, zone_of(ui.context.client.request)
@@ -78,13 +78,13 @@ class _Notice:
 
 
 class Once:
-    """The second half of a double click does nothing, and neither does a click on a page that is being left."""
+    """Ignores the second half of a double click, and clicks on a page that is being left."""
 
     def __init__(self) -> None:
         self._busy = False
 
     async def do(self, action: Callable[[], Awaitable[bool]]) -> None:
-        """`action` says whether it leads to another page."""
+        """`action` returns whether it leads to another page."""
         if self._busy:
             return
         self._busy, leaves = True, False
@@ -95,13 +95,13 @@ class Once:
 
 
 class Newest:
-    """Of questions that overtake each other the last one counts."""
+    """Of overlapping requests only the latest counts."""
 
     def __init__(self) -> None:
         self._asked = 0
 
     async def of(self, question: Awaitable[T]) -> T | None:
-        """Its answer; None when another question was asked meanwhile."""
+        """The result; None if a newer request was started in the meantime."""
         self._asked += 1
         own = self._asked
         answer = await question
@@ -109,7 +109,7 @@ class Newest:
 
 
 class Ages:
-    """Labels with words that time changes ("3 s ago"); they get new words in place."""
+    """Labels with relative times ("3 s ago"), updated in place."""
 
     def __init__(self) -> None:
         self._labels: list[tuple[ui.label, Callable[[], str]]] = []
@@ -125,7 +125,7 @@ class Ages:
 
 
 class Live(Generic[T]):
-    """Built where it is made; `show` builds it again only for another value."""
+    """Built where it is created; `show` rebuilds it only for a different value."""
 
     def __init__(self, build: Callable[[T, Ages], None], value: T, classes: str = "w-full") -> None:
         self._build, self._value = build, value

@@ -1,4 +1,4 @@
-"""The login page: a token becomes a session cookie; /logout ends it."""
+"""The login page, which exchanges a token for a session cookie, and /logout, which ends the session."""
 
 import json
 
@@ -8,13 +8,13 @@ from nicegui import ui
 from services.web.dashboard.frame import shown_at, styled
 from services.web.dashboard.visitor import safe_path
 
-# The cookie is HttpOnly: only an answer of the API can set it, so the browser itself has to ask.
+# The cookie is HttpOnly: only a response of the API can set it, so the browser itself sends the request.
 LOG_IN = """
 const answer = await fetch('/api/v3/session', {{method: 'POST', headers: {{'Content-Type': 'application/json'}},
                                                 body: JSON.stringify({{token: {token}}})}});
 if (answer.ok) return '';
 const problem = await answer.json().catch(() => ({{}}));
-return problem.detail || problem.title || ('the server answered ' + answer.status);
+return problem.detail || problem.title || ('the server responded with ' + answer.status);
 """
 LOG_OUT = "await fetch('/api/v3/session', {method: 'DELETE'})"
 
@@ -36,14 +36,15 @@ async def login(request: Request) -> None:
         token = ui.input("Token", password=True, password_toggle_button=True).classes("w-full")
         token.props('autofocus outlined autocomplete="current-password"').on("keydown.enter", log_in)
         ui.button("Log in", on_click=log_in).props("unelevated no-caps").classes("w-full")
+        ui.label("Create a token:").classes("es-faint")
         ui.label("python manage.py token create --name me --role operator").classes("es-mono es-faint")
-        ui.label("makes one. Without any token, `manage.py web` prints one when it starts.").classes("es-faint")
+        ui.label("With no token configured, `manage.py web` prints one at startup.").classes("es-faint")
 
 
 @shown_at("/logout")
 async def logout() -> None:
     styled("Log out")
-    ui.label("You are being logged out …").classes("es-page")
+    ui.label("Logging out …").classes("es-page")
 
     async def leave() -> None:
         await ui.run_javascript(LOG_OUT, timeout=15)

@@ -1,4 +1,4 @@
-"""How things look and read on every page: colours of outcomes, short words for instants and durations."""
+"""Shared look of the pages: colours of statuses, cards, empty states, and how times and durations read."""
 
 from datetime import UTC, datetime, tzinfo
 from typing import Any
@@ -7,7 +7,7 @@ from nicegui import ui
 
 from services.wording.durations import duration, one_unit
 
-# One colour per outcome, the same in chips, charts and the timeline; readable on dark and on light.
+# One colour per status, the same in chips, charts and the timeline; readable in light and dark mode.
 COLOURS = {
     "success": "#2e9e6b",
     "running": "#2f7fd6",
@@ -29,7 +29,7 @@ def colour(status: str) -> str:
 
 
 def chip(status: str, word: str = "") -> None:
-    """The outcome, or another word, on the outcome's colour."""
+    """The status, or another word, in the colour of the status."""
     ui.label(word or status.replace("_", " ")).classes("es-chip").style(f"--chip: {colour(status)}")
 
 
@@ -49,7 +49,7 @@ def ago(at: datetime | None, now: datetime | None = None) -> str:
 
 
 def clock(at: datetime | None, *, with_date: bool = True, with_seconds: bool = True) -> str:
-    """An instant that is local to the visitor already."""
+    """Formats a time that is already in the visitor's time zone."""
     if at is None:
         return NOTHING
     form = ("%Y-%m-%d " if with_date else "") + ("%H:%M:%S" if with_seconds else "%H:%M")
@@ -57,12 +57,12 @@ def clock(at: datetime | None, *, with_date: bool = True, with_seconds: bool = T
 
 
 def fire_words(fire: datetime, there: tzinfo, here: tzinfo) -> str:
-    """As people of the schedule's zone read it, and as the visitor does if the clocks differ."""
+    """The fire in the schedule's time zone, and in the visitor's if the offsets differ."""
     local, own = fire.astimezone(there), fire.astimezone(here)
     words = f"{local:%a} {clock(local)} {local:%Z}"
     if local.utcoffset() == own.utcoffset():
         return words
-    return f"{words} ({clock(own, with_date=own.date() != local.date())} where you are)"
+    return f"{words} ({clock(own, with_date=own.date() != local.date())} your time)"
 
 
 def counted(number: int, thing: str) -> str:
@@ -71,7 +71,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def empty(text: str, hint: str = "", way: tuple[str, str] | None = None) -> None:
-    """Nothing is there: say so, and what to do next; `way` is a link's words and address."""
+    """An empty state with a hint on what to do next; `way` is the text and target of a link."""
     with ui.column().classes("es-empty"):
         ui.label(text).classes("es-empty-text")
         if hint:
@@ -81,14 +81,14 @@ def empty(text: str, hint: str = "", way: tuple[str, str] | None = None) -> None
 
 
 def nothing(text: str, hint: str = "") -> ui.element:
-    """The same as something that can be hidden while there is something."""
+    """An empty state that can be hidden."""
     with ui.element("div").classes("w-full") as box:
         empty(text, hint)
     return box
 
 
 def fact(name: str, value: str) -> None:
-    """A line of a list of facts (`dl`, es-facts)."""
+    """An entry of a definition list (`dl`, es-facts)."""
     with ui.element("dt"):
         ui.label(name)
     with ui.element("dd"):
@@ -96,12 +96,12 @@ def fact(name: str, value: str) -> None:
 
 
 def chart(options: dict[str, Any], **more: Any) -> ui.echart:
-    """Drawn as SVG: its letters are in the page, where the style gives them a colour for light and for dark."""
+    """Drawn as SVG, so that the stylesheet can colour its text for light and dark mode."""
     return ui.echart(options, renderer="svg", **more).classes("w-full es-chart")
 
 
 def redraw(chart: ui.echart, options: dict[str, Any]) -> None:
-    """Other values in the same chart: a new one would flicker, and forget where somebody zoomed to."""
+    """Update a chart in place; a new one would flicker and lose the zoom."""
     chart.options.clear()
     chart.options.update(options)
     chart.update()

@@ -1,4 +1,4 @@
-"""Puts the pages onto the app. Imported only where there is a web process: NiceGUI is heavy."""
+"""Mounts the dashboard on the app. Imported only in a web process, because NiceGUI is heavy."""
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -29,7 +29,7 @@ from services.web.dashboard.look import card, empty
 from services.web.parts import Parts
 from services.web.problems import METHOD, HttpProblem, not_found
 
-# Importing a page registers it; schedule_form comes before schedule_page, for which `new` would be an id.
+# Importing a page registers it; schedule_form precedes schedule_page, which would take `new` for an id.
 PAGES = (
     login,
     overview_page,
@@ -53,7 +53,7 @@ OF_PROGRAMS = ("/api/{rest:path}", "/healthz", "/readyz", "/metrics")
 
 
 def mount_dashboard(app: FastAPI, parts: Parts) -> None:
-    """After every route of the API: what none of them answers goes to the pages."""
+    """Called after the routes of the API are added; the pages get every other path."""
     visitor.use(parts)
     pages.on_page_exception(_show_failure)
     pages.add_exception_handler(404, _show_no_such_page)
@@ -63,38 +63,38 @@ def mount_dashboard(app: FastAPI, parts: Parts) -> None:
 
 
 def _show_failure() -> None:
-    """Instead of NiceGUI's own page, which shows the exception: addresses and SQL are for the log."""
-    styled("Not now")
+    """Replaces NiceGUI's error page, which shows the exception; addresses and SQL belong in the log."""
+    styled("Page unavailable")
     with ui.column().classes("es-page"), card():
-        empty("This page cannot be shown", "The log of the web process says why.", ("To the overview", "/"))
+        empty("This page could not be shown", "See the log of the web process.", ("Back to the overview", "/"))
 
 
 async def _show_no_such_page(request: Request, error: Exception) -> Response:
-    """Files of NiceGUI that do not exist are for a program; everything else is for somebody who is lost."""
+    """A readable page for unknown paths; missing files of NiceGUI keep the plain 404."""
     if request.url.path.startswith("/_nicegui"):
         raise error
     with Client(ui.page(""), request=request) as client:
-        styled("No such page")
+        styled("Page not found")
         with ui.column().classes("es-page"), card():
-            empty("There is no such page", "It may have moved, or the address has a typo.", ("To the overview", "/"))
+            empty("Page not found", "It may have moved, or the address has a typo.", ("Back to the overview", "/"))
     return client.build_response(request, 404)
 
 
 class _NotInTheApi:
-    """The pages would answer with a page, and never with 405. An ASGI app, because a route of one has every method."""
+    """404 and 405 for paths of the API, which the pages would answer with HTML. An ASGI app, to get every method."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if allowed := _allowed(request):
-            raise HttpProblem(METHOD, f"this path has {', '.join(allowed)}", headers={"Allow": ", ".join(allowed)})
+            raise HttpProblem(METHOD, f"this path allows {', '.join(allowed)}", headers={"Allow": ", ".join(allowed)})
         without = request.url.path.rstrip("/")
         if without != request.url.path and _allowed(Request({**scope, "path": without})):
-            raise not_found(f"{request.url.path}; without the slash at its end there is")
+            raise not_found(f"{request.url.path}; did you mean {without}?")
         raise not_found(request.url.path)
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods for which some route of the API has this path."""
+    """The methods that the API supports for this path."""
     api = [route for route in request.app.routes if not isinstance(route, Mount) and not _is_ours(route)]
     scopes = {method: {**request.scope, "method": method} for method in METHODS}
     return [name for name, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in api)]

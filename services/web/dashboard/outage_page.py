@@ -1,7 +1,7 @@
-"""The page that is shown instead of another one while Postgres does not answer: 503, and it returns by itself.
+"""The outage page: replaces any page with a 503 while Postgres does not answer, and reloads when it is back.
 
-Plain HTML without NiceGUI: who is there cannot be asked now, so nobody gets a socket, and nothing is shown but the way
-to the other pages.
+Plain HTML without NiceGUI: visitors cannot be authenticated now, so the page has no socket and shows only the outage
+and the navigation.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ addEventListener("DOMContentLoaded", () => document.body.classList.toggle("body-
 const look = async () => {{
   try {{
     if ((await fetch(location.href)).status !== 503) return location.reload();
-  }} catch {{ /* the web process is away, too */ }}
+  }} catch {{ /* the web process does not answer either */ }}
   setTimeout(look, {retry_ms});
 }};
 setTimeout(look, {retry_ms});
@@ -50,8 +50,8 @@ setTimeout(look, {retry_ms});
 <main class="es-page"><div class="es-card es-alert" role="alert">
 <h1 class="es-title">{headline}</h1>
 <p>{meaning}</p>
-<p class="es-faint">This page comes back by itself as soon as there is an answer.
-On the machine: <span class="es-mono">python manage.py doctor</span></p>
+<p class="es-faint">This page reloads automatically when Postgres answers again.
+To diagnose: <span class="es-mono">python manage.py doctor</span></p>
 </div></main>
 </body>
 </html>
@@ -59,7 +59,7 @@ On the machine: <span class="es-mono">python manage.py doctor</span></p>
 
 
 def instead_of(build: Callable[..., Any]) -> Callable[..., Any]:
-    """The page itself, or, while Postgres does not answer, the one about that."""
+    """Decorator: the page, or the outage page while Postgres does not answer."""
 
     @wraps(build)
     async def built(*arguments: Any, **more: Any) -> Response | None:

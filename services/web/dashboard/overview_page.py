@@ -1,4 +1,4 @@
-"""The first page: is everything all right, what runs, what went how, and what needs attention."""
+"""The overview: health of the parts, what needs attention, outcomes and lateness, and what is running."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,15 +22,15 @@ from services.web.dashboard.visitor import Visitor, admit
 REFRESH_SECONDS = 3.0
 MOST_RUNNING = 20
 LAST_HOUR = "/executions?within=1"
-UNKNOWN = ("Unknown until Postgres answers", "What needs attention is shown again when it is back.")
-MOST_OF_A_KIND = 6  # so that a hundred of one kind do not hide the one of another
+UNKNOWN = ("Unknown while Postgres does not answer", "This list returns when Postgres is back.")
+MOST_OF_A_KIND = 6  # so that many of one kind do not hide the others
 TROUBLES = {
     Trouble.STUCK: ("stuck", "failed"),
     Trouble.LATE: ("late", "missed"),
-    Trouble.IDLE: ("idle", "failed"),
-    Trouble.SILENT: ("silent", "abandoned"),
-    Trouble.UNHANDLED: ("unknown jobs", "missed"),
-    Trouble.CIRCUIT: ("circuit", "failed"),
+    Trouble.IDLE: ("not claiming", "failed"),
+    Trouble.SILENT: ("no heartbeat", "abandoned"),
+    Trouble.UNHANDLED: ("unknown job type", "missed"),
+    Trouble.CIRCUIT: ("circuit breaker", "failed"),
     Trouble.PARKED: ("parked", "timed_out"),
     Trouble.FAILING: ("failing", "failed"),
     Trouble.DEAD: ("dead letters", "failed"),
@@ -54,7 +54,7 @@ ALL_OF_THEM = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Everything that the page shows, read together."""
+    """Everything that the page shows."""
 
     replicas: Replicas
     minutes: list[Minute]
@@ -95,13 +95,13 @@ class _Page:
         with ui.element("div").classes("es-grid"):
             with card("Executions per minute"):
                 self._outcomes = chart(charts.outcomes(seen.minutes, visitor.local)).classes("h-64")
-            with card("Lateness of starts"):
+            with card("Start lateness"):
                 self._lateness = chart(charts.lateness(seen.minutes, visitor.local)).classes("h-64")
         with card("Running now"):
             self._running = Live(_build_running, _running(seen))
 
     def away(self) -> None:
-        """Postgres does not answer: what was all right may be anything by now."""
+        """Postgres does not answer, so the last known state may be out of date."""
         self._tiles.show(_tiles(self._seen, postgres_answers=False))
         self._attention.show((self._seen.attention, UNKNOWN))
 
@@ -134,17 +134,17 @@ def _tiles(seen: Seen, *, postgres_answers: bool = True) -> list[Tile]:
         Tile("Postgres", *_postgres(postgres_answers)),
         Tile("Redis", *_redis(replicas)),
         Tile("Changes", *_changes(replicas), "/replicas"),
-        Tile("Schedules", f"{seen.schedules:,}", "in the table", True, "/schedules"),
+        Tile("Schedules", f"{seen.schedules:,}", "in total", True, "/schedules"),
         Tile("Running", str(len(seen.running)), _workers(replicas), True, "/executions?status=running"),
         _last_hour(failed, ended),
     ]
 
 
 def _last_hour(failed: int, ended: int) -> Tile:
-    """The number that is red is that of what is wrong."""
+    """Shows failures in red if there are any, otherwise all executions."""
     if failed:
-        return Tile("Last hour", f"{failed:,}", f"of {ended:,} went wrong", False, f"{LAST_HOUR}&status={WENT_WRONG}")
-    return Tile("Last hour", f"{ended:,}", "none went wrong", True, LAST_HOUR)
+        return Tile("Last hour", f"{failed:,}", f"of {ended:,} failed", False, f"{LAST_HOUR}&status={WENT_WRONG}")
+    return Tile("Last hour", f"{ended:,}", "no failures", True, LAST_HOUR)
 
 
 def _build_tiles(tiles: list[Tile], _: Ages) -> None:
@@ -154,13 +154,13 @@ def _build_tiles(tiles: list[Tile], _: Ages) -> None:
 
 
 def calm(seen: Seen) -> tuple[str, str]:
-    """What is said when nothing needs attention; that all is well only when it is."""
+    """The text when nothing needs attention; "All is well" only if it is true."""
     if not seen.replicas.live:
-        return "No replica is live", "Nothing is run until one is: python services/enhanced_scheduler.py"
+        return "No replica is live", "No job runs until you start one: python services/enhanced_scheduler.py"
     if not all(tile.good for tile in _tiles(seen) if tile.title in ("Replicas", "Redis")):
-        return "No schedule needs attention", "But what is red above does."
+        return "No schedule needs attention", "See the red tiles above."
     if not seen.schedules:
-        return "There is no schedule yet", 'Make one: "New schedule" under Schedules, or manage.py schedule add --help.'
+        return "No schedules yet", 'Create one: "New schedule" under Schedules, or manage.py schedule add --help.'
     return "All is well", "Nothing is failing, late, parked, paused or stuck."
 
 
@@ -173,12 +173,12 @@ def _build_attention(shown: tuple[list[Attention], tuple[str, str]], ages: Ages)
         for item in alike[:MOST_OF_A_KIND]:
             _attention_row(item, ages)
         if len(alike) > MOST_OF_A_KIND:
-            ui.link(f"more that are {TROUBLES[trouble][0]}", ALL_OF_THEM[trouble])
+            ui.link(f"More: {TROUBLES[trouble][0]}", ALL_OF_THEM[trouble])
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is shown of an execution: its progress may change without anything to draw again."""
+    """The shown fields of an execution; a change of its progress alone needs no redraw."""
 
     execution_id: UUID
     name: str
@@ -189,7 +189,7 @@ class Running:
 
     def how_long(self) -> str:
         words = ago(self.since)
-        return "just begun" if words == "now" else f"for {words.removesuffix(' ago')}"
+        return "just started" if words == "now" else f"for {words.removesuffix(' ago')}"
 
 
 def _running(seen: Seen) -> list[Running]:
@@ -198,7 +198,7 @@ def _running(seen: Seen) -> list[Running]:
             execution_id=record.execution_id,
             name=name_of(record),
             status=record.status,
-            where=record.instance_id or "a program of its own",
+            where=record.instance_id or "an external program",
             since=record.started_at or record.claimed_at,
             attempt=record.attempt,
         )
@@ -208,7 +208,7 @@ def _running(seen: Seen) -> list[Running]:
 
 def _build_running(found: list[Running], ages: Ages) -> None:
     if not found:
-        empty("Nothing runs right now", "The next fires are in the timeline.")
+        empty("Nothing is running", "The timeline shows the next fires.")
     for one in found:
         with ui.row().classes("items-center w-full gap-3"):
             chip(one.status)
@@ -230,27 +230,27 @@ def _tile(tile: Tile) -> None:
 
 
 def _health(replicas: Replicas) -> tuple[str, bool]:
-    """A silent one may be of yesterday, and replaced; one that lives and starts nothing is trouble."""
+    """A replica without heartbeat may have been replaced long ago; a live one that does not claim is a problem."""
     if not replicas.live:
-        return "nothing is run", False
+        return "no job runs", False
     silent, idle = len(replicas.items) - len(replicas.live), sum(not replica.claiming for replica in replicas.live)
-    words = ["live", *([f"{idle} not claiming"] if idle else []), *([f"{silent} silent"] if silent else [])]
+    words = ["live", *([f"{idle} not claiming"] if idle else []), *([f"{silent} without heartbeat"] if silent else [])]
     return ", ".join(words), not idle
 
 
 def _postgres(answers: bool) -> tuple[str, str, bool]:
-    return ("fine", "answered just now", True) if answers else ("away", "does not answer", False)
+    return ("up", "answered just now", True) if answers else ("down", "does not answer", False)
 
 
 def _redis(replicas: Replicas) -> tuple[str, str, bool]:
     if not replicas.live:
         return "unknown", "no replica is live", False
     degraded = [replica for replica in replicas.live if replica.redis_degraded]
-    return ("degraded", "Postgres decides alone", False) if degraded else ("fine", "answers all replicas", True)
+    return ("degraded", "running on Postgres only", False) if degraded else ("up", "all replicas connected", True)
 
 
 def _changes(replicas: Replicas) -> tuple[str, str, bool]:
-    """Has every replica the newest one?"""
+    """Has every live replica applied the newest change?"""
     if not replicas.live:
         return "unknown", "no replica is live", False
     words = f"newest revision {replicas.newest_revision}"
@@ -271,7 +271,7 @@ def _attention_row(item: Attention, ages: Ages) -> None:
 
 
 def _place_of(item: Attention) -> str:
-    """The page that tells more about it."""
+    """The page with the details."""
     if item.execution_id:
         return f"/executions/{item.execution_id}"
     return f"/schedules/{item.schedule_id}" if item.schedule_id else ALL_OF_THEM[item.trouble]

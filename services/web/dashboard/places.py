@@ -1,4 +1,4 @@
-"""The pages that people find in the navigation, and the style of all of them."""
+"""The entries of the navigation, and the stylesheet of all pages."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Places: what waits for a curator, newest first; and a search of the directory for more."""
+"""Places for curation, newest first, and a search of the directory for more."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ from services.workflows.row_lists import PLACES, RowFilter, RowPage, list_rows
 ROWS = 50
 REFRESH_SECONDS = 5.0
 SHOWN = columns(
-    "name", "address", "rating", "status", "deep_scan", "error", "place_id", "since",
-    lead="name", short=("since", "place_id"), right=("rating",), wide=("address", "error"),
+    "name", "address", "rating", "status", "deep_scan", "error", "place_id", "added",
+    lead="name", short=("added", "place_id"), right=("rating",), wide=("address", "error"),
 )  # fmt: skip
 
 
@@ -44,36 +44,34 @@ class _Page:
         if visitor.may(Role.OPERATOR):
             self._build_search()
         with ui.row().classes("items-center gap-3 w-full es-filters"):
-            text = ui.input("part of the name or address", on_change=self._ask_again)
+            text = ui.input("Name or address contains", on_change=self._ask_again)
             self._text = text.props('outlined dense clearable debounce="400"').classes("w-56")
-            self._status = self._choice("status", PlaceStatus)
-            self._deep_scan = self._choice("deep scan", DeepScanStatus)
+            self._status = self._choice("Status", PlaceStatus)
+            self._deep_scan = self._choice("Deep scan", DeepScanStatus)
         with card():
             self._problem = ui.label().classes("es-bad")
             with ui.element("div").classes("es-wide"):
                 self._table = table(SHOWN)
                 if visitor.may(Role.OPERATOR):
                     self._table.props('selection="multiple"')
-            self._nothing = nothing(
-                "No place fits", "A search of the directory finds some; the filters may hide others."
-            )
+            self._nothing = nothing("No places match", "Search the directory to add places. The filters may hide some.")
             self._pager = Pager(self.refresh)
             if visitor.may(Role.OPERATOR):
                 self._build_words()
 
     def _build_search(self) -> None:
         with card("Search the directory"), ui.row().classes("items-center gap-3 w-full"):
-            query = ui.input("dentists in Berlin", on_change=self._typed)
-            self._query = query.props(f'outlined dense maxlength={MAX_QUERY} aria-label="What to look for"')
+            query = ui.input("For example: dentists in Berlin", on_change=self._typed)
+            self._query = query.props(f'outlined dense maxlength={MAX_QUERY} aria-label="Search query"')
             self._query.classes("grow").on("keydown.enter", self._search)
             self._go = ui.button("Search", icon="travel_explore", on_click=self._search).props("no-caps")
             self._go.disable()
-            ui.label("Stages what it finds as New. Costs quota.").classes("es-faint")
+            ui.label("Results are staged as New. Each search uses quota.").classes("es-faint")
 
     def _build_words(self) -> None:
-        """A curator's words for the rows that are chosen."""
+        """Buttons that set the status of the checked rows."""
         with ui.row().classes("items-center gap-2"):
-            ui.label("The chosen ones are").classes("es-faint")
+            ui.label("Set checked places to").classes("es-faint")
             for word in PlaceStatus:
                 button = ui.button(word.value, on_click=lambda word=word: self._curate(word))
                 button.props("outline no-caps dense")
@@ -102,13 +100,13 @@ class _Page:
     async def _curate(self, word: PlaceStatus) -> None:
         ids = [int(row["id"]) for row in self._table.selected]
         if not ids:
-            ui.notify("choose some places first", type="warning")
+            ui.notify("Check at least one place first.", type="warning")
             return
         curation = Curation(self._visitor.parts.db, self._visitor.identity.actor)
         done = await self._visitor.act(Role.OPERATOR, lambda: curation.places(ids, word))
         if done is not None:
             queued = f", {counted(done.queued_count, 'deep scan')} queued" if done.queued_count else ""
-            ui.notify(f"{counted(done.updated_count, 'place')} {word.value}{queued}", type="positive")
+            ui.notify(f"{counted(done.updated_count, 'place')} set to {word.value}{queued}", type="positive")
             self._table.selected = []
             await self.refresh()
 
@@ -144,12 +142,12 @@ class _Page:
             "deep_scan": item["deep_scan_status"] or NOTHING,
             "error": item["deep_scan_error"] or NOTHING,
             "place_id": item["place_id"],
-            "since": clock(self._visitor.local(item["created_at"]), with_seconds=False),
+            "added": clock(self._visitor.local(item["created_at"]), with_seconds=False),
         }
 
 
 def found_in_words(found: SearchResult) -> str:
     if not found.places:
-        return f"nothing was found for {found.query!r}"
-    told = f"{counted(len(found.places), 'place')} found: {found.created} new, {found.known} known already"
+        return f"No places found for {found.query!r}"
+    told = f"{counted(len(found.places), 'place')} found: {found.created} new, {found.known} already known"
     return f"{told}; there may be more: {found.incomplete}" if found.incomplete else told

@@ -1,4 +1,4 @@
-"""The queues of the workflows: how deep, how old, how fast, what failed for good; pause, resume, try again."""
+"""The queues of the workflows: depth, age, throughput and dead letters; pause, resume, requeue."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What of a queue decides about its chips and buttons."""
+    """The state of a queue that determines its chips and buttons."""
 
     name: str
     display_name: str
@@ -74,7 +74,7 @@ class _Page:
         self._visitor, self._seen = visitor, seen
         if not any(view.last_run_at or view.depth for view in seen.queues):
             with card():
-                empty("The workflows have not run yet", "Set WORKFLOWS_ENABLED=true for the replicas, and queue a row.")
+                empty("The workflows have not run yet", "Set WORKFLOWS_ENABLED=true on the replicas and queue a row.")
         self._summary = Live(_build_summary, _summary(seen))
         with ui.element("div").classes("es-grid"):
             self._queues = {view.name: _Queue(view, self._build_state) for view in seen.queues}
@@ -117,7 +117,7 @@ class _Page:
 
     def _build_letters(self, letters: list[Letter], ages: Ages) -> None:
         if not letters:
-            empty("None", "Items whose last attempt failed would be here, with their error.")
+            empty("No dead letters", "Items that fail their last attempt appear here with their error.")
         for letter in letters:
             with ui.row().classes("items-center gap-3 no-wrap w-full"):
                 with ui.column().classes("grow gap-1 es-long"):
@@ -128,8 +128,8 @@ class _Page:
                     _error(letter)
                 if self._visitor.may(Role.OPERATOR):
                     again = ui.button(icon="replay", on_click=lambda letter=letter: self._requeue(letter))
-                    again.props("flat round").tooltip("Queue it again")
-                    again.props["aria-label"] = f"Queue {letter.item_key} again"
+                    again.props("flat round").tooltip("Requeue")
+                    again.props["aria-label"] = f"Requeue {letter.item_key}"
 
     async def _pause(self, name: str) -> None:
         states, actor = QueueStates(self._visitor.parts.db), self._visitor.identity.actor
@@ -149,7 +149,7 @@ class _Page:
 
 
 class _Queue:
-    """The card of one queue: its state is built again when it changes, its numbers get new words in place."""
+    """The card of one queue: rebuilds its state when it changes, updates its numbers in place."""
 
     def __init__(self, view: QueueView, build_state: Callable[[State, Ages], None]) -> None:
         self.samples: list[Sample] = []
@@ -166,7 +166,7 @@ class _Queue:
 
 
 def _error(letter: Letter) -> None:
-    """In full: somebody with a phone has no tooltip."""
+    """In full, because phones have no tooltips."""
     if letter.traceback is None:
         ui.label(letter.error)
         return
@@ -177,7 +177,7 @@ def _error(letter: Letter) -> None:
 
 
 def _summary(seen: Seen) -> tuple[list[str], list[str], int]:
-    """Who is paused, who rests, and how many letters there are: what would else be far down the page."""
+    """Paused queues, tripped circuit breakers and the number of dead letters, at the top of the page."""
     paused = [view.display_name for view in seen.queues if view.paused_at]
     resting = [view.display_name for view in seen.queues if view.circuit != "closed" and not view.paused_at]
     return paused, resting, sum(view.dead for view in seen.queues)
@@ -187,13 +187,13 @@ def _build_summary(found: tuple[list[str], list[str], int], _: Ages) -> None:
     paused, resting, dead = found
     with ui.column().classes("gap-1"):
         if resting:
-            ui.label(f"Their items kept failing: {', '.join(resting)}.").classes("es-bad")
+            ui.label(f"Circuit breaker tripped: {', '.join(resting)}.").classes("es-bad")
         if paused:
             ui.label(f"Paused: {', '.join(paused)}.").classes("es-warn")
         if dead:
             ui.link(counted(dead, "dead letter"), "#dead-letters")
         if not any(found):
-            ui.label("All queues are open, and nothing has failed for good.").classes("es-faint")
+            ui.label("All queues are active, and there are no dead letters.").classes("es-faint")
 
 
 def _fact(fact: str, value: str) -> ui.label:
@@ -221,7 +221,7 @@ def _state_chips(state: State) -> None:
     elif state.circuit != "closed":
         chip("failed", f"circuit {state.circuit.replace('_', ' ')}")
     else:
-        chip("success", "open for work")
+        chip("success", "active")
     if state.stale:
         chip("abandoned", f"{state.stale} stale")
 
@@ -229,11 +229,11 @@ def _state_chips(state: State) -> None:
 def _facts(view: QueueView) -> dict[str, str]:
     totals = view.totals
     return {
-        "name": view.name,
-        "waiting": f"{view.depth:,}" + (f", the oldest for {took(view.oldest_seconds)}" if view.depth else ""),
-        "in work": f"{view.processing:,}",
-        "failed": f"{view.failed:,}, {counted(view.dead, 'dead letter')}",
-        "done so far": f"{totals.get('succeeded', 0):,}, {totals.get('retried', 0):,} retries",
-        "batch": NOTHING if view.batch_size is None else str(view.batch_size),
-        "last run": ago(view.last_run_at),
+        "Name": view.name,
+        "Waiting": f"{view.depth:,}" + (f", oldest for {took(view.oldest_seconds)}" if view.depth else ""),
+        "Processing": f"{view.processing:,}",
+        "Failed": f"{view.failed:,}, {counted(view.dead, 'dead letter')}",
+        "Succeeded": f"{totals.get('succeeded', 0):,}, {totals.get('retried', 0):,} retries",
+        "Batch size": NOTHING if view.batch_size is None else str(view.batch_size),
+        "Last run": ago(view.last_run_at),
     }

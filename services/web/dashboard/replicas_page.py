@@ -1,4 +1,4 @@
-"""Which replicas there are, whether each lives, works and has the newest change."""
+"""The replicas: whether each is live, claims work and has applied the newest change."""
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -51,9 +51,9 @@ class _Page:
 
 def _convergence(seen: Replicas) -> str:
     if not seen.live:
-        return "No replica is live: nothing is run until one is started."
+        return "No replica is live. No job runs until one is started."
     if seen.are_converged:
-        return f"All {len(seen.live)} live replicas have the newest change (revision {seen.newest_revision})."
+        return f"All {len(seen.live)} live replicas have applied the newest change (revision {seen.newest_revision})."
     behind = [replica.instance_id for replica in seen.live if not replica.is_converged]
     return f"The newest change (revision {seen.newest_revision}) has not reached {', '.join(behind)} yet."
 
@@ -67,17 +67,17 @@ def _card(replica: ReplicaRecord, newest_revision: int) -> None:
             if replica.is_live and not replica.is_converged:
                 chip("missed", "behind")
         with ui.element("dl").classes("es-facts"):
-            fact("heartbeat", ago(replica.heartbeat_at))
-            fact("started", ago(replica.started_at))
-            fact("running", f"{replica.running} of {replica.max_workers or '?'}")
-            fact("schedules", f"{replica.schedules:,}")
-            fact("revision applied", f"{replica.revision} of {newest_revision}")
-            fact("clock", f"{round(replica.clock_skew_seconds * 1000):+d} ms from Postgres'")
-            fact("version", replica.version or "?")
-            fact("time zone data", replica.tzdata or "?")
+            fact("Heartbeat", ago(replica.heartbeat_at))
+            fact("Started", ago(replica.started_at))
+            fact("Running", f"{replica.running} of {replica.max_workers or '?'}")
+            fact("Schedules", f"{replica.schedules:,}")
+            fact("Applied revision", f"{replica.revision} of {newest_revision}")
+            fact("Clock skew", f"{round(replica.clock_skew_seconds * 1000):+d} ms against Postgres")
+            fact("Version", replica.version or "?")
+            fact("Time zone data", replica.tzdata or "?")
 
 
 def _state(replica: ReplicaRecord) -> tuple[str, str]:
     if not replica.is_live:
-        return "failed", "silent"
+        return "failed", "no heartbeat"
     return ("success", "live") if replica.claiming else ("missed", "not claiming")

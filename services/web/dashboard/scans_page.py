@@ -1,4 +1,4 @@
-"""Cookie scans: the list, and one scan with what was found, what changed, and the report to hand on."""
+"""Cookie scans: the list, and one scan with its findings, its changes and the reports to download."""
 
 from typing import Any
 from uuid import UUID
@@ -70,9 +70,9 @@ async def scan(scan_id: str, request: Request) -> Response | None:
     with frame(visitor, "Scan", "/scans", about=found.domain if found else ""):
         if found is None:
             empty(
-                "There is no such scan",
-                "Scans are kept as long as the history, the newest of a domain for ever.",
-                ("To the scans", "/scans"),
+                "Scan not found",
+                "Scans are kept as long as the history; the latest scan of each domain is kept forever.",
+                ("All scans", "/scans"),
             )
         else:
             _show(visitor, found)
@@ -89,14 +89,15 @@ def _find(visitor: Visitor, scan_id: str) -> Scan | None:
 class _List:
     def __init__(self, visitor: Visitor, domain: str) -> None:
         self._visitor, self._store = visitor, ScanStore(visitor.parts.db)
-        self._domain = ui.input("domain", value=domain, on_change=self._ask_again)
+        self._domain = ui.input("Domain", value=domain, on_change=self._ask_again)
         self._domain.props('outlined dense clearable debounce="400"').classes("w-64")
         with card():
             self._problem = ui.label().classes("es-bad")
             with ui.element("div").classes("es-wide"):
                 self._table = table(SCANS, links={"domain": "address"})
             self._nothing = nothing(
-                "No scan yet", "A schedule with the job cookie_scan makes one, or: python manage.py scan example.com"
+                "No scans found",
+                "Create a schedule with the job type cookie_scan, or run: python manage.py scan example.com",
             )
             self._pager = Pager(self.refresh)
 
@@ -144,15 +145,15 @@ def _show(visitor: Visitor, found: Scan) -> None:
         at = visitor.local(found.finished_at)
         ui.label(f"{clock(at)} {at:%Z} · {found.engine} engine").classes("es-faint")
         if found.execution_id is not None:
-            ui.link("execution", f"/executions/{found.execution_id}")
+            ui.link("Execution", f"/executions/{found.execution_id}")
         if found.previous_scan_id is not None:
-            ui.link("scan before", f"/scans/{found.previous_scan_id}")
+            ui.link("Previous scan", f"/scans/{found.previous_scan_id}")
         ui.space()
         _downloads(found)
     with card():
         for sentence in words.summary_sentences(found):
             ui.label(sentence)
-    with card("Changes since the scan before"):
+    with card("Changes since the previous scan"):
         _changes(found)
     with card("Cookies and storage"):
         _cookies(found)
@@ -178,9 +179,9 @@ def _downloads(found: Scan) -> None:
 
 def _changes(found: Scan) -> None:
     if found.previous_scan_id is None:
-        empty("This is the first scan", "The next one shows what is new, gone or changed.")
+        empty("This is the first scan", "The next scan will show new, gone and changed cookies.")
     elif not found.changes:
-        empty("Nothing changed")
+        empty("No changes")
     for change in found.changes:
         with ui.row().classes("items-baseline gap-3"):
             chip(TINTS[change.kind], change.kind)
@@ -191,7 +192,7 @@ def _changes(found: Scan) -> None:
 
 def _cookies(found: Scan) -> None:
     if not found.cookies:
-        empty("No cookie was set")
+        empty("No cookies found")
         return
     with ui.element("div").classes("es-wide"):
         table(COOKIES).rows = [_cookie(number, cookie) for number, cookie in enumerate(found.cookies)]

@@ -1,4 +1,4 @@
-"""The form of a new or an existing schedule: messages at the fields, and the next fires while one types."""
+"""The form of a new or an existing schedule, with errors at the fields and a live preview of the next fires."""
 
 import json
 from collections.abc import Mapping
@@ -26,15 +26,25 @@ from services.web.dashboard.look import card, empty, fire_words
 from services.web.dashboard.visitor import Visitor, admit
 
 POLICIES = {
-    "max_instances": "runs at once, at most",
-    "timeout_seconds": "timeout, s",
-    "max_retries": "retries",
-    "retry_backoff_seconds": "first retry after, s",
-    "misfire_grace_seconds": "may be late by, s",
-    "spread_seconds": "spread over, s",
-    "priority": "priority",
+    "max_instances": "Max instances",
+    "timeout_seconds": "Timeout (s)",
+    "max_retries": "Max retries",
+    "retry_backoff_seconds": "Retry backoff (s)",
+    "misfire_grace_seconds": "Misfire grace (s)",
+    "spread_seconds": "Spread (s)",
+    "priority": "Priority",
 }
-CATCHUPS = {"": "as the setting says", "none": "only record", "one": "run the latest", "all": "run all, capped"}
+CATCHUP = "Catch-up"
+CATCHUPS = {"": "default", "none": "record as missed", "one": "run the latest", "all": "run all, up to the limit"}
+# The settings that apply to empty fields; the others default to 0.
+DEFAULTS = {
+    "max_instances": "JOB_MAX_INSTANCES",
+    "timeout_seconds": "JOB_TIMEOUT_SECONDS",
+    "max_retries": "JOB_MAX_RETRIES",
+    "retry_backoff_seconds": "JOB_RETRY_BACKOFF_SECONDS",
+    "misfire_grace_seconds": "JOB_MISFIRE_GRACE_TIME",
+    "catchup": "JOB_CATCHUP",
+}
 TIMING_FIELDS = ("frequency", "time_config", "start_at", "end_at")
 
 
@@ -59,7 +69,7 @@ async def edit_schedule(schedule_id: str, request: Request) -> Response | None:
         record = None
     with frame(visitor, "Edit schedule", "/schedules", about=record.label if record else ""):
         if record is None:
-            empty("There is no such schedule", way=("To the schedules", "/schedules"))
+            empty("Schedule not found", way=("All schedules", "/schedules"))
         else:
             await _show_form(visitor, record)
     return None
@@ -67,7 +77,7 @@ async def edit_schedule(schedule_id: str, request: Request) -> Response | None:
 
 async def _show_form(visitor: Visitor, record: ScheduleRecord | None) -> None:
     if not visitor.may(Role.OPERATOR):
-        empty("You may look, but not change", f"This needs the role {Role.OPERATOR}.")
+        empty("Read-only access", f"Editing schedules requires the role {Role.OPERATOR}.")
         return
     await ScheduleForm(visitor, record).preview(blaming=record is not None)
 
@@ -79,14 +89,14 @@ class ScheduleForm:
         self._preview: Preview | None = None
         self._once, self._newest = Once(), Newest()
         with ui.element("div").classes("es-grid"):
-            with card("What"):
+            with card("Job"):
                 self._build_what(record)
             with ui.column().classes("gap-4 no-wrap"):
-                with card("When"):
+                with card("Timing"):
                     self._build_when(record)
                 with card("Next fires"):
                     self._fires()
-            with card("How").classes("es-across"):
+            with card("Policies").classes("es-across"):
                 self._build_policies(record)
         self._problem = ui.label().classes("es-bad").props('role="alert"')
         with ui.row().classes("gap-3"):
@@ -97,55 +107,57 @@ class ScheduleForm:
 
     def _build_what(self, record: ScheduleRecord | None) -> None:
         job_types = sorted(default_registry.job_types() | ({record.job_type} if record else set()))
-        self._text("domain", "domain, or what it is about", record.domain if record else "")
-        self._text("name", "name (optional, unique)", (record.name or "") if record else "")
+        self._text("domain", "Domain or subject", record.domain if record else "")
+        self._text("name", "Name (optional, unique)", (record.name or "") if record else "")
         job_type = record.job_type if record else "cookie_scan"
-        chosen = ui.select(job_types, label="job", value=job_type, on_change=self.preview)
+        chosen = ui.select(job_types, label="Job type", value=job_type, on_change=self.preview)
         self._put("job_type", chosen)
         config = json.dumps(dict(record.job_config), indent=2, ensure_ascii=False) if record else "{}"
-        area = ui.textarea("configuration (JSON)", value=config, on_change=self.preview)
+        area = ui.textarea("Configuration (JSON)", value=config, on_change=self.preview)
         self._put("job_config", area.props('input-class="es-mono" autogrow'))
         ui.label().classes("es-faint").bind_text_from(chosen, "value", field_words)
-        self._text("tags", "tags, comma-separated", ", ".join(record.tags) if record else "")
-        self._enabled = ui.switch("switched on", value=record.enabled if record else True)
+        self._text("tags", "Tags (comma-separated)", ", ".join(record.tags) if record else "")
+        self._enabled = ui.switch("Enabled", value=record.enabled if record else True)
 
     def _build_when(self, record: ScheduleRecord | None) -> None:
         words = when_words(record.frequency, record.time_config) if record else "daily 02:00"
-        self._text("when", "when", words)
+        self._text("when", "When", words)
         ui.label(f"Examples: {EXAMPLES}").classes("es-faint")
         zones = sorted(available_timezones() | ({record.timezone} if record else set()))
         zone = record.timezone if record else str(self._visitor.zone)
-        chosen = ui.select(zones, label="time zone", value=zone, with_input=True, on_change=self.preview)
+        chosen = ui.select(zones, label="Time zone", value=zone, with_input=True, on_change=self.preview)
         chosen.on("input-value", lambda event: self._take_zone(chosen, event.args))
         self._put("timezone", chosen)
-        for name, label in (("start_at", "not before (optional)"), ("end_at", "not after (optional)")):
+        for name, label in (("start_at", "Not before (optional)"), ("end_at", "Not after (optional)")):
             value: datetime | None = getattr(record, name) if record else None
             self._text(name, label, value.isoformat() if value else "")
 
     def _take_zone(self, field: ui.select, typed: object) -> None:
-        """A name that was typed whole counts, also without Enter: else the field would show what is not saved."""
+        """Accept a complete name without Enter; otherwise the field would show a value that is not saved."""
         if typed in field.options and typed != field.value:
             field.value = typed
 
     def _build_policies(self, record: ScheduleRecord | None) -> None:
-        ui.label("Empty: as the settings say.").classes("es-faint")
+        ui.label("Empty fields use the setting named below them, or 0.").classes("es-faint")
         with ui.element("div").classes("es-fields"):
             for name, label in POLICIES.items():
                 value = getattr(record, name) if record else None
                 self._put(name, ui.number(label, value=value, precision=0, on_change=self.preview))
             chosen = (record.catchup or "") if record else ""
-            self._put("catchup", ui.select(CATCHUPS, label="fires missed while nobody ran", value=chosen))
+            self._put("catchup", ui.select(CATCHUPS, label=CATCHUP, value=chosen))
 
     def _text(self, name: str, label: str, value: str) -> None:
         self._put(name, ui.input(label, value=value, on_change=self.preview))
 
     def _put(self, name: str, field: ValidationElement[Any]) -> None:
         self._fields[name] = field.props('outlined dense debounce="300"').classes("w-full")
+        if name in DEFAULTS:
+            field.props(f"hint={DEFAULTS[name]}")
 
-    # --- what they say ---
+    # --- input ---
 
     def _given(self) -> tuple[dict[str, Any], list[Problem]]:
-        """The definition as far as it can be read, and what cannot."""
+        """The definition as far as it can be parsed, and the problems with the rest."""
         values = {name: field.value for name, field in self._fields.items()}
         problems: list[Problem] = []
         given: dict[str, Any] = {
@@ -173,10 +185,10 @@ class ScheduleForm:
         return given, problems
 
     async def preview(self, _: object = None, *, blaming: bool = True) -> None:
-        """`blaming`: with the messages; nobody wants them in a form that is still empty."""
+        """`blaming`: also show the errors, which a form that is still empty does not need."""
         answer = await self._newest.of(self._look())
         if answer is None:
-            return  # somebody has typed on
+            return  # the user has typed on
         self._preview, problems = answer
         if blaming:
             self._show_problems(problems)
@@ -193,7 +205,7 @@ class ScheduleForm:
         return preview, [*problems, *preview.problems]
 
     def _show_problems(self, problems: list[Problem]) -> None:
-        """Each message at its field; what has no field of its own goes under the form."""
+        """Show each error at its field, and errors without a field below the form."""
         by_field: dict[str, list[str]] = {}
         for problem in problems:
             by_field.setdefault(self._field_of(problem.field), []).append(_words(problem))
@@ -208,14 +220,14 @@ class ScheduleForm:
     @ui.refreshable_method
     def _fires(self) -> None:
         if self._preview is None:
-            empty("Not readable yet", "The message is at the field.")
+            empty("No preview yet", "The timing is not valid; see the message at the field.")
             return
         ui.label(self._preview.description).classes("text-lg")
         zone = ZoneInfo(self._preview.timezone)
         for fire in self._preview.fires:
             ui.label(fire_words(fire, zone, self._visitor.zone)).classes("es-mono")
         if not self._preview.fires:
-            ui.label("It never fires.").classes("es-bad")
+            ui.label("This schedule never fires.").classes("es-bad")
         for warning in self._preview.warnings:
             with ui.row().classes("items-center gap-2 no-wrap"):
                 ui.icon("warning").classes("es-warn")
@@ -224,7 +236,7 @@ class ScheduleForm:
     # --- saving ---
 
     async def _save(self) -> bool:
-        """Did it work, so that the page is left?"""
+        """Returns whether it was saved, so that the page is left."""
         given, problems = self._given()
         if problems:
             self._show_problems(problems)
@@ -246,7 +258,7 @@ class ScheduleForm:
                 self._record.schedule_id, expected_revision=self._record.revision, actor=actor, **given
             )
         except RevisionConflict:
-            return [Problem("", "Somebody else changed this schedule meanwhile. Reload the page, and change it again.")]
+            return [Problem("", "Another user changed this schedule. Reload the page and repeat your changes.")]
         except InvalidInput as error:
             return list(error.problems)
         return record.schedule_id
@@ -256,7 +268,7 @@ class ScheduleForm:
 
 
 def field_words(job_type: str) -> str:
-    """`Fields: url (required), method, …`; nothing for a type that only the replicas know."""
+    """`Fields: url (required), method, …`; empty for a job type that only the replicas know."""
     try:
         fields = fields_of(default_registry.get(job_type))
     except UnknownJobType:

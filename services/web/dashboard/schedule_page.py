@@ -1,4 +1,4 @@
-"""One schedule: how it did, how long it takes, its last executions, who changed it, and why a fire did (not) run."""
+"""One schedule: outcomes, durations, recent executions, change history, and why a fire did or did not run."""
 
 import json
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from services.web.dashboard import charts
 from services.web.dashboard.frame import frame, shown_at
 from services.web.dashboard.live import Ages, Live, Once, keep_fresh
 from services.web.dashboard.look import ago, card, chart, chip, clock, empty, fact, fire_words, redraw, took
-from services.web.dashboard.schedule_form import CATCHUPS, POLICIES
+from services.web.dashboard.schedule_form import CATCHUP, CATCHUPS, DEFAULTS, POLICIES
 from services.web.dashboard.schedules_page import describe, run_now, switch
 from services.web.dashboard.visitor import Visitor, admit
 
@@ -75,26 +75,26 @@ def _look(visitor: Visitor, schedule_id: str) -> Seen | None:
 
 
 async def _show_what_is_left(visitor: Visitor, schedule_id: str) -> None:
-    """Of a schedule that was deleted: who did that is what somebody wants to know."""
+    """The page of a deleted schedule: its last definition, and who deleted it."""
     try:
         changes = await visitor.read(lambda: visitor.parts.repository.get_changes(schedule_id, CHANGES))
     except InvalidInput:
         changes = []
     last = _definition_of(changes)
-    with frame(visitor, "Schedule", "/schedules", about=_label_of(last) or "gone"):
+    with frame(visitor, "Schedule", "/schedules", about=_label_of(last) or "not found"):
         if not changes:
-            empty("There is no such schedule", "The list has a search.", ("To the schedules", "/schedules"))
+            empty("Schedule not found", "Search for it in the list of schedules.", ("All schedules", "/schedules"))
             return
-        with card("It was deleted"):
+        with card("This schedule was deleted"):
             ui.label(_label_of(last)).classes("text-xl es-long")
             ui.label(f"{last.get('job_type', '?')} · {last.get('domain', '?')}").classes("es-faint es-long")
-            ui.link("its executions are still in the history", f"/executions?schedule={schedule_id}")
-        with card("Who changed it"):
+            ui.link("Its executions are still in the history", f"/executions?schedule={schedule_id}")
+        with card("Change history"):
             _change_rows(visitor, changes)
 
 
 def _definition_of(changes: list[Change]) -> Mapping[str, Any]:
-    """What it was last, from its newest change."""
+    """Its last definition, from its newest change."""
     return next((known for change in changes if (known := change.old or change.new)), {})
 
 
@@ -113,24 +113,24 @@ class _Page:
         with ui.element("div").classes("es-grid"):
             with card("Outcomes by day"):
                 self._calendar = chart(self._calendar_options()).classes("h-40")
-            with card("How long it takes"):
+            with card("Durations"):
                 self._durations()
         with ui.element("div").classes("es-grid"):
-            with card("Why did it run, or not?"):
+            with card("Why did it run, or not run?"):
                 self._build_explain()
             with card("Next fires"):
                 self._next()
-        with card("Last executions"):
+        with card("Recent executions"):
             self._last()
-        with card("What it does, and how"):
+        with card("Definition"):
             self._definition()
-        with card("Who changed it"):
+        with card("Change history"):
             self._changes()
 
     async def refresh(self) -> None:
         seen = await self._visitor.read(lambda: _look(self._visitor, str(self._seen.record.schedule_id)))
         if seen is None:
-            ui.navigate.reload()  # to what is left of it
+            ui.navigate.reload()  # shows the page of a deleted schedule
             return
         if _is_same(seen, self._seen):
             self._ages.tick()
@@ -150,7 +150,7 @@ class _Page:
     def _head(self) -> None:
         record = self._seen.record
         ui.label(record.label).classes("text-xl es-long")
-        chip("success" if record.enabled else "pending", "on" if record.enabled else "off")
+        chip("success" if record.enabled else "pending", "enabled" if record.enabled else "disabled")
         if record.disabled_note:
             ui.label(record.disabled_note).classes("es-long")
         if record.invalid_reason:
@@ -180,7 +180,7 @@ class _Page:
     def _durations(self) -> None:
         ran = [one for one in self._seen.executions if one.duration_seconds is not None and one.started_at is not None]
         if not ran:
-            empty("Nothing to compare yet", "What has ended is drawn here.")
+            empty("No data yet", "Finished executions appear here.")
             return
         chart(
             charts.durations(
@@ -193,7 +193,7 @@ class _Page:
     @ui.refreshable_method
     def _next(self) -> None:
         if not self._seen.next_fires:
-            empty("It will not fire", _why_never(self._seen.record))
+            empty("No upcoming fires", _why_never(self._seen.record))
         self._ages = Ages()
         for fire in self._seen.next_fires:
             words = fire_words(fire, ZoneInfo(self._seen.record.timezone), self._visitor.zone)
@@ -202,8 +202,8 @@ class _Page:
     @ui.refreshable_method
     def _last(self) -> None:
         if not self._seen.executions:
-            will = "Its first fire is above." if self._seen.next_fires else "As long as it will not fire, only by hand."
-            empty("It has not run yet", will)
+            hint = "Its first fire is shown above." if self._seen.next_fires else "It runs only when started by hand."
+            empty("No executions yet", hint)
         for one in self._seen.executions[:15]:
             with ui.row().classes("items-center gap-3 no-wrap w-full es-line"):
                 chip(one.status)
@@ -214,7 +214,7 @@ class _Page:
                 ui.label(one.instance_id or "").classes("es-faint es-short")
                 ui.label(one.why).classes("ellipsis grow es-words")
         if len(self._seen.executions) > 15:
-            ui.link("all of them", f"/executions?schedule={self._seen.record.schedule_id}")
+            ui.link("Show all", f"/executions?schedule={self._seen.record.schedule_id}")
 
     @ui.refreshable_method
     def _definition(self) -> None:
@@ -222,14 +222,14 @@ class _Page:
         with ui.element("dl").classes("es-facts"):
             for name, label in POLICIES.items():
                 value = getattr(record, name)
-                fact(label, "as the settings say" if value is None else str(value))
-            fact("fires missed while nobody ran", CATCHUPS[record.catchup or ""])
-            for name, at in (("not before", record.start_at), ("not after", record.end_at)):
+                fact(label, f"default ({DEFAULTS[name]})" if value is None else str(value))
+            fact(CATCHUP, CATCHUPS[record.catchup] if record.catchup else f"default ({DEFAULTS['catchup']})")
+            for name, at in (("Not before", record.start_at), ("Not after", record.end_at)):
                 if at is not None:
                     fact(name, fire_words(at, ZoneInfo("UTC"), self._visitor.zone))
             if record.tags:
-                fact("tags", ", ".join(record.tags))
-        ui.label("configuration").classes("es-faint")
+                fact("Tags", ", ".join(record.tags))
+        ui.label("Configuration").classes("es-faint")
         ui.label(_shown(record.job_config)).classes("es-mono")
 
     @ui.refreshable_method
@@ -240,10 +240,10 @@ class _Page:
 
     def _build_explain(self) -> None:
         with ui.row().classes("items-center gap-2 w-full"):
-            at = ui.input("at (empty: the latest fire)", placeholder="2027-01-31T02:00")
+            at = ui.input("Fire time (empty: latest fire)", placeholder="2027-01-31T02:00")
             at.props("outlined dense").classes("grow").on("keydown.enter", lambda: self._explain(at.value))
             ui.button("Explain", on_click=lambda: self._explain(at.value)).props("outline no-caps")
-        ui.label(f"Without an offset it is meant in {self._seen.record.timezone}.").classes("es-faint")
+        ui.label(f"Times without an offset are in {self._seen.record.timezone}.").classes("es-faint")
         self._answer = ui.column().classes("gap-1").props('aria-live="polite"')
 
     async def _explain(self, text: str | None) -> None:
@@ -275,7 +275,7 @@ class _Page:
 
     async def _ask_delete(self) -> None:
         record = self._seen.record
-        with ui.context.client.content:  # not in a part of the page that is drawn anew meanwhile
+        with ui.context.client.content:  # not in a part of the page that may be redrawn
             if not await _is_sure(record.label):
                 return
             repository, actor = self._visitor.parts.repository, self._visitor.identity.actor
@@ -285,12 +285,12 @@ class _Page:
 
 async def _is_sure(label: str) -> bool:
     with ui.dialog() as dialog, ui.card():
-        dialog.props["aria-label"] = "Delete it?"
+        dialog.props["aria-label"] = "Delete schedule"
         ui.label(f"Delete {label}?").classes("text-lg es-long")
-        ui.label("It never fires again. Its history stays.")
+        ui.label("It will not fire again. Its history remains.")
         with ui.row():
             ui.button("Delete", on_click=lambda: dialog.submit(True)).props("unelevated no-caps color=negative")
-            ui.button("Keep", on_click=lambda: dialog.submit(False)).props("flat no-caps")
+            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat no-caps")
     sure = bool(await dialog)
     dialog.delete()
     return sure
@@ -302,12 +302,12 @@ def _in_words(words: str, fire: datetime) -> str:
 
 def _why_never(record: ScheduleRecord) -> str:
     if record.invalid_reason:
-        return "It is parked: what is wrong is said above. Whoever corrects it lets it go on."
-    return "It has no fires left." if record.enabled else "It is switched off."
+        return "It is parked because it is invalid; the reason is shown above. It resumes when it is corrected."
+    return "It has no fires left." if record.enabled else "It is disabled."
 
 
 def _shown(config: Mapping[str, Any]) -> str:
-    """Without credentials, also for operators: others may look over their shoulders, and the form shows them."""
+    """Without credentials, even for operators: the screen may be visible to others, and the form shows them."""
     return json.dumps(without_credentials(config), indent=2, ensure_ascii=False, default=str)
 
 
@@ -326,5 +326,5 @@ def _difference(name: str, old: Any, new: Any) -> str:
 
 
 def _is_same(new: Seen, old: Seen) -> bool:
-    """Nothing to draw again: somebody may be reading."""
+    """Nothing to redraw."""
     return (new.record, new.executions, new.changes) == (old.record, old.executions, old.changes)

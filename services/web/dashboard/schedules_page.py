@@ -1,4 +1,4 @@
-"""The list of schedules: search, filter, sort; switch one on or off and run it from its row."""
+"""The list of schedules: search, filter, sort; enable, disable or run a schedule from its row."""
 
 from typing import Any
 from uuid import UUID
@@ -35,18 +35,18 @@ SHOWN = columns(
     wide=("when",),
 )
 ORDERS = {
-    "domain": "by domain",
-    "name": "by name",
-    "next_run": "next run first",
-    "-last_run": "last run first",
-    "-updated_at": "changed last first",
-    "-priority": "by priority",
+    "domain": "domain",
+    "name": "name",
+    "next_run": "next run",
+    "-last_run": "last run",
+    "-updated_at": "last change",
+    "-priority": "priority",
 }
-STATES = {"all": "all", "on": "switched on", "off": "switched off"}
+STATES = {"all": "all", "on": "enabled", "off": "disabled"}
 STATUSES = ("success", "failed", "timed_out", "abandoned", "skipped", "missed", "invalid")
 
 SWITCH_CELL = """<q-td :props="props" :data-label="props.col.label">
-  <q-toggle dense :model-value="props.value" :disable="!props.row.may" :aria-label="'Switch ' + props.row.what"
+  <q-toggle dense :model-value="props.value" :disable="!props.row.may" :aria-label="'Enabled: ' + props.row.what"
             @update:model-value="on => $parent.$emit('switch', props.row.id, on, props.row.what)"/>
   <div v-if="props.row.note" class="ellipsis es-faint" style="max-width: 10rem" :title="props.row.note">
     {{ props.row.note }}
@@ -84,7 +84,8 @@ class _Page:
                 self._table.on("switch", self._switch)
                 self._table.on("run", self._run)
             self._nothing = nothing(
-                "No schedule fits", 'Change the filters, or make one: "New schedule", or manage.py schedule add --help.'
+                "No schedules match",
+                'Change the filters, or create one: "New schedule", or manage.py schedule add --help.',
             )
             with self._nothing:
                 self._deleted = ui.link("", "").classes("es-deleted")
@@ -92,18 +93,16 @@ class _Page:
 
     def _build_filters(self, asked: dict[str, str]) -> None:
         with ui.row().classes("items-center gap-3 w-full es-filters"):
-            self._search = ui.input("search", value=asked.get("search", ""), on_change=self._ask_again)
+            self._search = ui.input("Search", value=asked.get("search", ""), on_change=self._ask_again)
             self._search.props('outlined dense clearable debounce="300"').classes("w-64")
-            self._state = ui.select(STATES, label="state", value="all", on_change=self._ask_again)
+            self._state = ui.select(STATES, label="State", value="all", on_change=self._ask_again)
             self._state.props("outlined dense").classes("w-36")
-            states = {status: f"last: {_word(status)}" for status in STATUSES}
+            states = {status: _word(status) for status in STATUSES}
             chosen = asked.get("last") if asked.get("last") in states else None
-            self._last = ui.select(
-                states, label="last outcome", value=chosen, clearable=True, on_change=self._ask_again
-            )
+            self._last = ui.select(states, label="Last status", value=chosen, clearable=True, on_change=self._ask_again)
             self._last.props("outlined dense").classes("w-44")
             order = asked.get("order") if asked.get("order") in ORDERS else "domain"
-            self._order = ui.select(ORDERS, label="order", value=order, on_change=self._ask_again)
+            self._order = ui.select(ORDERS, label="Sort by", value=order, on_change=self._ask_again)
             self._order.props("outlined dense").classes("w-44")
             ui.space()
             if self._visitor.may(Role.OPERATOR):
@@ -135,7 +134,7 @@ class _Page:
 
     def _show_deleted(self, name: str, schedule_id: UUID | None) -> None:
         self._deleted.set_visibility(schedule_id is not None)
-        self._deleted.text = f"{name} was deleted: by whom, and what it was"
+        self._deleted.text = f"{name} was deleted: show its last definition and who deleted it"
         self._deleted.props(f'href="/schedules/{schedule_id}"')
 
     async def _ask_again(self) -> None:
@@ -169,12 +168,12 @@ class _Page:
 
 
 def _word(status: str) -> str:
-    """As everywhere on these pages: one that makes no sense is parked."""
+    """The pages call an invalid schedule parked."""
     return "parked" if status == "invalid" else status.replace("_", " ")
 
 
 async def run_now(visitor: Visitor, schedule_id: UUID) -> bool:
-    """Was it asked for, so that the page is left for that of the execution?"""
+    """Returns whether the run was requested, so that the page is left for that of the execution."""
     history, actor = visitor.parts.history, visitor.identity.actor
     execution_id = await visitor.act(Role.OPERATOR, lambda: history.request_run(schedule_id, actor))
     if execution_id is None:
@@ -184,9 +183,9 @@ async def run_now(visitor: Visitor, schedule_id: UUID) -> bool:
 
 
 async def switch(visitor: Visitor, schedule_id: UUID, label: str, *, enabled: bool) -> None:
-    """On at once; off when Enter has answered why, with a note or without one."""
+    """Enables at once; asks for an optional reason before disabling."""
     change: ScheduleFields = {"enabled": enabled}
-    with ui.context.client.content:  # not in a part of the page that is drawn anew meanwhile
+    with ui.context.client.content:  # not in a part of the page that may be redrawn
         if not enabled:
             note = await _ask_why(label)
             if note is None:
@@ -197,20 +196,20 @@ async def switch(visitor: Visitor, schedule_id: UUID, label: str, *, enabled: bo
 
 
 async def _ask_why(label: str) -> str | None:
-    """None: it stays on."""
+    """None if the user cancels."""
     with ui.dialog() as dialog, ui.card():
-        ui.label(f"Switch {label} off?").classes("text-lg es-long")
-        why = ui.input("why (optional)").props("outlined dense autofocus maxlength=500").classes("w-72")
+        ui.label(f"Disable {label}?").classes("text-lg es-long")
+        why = ui.input("Reason (optional)").props("outlined dense autofocus maxlength=500").classes("w-72")
         why.on("keydown.enter", lambda: dialog.submit(why.value or ""))
         with ui.row():
-            off = ui.button("Switch off", on_click=lambda: dialog.submit(why.value or ""))
+            off = ui.button("Disable", on_click=lambda: dialog.submit(why.value or ""))
             off.props("unelevated no-caps")
-            ui.button("Keep on", on_click=dialog.close).props("flat no-caps")
+            ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
     note: str | None = await dialog
     dialog.delete()
     return note
 
 
 def describe(record: ScheduleRecord) -> str:
-    """In words; a parked one has a timing that cannot be read."""
+    """The timing in words, or the reason why the schedule is parked."""
     return record.invalid_reason or record.trigger.describe()

@@ -1,11 +1,11 @@
-"""Tables of the dashboard: rows are plain values; a cell can be a link or the chip of an outcome. Pages are keyset."""
+"""Tables of the dashboard: rows are plain values; a cell can be a link or a status chip. Keyset pagination."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from nicegui import ui
 
-# `data-label`: on a phone each row becomes a small card, in which the cells say what they are.
+# `data-label`: on a phone each row becomes a card whose cells show their headings.
 CELL = """<q-td :props="props" :data-label="props.col.label">{{ props.value }}</q-td>"""
 CHIP_CELL = """<q-td :props="props" :data-label="props.col.label">
   <span class="es-chip" :style="{'--chip': props.row.colour}">{{ props.value }}</span>
@@ -13,25 +13,28 @@ CHIP_CELL = """<q-td :props="props" :data-label="props.col.label">
 LINK_CELL = """<q-td :props="props" :data-label="props.col.label">
   <a :href="props.row.%s">{{ props.value }}</a>
 </q-td>"""
-# To a page that is not ours; without an address it is plain text.
+# An external link; plain text without a URL.
 OUTSIDE_CELL = """<q-td :props="props" :data-label="props.col.label">
   <a v-if="props.row.outside" :href="props.row.outside" target="_blank" rel="noopener noreferrer">{{ props.value }}</a>
   <span v-else>{{ props.value }}</span>
 </q-td>"""
 
 
+HEADINGS = {"what": "Schedule", "late": "Lateness", "took": "Duration", "why": "Reason", "job": "Job type"}
+
+
 def columns(
     *names: str, lead: str, right: tuple[str, ...] = (), short: tuple[str, ...] = (), wide: tuple[str, ...] = ()
 ) -> list[dict[str, Any]]:
-    """A column for each name; `_` becomes a space in its head. What is `short` keeps to one line.
+    """A column for each name, with a heading from HEADINGS or from its name. A `short` column stays on one line.
 
-    On a phone `lead` is the head of the row's card, and what is `wide` takes a whole line of it.
+    On a phone `lead` is the title of the row's card, and a `wide` column takes a whole line of it.
     """
     short += right
     return [
         {
             "name": name,
-            "label": name.replace("_", " "),
+            "label": HEADINGS.get(name) or name.replace("_", " ").capitalize(),
             "field": name,
             "align": "right" if name in right else "left",
             "classes": " ".join(
@@ -45,7 +48,7 @@ def columns(
 
 
 def table(shown: list[dict[str, Any]], *, chip: str = "", links: dict[str, str] | None = None) -> ui.table:
-    """`chip` names the column that shows an outcome, `links` the field that holds a column's address."""
+    """`chip` names the column that shows a status, `links` the field with the link target of a column."""
     made = ui.table(columns=shown, rows=[], row_key="id").classes("w-full es-table")
     made.props("flat dense wrap-cells").add_slot("body-cell", CELL)
     made.props("hide-pagination :rows-per-page-options=[0]")
@@ -57,7 +60,7 @@ def table(shown: list[dict[str, Any]], *, chip: str = "", links: dict[str, str] 
 
 
 def fill(shown: ui.table, nothing: ui.element, rows: list[dict[str, Any]]) -> None:
-    """Show the rows, or that there are none. What is the same already stays: somebody may be clicking on it."""
+    """Show the rows, or the empty state. Unchanged rows are not replaced under a click."""
     if shown.rows != rows:
         shown.rows = rows
     shown.set_visibility(bool(rows))
@@ -65,16 +68,20 @@ def fill(shown: ui.table, nothing: ui.element, rows: list[dict[str, Any]]) -> No
 
 
 class Pager:
-    """Forward and back through keyset pages: the cursors of the pages before are kept."""
+    """Previous and next page with keyset cursors; keeps the cursors of the previous pages."""
 
     def __init__(self, turn: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._turn = turn
         self._cursors: list[str | None] = [None]
         self._next: str | None = None
         with ui.row().classes("items-center gap-2") as self._box:
-            self._back = ui.button(icon="chevron_left", on_click=self._go_back).props('flat round aria-label="Back"')
-            self._number = ui.label("page 1").classes("es-faint")
-            self._forth = ui.button(icon="chevron_right", on_click=self._go_on).props('flat round aria-label="Next"')
+            self._back = ui.button(icon="chevron_left", on_click=self._go_back).props(
+                'flat round aria-label="Previous page"'
+            )
+            self._number = ui.label("Page 1").classes("es-faint")
+            self._forth = ui.button(icon="chevron_right", on_click=self._go_on).props(
+                'flat round aria-label="Next page"'
+            )
 
     @property
     def cursor(self) -> str | None:
@@ -86,13 +93,13 @@ class Pager:
 
     def show(self, next_cursor: str | None) -> None:
         self._next = next_cursor
-        self._number.text = f"page {len(self._cursors)}"
+        self._number.text = f"Page {len(self._cursors)}"
         self._back.set_enabled(not self.is_first)
         self._forth.set_enabled(next_cursor is not None)
         self._box.set_visibility(not self.is_first or next_cursor is not None)
 
     def restart(self) -> None:
-        """Another question: its first page."""
+        """Back to the first page, after a change of the filters."""
         self._cursors = [None]
 
     async def _go_on(self) -> None:

@@ -1,4 +1,4 @@
-"""The last hour as bars per replica, and the coming hour as a forecast: a pile-up is seen before it happens."""
+"""The timeline: past executions as bars per replica, and a forecast that shows load peaks in advance."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -50,14 +50,14 @@ class _Page:
     def __init__(self, visitor: Visitor, seen: Seen) -> None:
         self._visitor, self._seen = visitor, seen
         chosen = ui.toggle(WINDOWS, value=seen.minutes, on_change=self._choose)
-        chosen.props('no-caps unelevated aria-label="How far back and ahead"')
-        with card("What ran, by replica"):
-            self._nothing_ran = nothing("Nothing ran in this time", "A wider window may show more.")
+        chosen.props('no-caps unelevated aria-label="Time window"')
+        with card("Executions by replica"):
+            self._nothing_ran = nothing("No executions in this window", "Choose a wider window to see more.")
             self._past = chart(self._past_options(), on_point_click=_open)
             self._legend = Live(_build_legend, _statuses(seen.bars))
             self._note = ui.label().classes("es-faint")
-        with card("What comes, by minute"):
-            self._nothing_comes = nothing("Nothing is due in this time", "A wider window may show more.")
+        with card("Forecast by minute"):
+            self._nothing_comes = nothing("No fires in this window", "Choose a wider window to see more.")
             self._coming = chart(self._coming_options()).classes("h-64")
             self._peak = ui.label()
         self._show()
@@ -92,14 +92,14 @@ class _Page:
 
     def _limit_in_words(self, oldest: Bar) -> str:
         since = self._visitor.local(oldest.started_at)
-        return f"Only the newest {MOST_BARS:,} executions are shown: those since {clock(since, with_date=False)}."
+        return f"Only the newest {MOST_BARS:,} executions are shown, since {clock(since, with_date=False)}."
 
     def _peak_in_words(self, peak: Load) -> str:
         at = self._visitor.local(peak.at).strftime("%H:%M")
         names = ", ".join(label for label, _ in peak.labels.most_common(3))
-        words = f"Most at {at}: {peak.fires:,.0f} fires, {peak.seconds:,.0f} s of work ({names})."
+        words = f"Peak at {at}: {peak.fires:,.0f} fires, {peak.seconds:,.0f} s of work ({names})."
         usual = sum(load.fires for load in self._seen.loads) / len(self._seen.loads)
-        return words + (" spread_seconds on these schedules would flatten it." if peak.fires > 3 * usual else "")
+        return words + (" Set spread_seconds on these schedules to flatten it." if peak.fires > 3 * usual else "")
 
 
 def _statuses(bars: list[Bar]) -> list[str]:
@@ -107,7 +107,7 @@ def _statuses(bars: list[Bar]) -> list[str]:
 
 
 def _build_legend(statuses: list[str], _: Ages) -> None:
-    """What the colours mean. Not the chart's own: its bars are one series."""
+    """The legend of the colours; the chart has none, because its bars are one series."""
     with ui.row().classes("gap-2"):
         for status in statuses:
             chip(status)

@@ -1,4 +1,4 @@
-"""Who looks at a page: found by the session cookie when the page is built, and again before every action."""
+"""The visitor of a page, authenticated by the session cookie when the page is built and before every action."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from services.web.dashboard import outage
 from services.web.parts import Parts
 from services.wording.refusals import refusal
 
-REFUSED = "The database refuses that right now"
+REFUSED = "The database refuses the change right now"
 ZONE_COOKIE = "tz"
 HAS_WORKFLOWS = """
 SELECT EXISTS (SELECT FROM workflow_queues) OR EXISTS (SELECT FROM contacts) OR EXISTS (SELECT FROM places_staging)
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _Mounted:
-    """The parts of the app that the pages belong to: NiceGUI's pages are one set per process."""
+    """The parts of the app that the pages belong to; NiceGUI has one set of pages per process."""
 
     parts: Parts | None = None
 
@@ -51,9 +51,9 @@ class LoggedOut(Exception):
 class Visitor:
     identity: Identity
     cookies: Mapping[str, str]
-    zone: ZoneInfo  # the browser's own
+    zone: ZoneInfo  # of the browser
     path: str
-    has_workflows: bool = False  # else their pages are not in the way
+    has_workflows: bool = False  # otherwise their pages are hidden
 
     @property
     def parts(self) -> Parts:
@@ -66,18 +66,18 @@ class Visitor:
         return at.astimezone(self.zone)
 
     async def read(self, question: Callable[[], T]) -> T:
-        """Ask the services outside of the event loop, for a visitor whose session still holds."""
+        """Call a service outside the event loop, if the session is still valid."""
         await self._present()
         answer = await run_in_threadpool(question)
         outage.note_answer()
         return answer
 
     async def act(self, role: Role, action: Callable[[], T]) -> T | None:
-        """Change something, if the visitor still may; None (and a message on the page) when that did not work."""
+        """Change something, if the visitor still has the role; None, with a message on the page, if it failed."""
         try:
             present = await self._present()
             if not present.may(role):
-                ui.notify(f"this needs the role {role}; you have {present.role or 'none'}", type="negative")
+                ui.notify(f"This requires the role {role}; you have {present.role or 'none'}", type="negative")
                 return None
             return await run_in_threadpool(action)
         except LoggedOut:
@@ -92,7 +92,7 @@ class Visitor:
             return None
 
     async def _present(self) -> Identity:
-        """Who the visitor is by now; raises LoggedOut, on the way to the login page, if that is nobody."""
+        """The visitor's current identity; otherwise goes to the login page and raises LoggedOut."""
         found = await run_in_threadpool(parts().authenticator.identify, {}, self.cookies)
         if isinstance(found, Refusal) or not found.may(Role.VIEWER):
             ui.navigate.to(login_path(self.path))
@@ -101,7 +101,7 @@ class Visitor:
 
 
 async def admit(request: Request) -> Visitor | RedirectResponse:
-    """The visitor, or the way to the login page and back."""
+    """The visitor, or a redirect to the login page, which leads back here."""
     path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     found = await run_in_threadpool(parts().authenticator.identify, {}, dict(request.cookies))
     if isinstance(found, Refusal) or not found.may(Role.VIEWER):
@@ -110,7 +110,7 @@ async def admit(request: Request) -> Visitor | RedirectResponse:
 
 
 def _has_workflows() -> bool:
-    """The replicas have them, whatever this process's own settings say."""
+    """Decided by the tables: the settings of this process may differ from those of the replicas."""
     with parts().db.transaction() as connection:
         return bool(connection.exec_driver_sql(HAS_WORKFLOWS).scalar_one())
 
@@ -120,13 +120,13 @@ def login_path(back_to: str) -> str:
 
 
 def safe_path(path: str) -> str:
-    """Only back to a page of ours: the address comes from a link that anybody can make."""
+    """Only paths of this site: anyone can craft a link to the login page."""
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_ours else "/"
 
 
 def zone_of(request: Request) -> ZoneInfo:
-    """The browser's own, once it has said so."""
+    """The browser's time zone, or UTC until it is known."""
     try:
         return ZoneInfo(unquote(request.cookies.get(ZONE_COOKIE, "")))
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -1,1 +1,1 @@
-"""The handlers, one file per noun. Plain functions: everything below them blocks, so each runs in a thread."""
+"""The route handlers, one file per noun. Plain functions: the services block, so each call runs in a thread."""

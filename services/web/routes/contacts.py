@@ -1,4 +1,4 @@
-"""/api/v3/contacts: the end of the pipeline, and contacts by hand."""
+"""/api/v3/contacts: the results of the pipeline, and contacts added by hand."""
 
 from typing import Annotated
 from uuid import UUID
@@ -20,13 +20,13 @@ def list_contacts(
     parts: PartsOf,
     who: Viewer,
     domain: Annotated[str | None, Query(max_length=255)] = None,
-    email: Annotated[str | None, Query(max_length=254, description="A part of the address.")] = None,
+    email: Annotated[str | None, Query(max_length=254, description="Part of the email address.")] = None,
     email_type: EmailType | None = None,
     contact_curation_status: ContactCurationStatus | None = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> ContactList:
-    """One page of contacts, newest first."""
+    """A page of contacts, newest first."""
     wanted = ContactFilter(
         domain=domain, email=email, email_type=email_type, contact_curation_status=contact_curation_status
     )
@@ -37,7 +37,7 @@ def list_contacts(
 def create_contact(
     body: NewContact, response: Response, parts: PartsOf, who: Operator, key: IdempotencyKey = None
 ) -> ContactOut:
-    """409 if the domain has this address already."""
+    """Create a contact. 409 if the domain already has this email address."""
     given = body.given()
     try:
         created = ContactStore(parts.db).create(given.pop("domain_id"), given, who.actor)
@@ -49,14 +49,16 @@ def create_contact(
 
 @contacts.get("/{contact_id}")
 def read_contact(contact_id: UUID, parts: PartsOf, who: Viewer) -> ContactOut:
+    """A contact."""
     found = ContactStore(parts.db).get(contact_id)
     if found is None:
         raise not_found(f"contact {contact_id}")
     return ContactOut.model_validate(found)
 
 
-@contacts.patch("/{contact_id}", responses={409: {"description": "Another contact has this address"}})
+@contacts.patch("/{contact_id}", responses={409: {"description": "Another contact has this email address"}})
 def change_contact(contact_id: UUID, body: ContactChanges, parts: PartsOf, who: Operator) -> ContactOut:
+    """Change individual fields of a contact."""
     try:
         changed = ContactStore(parts.db).update(contact_id, body.given())
     except ContactExists as error:
@@ -68,6 +70,6 @@ def change_contact(contact_id: UUID, body: ContactChanges, parts: PartsOf, who: 
 
 @contacts.delete("/{contact_id}", status_code=204)
 def delete_contact(contact_id: UUID, parts: PartsOf, who: Admin) -> None:
-    """The pipeline finds it again if it is still on a page that is read again."""
+    """Delete a contact. The pipeline adds it again if it reads a page that still contains it."""
     if not ContactStore(parts.db).delete(contact_id):
         raise not_found(f"contact {contact_id}")

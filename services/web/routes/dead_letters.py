@@ -1,4 +1,4 @@
-"""/api/v3/dead-letters: items whose last attempt failed, and their way back."""
+"""/api/v3/dead-letters: items that failed their last attempt, and requeueing them."""
 
 from typing import Annotated
 
@@ -19,14 +19,14 @@ dead_letters = router(f"{API}/dead-letters", "dead-letters")
 def list_dead_letters(
     parts: PartsOf,
     who: Viewer,
-    queue: Annotated[str | None, Query(max_length=100, description="Its name or its job's id.")] = None,
-    error: Annotated[str | None, Query(max_length=200, description="A part of the error, in any case.")] = None,
-    since: Annotated[Instant | None, Query(description="Not older than this.")] = None,
-    closed: Annotated[bool, Query(description="Those that are back in their queue instead.")] = False,
+    queue: Annotated[str | None, Query(max_length=100, description="Name of the queue, or the id of its job.")] = None,
+    error: Annotated[str | None, Query(max_length=200, description="Part of the error, case-insensitive.")] = None,
+    since: Annotated[Instant | None, Query(description="At or after this time.")] = None,
+    closed: Annotated[bool, Query(description="List requeued dead letters instead of open ones.")] = False,
     limit: Limit = 50,
-    before: Annotated[LetterId | None, Query(description="`next_before` of the page before.")] = None,
+    before: Annotated[LetterId | None, Query(description="`next_before` of the previous page.")] = None,
 ) -> LetterList:
-    """One page, newest first."""
+    """A page of dead letters, newest first."""
     where = LetterFilter(queue=_name(queue), error=error, since=since, closed=closed)
     letters = DeadLetters(parts.db).page(where, limit=limit, before=before)
     more = letters[-1].id if len(letters) == limit else None
@@ -35,6 +35,7 @@ def list_dead_letters(
 
 @dead_letters.get("/{letter_id}")
 def read_dead_letter(letter_id: Annotated[LetterId, Path()], parts: PartsOf, who: Viewer) -> LetterOut:
+    """A dead letter."""
     found = DeadLetters(parts.db).get(letter_id)
     if found is None:
         raise not_found(f"dead letter {letter_id}")
@@ -45,7 +46,7 @@ def read_dead_letter(letter_id: Annotated[LetterId, Path()], parts: PartsOf, who
 def requeue_dead_letters(
     body: RequeueLetters, parts: PartsOf, who: Operator, key: IdempotencyKey = None
 ) -> RequeuedOut:
-    """Put items back into their queues, oldest first, with all their attempts before them."""
+    """Requeue dead letters, oldest first. Their attempts are counted from zero again."""
     where = LetterFilter(queue=_name(body.queue), error=body.error, since=body.since, ids=body.ids)
     requeue = Requeue(parts.db, who.actor)
     found = requeue.count_letters(where, body.limit)

@@ -1,4 +1,4 @@
-"""/api/v3/dev-tools: for development only; elsewhere these paths do not exist."""
+"""/api/v3/dev-tools: development only; 404 in any other environment."""
 
 from datetime import UTC, datetime
 
@@ -18,12 +18,12 @@ dev_tools = router(f"{API}/dev-tools", "dev-tools")
 
 def require_development(parts: Parts) -> None:
     if parts.settings.environment.lower() not in ("development", "dev"):
-        raise not_found("such tool here; ENVIRONMENT=development opens it")
+        raise not_found("such path here; ENVIRONMENT=development enables the dev tools")
 
 
 @dev_tools.get("/scheduler_status")
 def scheduler_status(parts: PartsOf, who: Viewer) -> SchedulerStatus:
-    """All jobs of the one scheduler that every replica shares; the first 1,000 by their next run."""
+    """Jobs of the scheduler that all replicas share: the first 1,000 by next run."""
     require_development(parts)
     page = parts.repository.list_schedules(sort="next_run", limit=MAX_PAGE)
     waiting = parts.history.list_executions(ExecutionFilter(status="pending"), MAX_PAGE).items

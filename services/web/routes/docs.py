@@ -1,4 +1,4 @@
-"""/api/docs: how to use the API, for people."""
+"""/api/docs: the API reference for people."""
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse

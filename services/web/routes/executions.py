@@ -1,4 +1,4 @@
-"""/api/v3/executions: what ran, what runs; cancel, retry."""
+"""/api/v3/executions: list, read, cancel, retry."""
 
 from typing import Annotated
 from uuid import UUID
@@ -23,13 +23,13 @@ from services.web.schemas.schedules import RunRequested
 
 executions = router(f"{API}/executions", "executions")
 
-Since = Annotated[Instant | None, Query(description="Made at this time or later.")]
-Until = Annotated[Instant | None, Query(description="Made before this time.")]
+Since = Annotated[Instant | None, Query(description="Created at or after this time.")]
+Until = Annotated[Instant | None, Query(description="Created before this time.")]
 
 WHY_NOT = {
-    RetryOutcome.NO_SCHEDULE: "its schedule is deleted",
-    RetryOutcome.NOT_ENDED: "it has not ended, or its next attempt waits already",
-    RetryOutcome.SUCCEEDED: "it has succeeded; to run it again, run its schedule",
+    RetryOutcome.NO_SCHEDULE: "its schedule was deleted",
+    RetryOutcome.NOT_ENDED: "it has not ended, or its next attempt is already pending",
+    RetryOutcome.SUCCEEDED: "it succeeded; to run it again, run its schedule",
 }
 
 
@@ -37,10 +37,11 @@ WHY_NOT = {
 def list_executions(
     parts: PartsOf,
     who: Viewer,
-    schedule: Annotated[str | None, Query(max_length=255, description="Id or name of a schedule.")] = None,
+    schedule: Annotated[str | None, Query(max_length=255, description="Id or name of the schedule.")] = None,
     domain: Annotated[str | None, Query(max_length=255)] = None,
     status: Annotated[
-        str | None, Query(max_length=100, description="One, or several with commas between them.", examples=["failed"])
+        str | None,
+        Query(max_length=100, description="One status, or several separated by commas.", examples=["failed"]),
     ] = None,
     cause: Annotated[str | None, Query(max_length=16, examples=["manual"])] = None,
     since: Since = None,
@@ -48,7 +49,7 @@ def list_executions(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> ExecutionPage:
-    """One page of executions, newest first."""
+    """A page of executions, newest first."""
     where = ExecutionFilter(
         schedule_id=None if schedule is None else schedule_id_of(parts, schedule),
         domain=domain,
@@ -62,7 +63,7 @@ def list_executions(
 
 @executions.get("/{execution_id}")
 def read_execution(execution_id: UUID, parts: PartsOf, who: Viewer) -> ExecutionDetail:
-    """One execution with its attempts and its timeline."""
+    """An execution with its attempts and timeline."""
     record = _find(parts, execution_id)
     return ExecutionDetail(
         **ExecutionOut.model_validate(record).model_dump(),
@@ -75,12 +76,14 @@ def read_execution(execution_id: UUID, parts: PartsOf, who: Viewer) -> Execution
     )
 
 
-@executions.post("/{execution_id}/cancel", status_code=202, responses={409: {"description": "It has ended already"}})
+@executions.post(
+    "/{execution_id}/cancel", status_code=202, responses={409: {"description": "The execution has already ended"}}
+)
 def cancel_execution(execution_id: UUID, parts: PartsOf, who: Operator) -> CancelRequested:
-    """End what waits at once; ask the replica of what runs to stop it. Retries of it are cancelled, too."""
+    """Cancel a pending execution at once, or ask the replica to stop a running one. Also cancels its retries."""
     _find(parts, execution_id)
     if not parts.history.request_cancel(execution_id):
-        raise HttpProblem(CONFLICT, f"execution {execution_id} has ended already")
+        raise HttpProblem(CONFLICT, f"execution {execution_id} has already ended")
     return CancelRequested(execution_id=execution_id, status=_find(parts, execution_id).status)
 
 
@@ -88,10 +91,10 @@ def cancel_execution(execution_id: UUID, parts: PartsOf, who: Operator) -> Cance
 def retry_execution(
     execution_id: UUID, response: Response, parts: PartsOf, who: Operator, key: IdempotencyKey = None
 ) -> RunRequested:
-    """Let any replica try the same fire once more, if its last attempt ended and did not succeed."""
+    """Add another attempt at the same fire, if the last attempt has ended without success."""
     retry = parts.history.request_retry(execution_id, who.actor)
     if retry.outcome is RetryOutcome.UNKNOWN:
-        raise not_found(f"execution {execution_id} of a schedule")
+        raise not_found(f"execution {execution_id} that belongs to a schedule")
     if retry.execution_id is None:
         raise HttpProblem(CONFLICT, f"execution {execution_id} cannot be retried: {WHY_NOT[retry.outcome]}")
     response.headers["Location"] = f"{API}/executions/{retry.execution_id}"

@@ -1,4 +1,4 @@
-"""Which businesses, domains, sitemap files and pages there are: their ids are what curators give a word to."""
+"""Lists of businesses, domains, sitemap files and pages, with the ids that curation takes."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ from services.workflows.row_lists import BUSINESSES, DOMAINS, PAGES, SITEMAP_FIL
 
 pipeline_lists = router(API, "workflows")
 
-Search = Annotated[str | None, Query(max_length=255, description="A part of a name, an address or a URL.")]
+Search = Annotated[str | None, Query(max_length=255, description="Part of a name, an address or a URL.")]
 DomainName = Annotated[str | None, Query(max_length=255)]
 
 
@@ -34,7 +34,7 @@ def list_businesses(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> BusinessList:
-    """One page of businesses, newest first."""
+    """A page of businesses, newest first."""
     words = {"status": status, "domain_extraction_status": domain_extraction_status}
     found = list_rows(parts.db, BUSINESSES, RowFilter(search=search, words=words), limit=limit, cursor=cursor)
     return BusinessList.model_validate(found)
@@ -51,7 +51,7 @@ def list_domains(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> DomainList:
-    """One page of domains, newest first."""
+    """A page of domains, newest first."""
     words = {
         "status": status,
         "sitemap_curation_status": sitemap_curation_status,
@@ -72,7 +72,7 @@ def list_sitemap_files(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> SitemapFileList:
-    """One page of sitemap files, newest first."""
+    """A page of sitemap files, newest first."""
     words = {
         "sitemap_import_curation_status": sitemap_import_curation_status,
         "sitemap_import_status": sitemap_import_status,
@@ -93,7 +93,7 @@ def list_pages(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> PageList:
-    """One page of the sites' pages, newest first."""
+    """A page of web pages, newest first."""
     words = {
         "page_curation_status": page_curation_status,
         "page_processing_status": page_processing_status,

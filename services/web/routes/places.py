@@ -1,4 +1,4 @@
-"""/api/v3/places: how places come in, and which there are."""
+"""/api/v3/places: list, stage and search places."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,14 +34,14 @@ def list_places(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> PlaceList:
-    """One page of places, newest first."""
+    """A page of places, newest first."""
     wanted = RowFilter(search=search, words={"status": status, "deep_scan_status": deep_scan_status})
     return PlaceList.model_validate(list_rows(parts.db, PLACES, wanted, limit=limit, cursor=cursor))
 
 
 @places.post("")
 def add_places(body: NewPlaces, parts: PartsOf, who: Operator, key: IdempotencyKey = None) -> StagedPlaces:
-    """Stage places as `New`. A place that is known already stays as it is."""
+    """Stage places as `New`. A place that is already known stays unchanged."""
     staged = PlaceStaging(parts.db, who.actor, parts.settings.default_tenant_id).stage(body.places)
     return StagedPlaces(**_counted(staged))
 
@@ -49,12 +49,12 @@ def add_places(body: NewPlaces, parts: PartsOf, who: Operator, key: IdempotencyK
 @places.post(
     "/search",
     responses={
-        409: {"description": "GOOGLE_MAPS_API_KEY is not set, or does not work"},
-        502: {"description": "The directory gave no usable answer"},
+        409: {"description": "GOOGLE_MAPS_API_KEY is missing or invalid"},
+        502: {"description": "The directory gave no usable response"},
     },
 )
 def search_places(body: SearchPlaces, parts: PartsOf, who: Operator, key: IdempotencyKey = None) -> SearchedPlaces:
-    """Ask the directory (Google's Text Search), all pages, and stage what it finds as `New`. Costs quota."""
+    """Search the directory (Google Text Search, all pages) and stage the results as `New`. Uses quota."""
     try:
         found = PlaceSearch(parts.db, parts.settings, who.actor).run(body.query, limit=body.limit, dry_run=body.dry_run)
     except PlaceSearchFailed as error:

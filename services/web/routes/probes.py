@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics of this process; they say nothing secret and need no token."""
+"""Liveness, readiness and metrics of this process; they contain no secrets and need no token."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ scheduler_http_requests_total{method="GET",route="/api/v3/schedules",status="200
 
 
 def _not_now(model: type[BaseModel], example: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    described = {"description": "The same shape, with the reasons", "model": model}
+    described = {"description": "The same body, with the reasons", "model": model}
     return {503: {**described, "content": {"application/json": {"example": example}}}}
 
 
@@ -29,17 +29,17 @@ STALLED = _not_now(Alive, {"status": "stalled", "stalled_seconds": {"recovery": 
 NOT_READY = _not_now(Ready, {"status": "not ready", "reasons": ["Postgres does not answer"]})
 
 
-@probes.get("/healthz", responses=STALLED)
+@probes.get("/healthz", summary="Liveness", responses=STALLED)
 def healthz(response: Response, parts: PartsOf, everybody: Probe) -> Alive:
-    """Must this process be restarted? 503 names the loops of its replica that stand still."""
+    """Liveness: 503 means that this process must be restarted, and names the stalled loops of its replica."""
     stalled = {} if parts.scheduler is None else parts.scheduler.liveness()
     response.status_code = 503 if stalled else 200
     return Alive(status="stalled" if stalled else "alive", stalled_seconds=stalled)
 
 
-@probes.get("/readyz", responses=NOT_READY)
+@probes.get("/readyz", summary="Readiness", responses=NOT_READY)
 def readyz(response: Response, parts: PartsOf, everybody: Probe) -> Ready:
-    """Does this process do its work? 503 names the reasons."""
+    """Readiness: 503 means that this process cannot do its work, and gives the reasons."""
     reasons = [] if parts.db.ping() else ["Postgres does not answer"]
     if parts.scheduler is not None:
         reasons += parts.scheduler.readiness()
@@ -53,7 +53,7 @@ def readyz(response: Response, parts: PartsOf, everybody: Probe) -> Ready:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}, "example": METRICS}}}},
 )
 def metrics(request: Request, parts: PartsOf, everybody: Probe) -> Response:
-    """For Prometheus."""
+    """Metrics in the Prometheus text format."""
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     found = WithoutReplica() if parts.scheduler is None else REGISTRY
     return Response(encode(found), media_type=content_type)

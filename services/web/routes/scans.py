@@ -1,4 +1,4 @@
-"""/api/v3/scans: what cookie scans found, and what changed since the scan before."""
+"""/api/v3/scans: results of cookie scans, and their changes since the previous scan."""
 
 from typing import Annotated
 from uuid import UUID
@@ -24,8 +24,8 @@ def list_scans(
     engine: Annotated[str | None, Query(max_length=16, examples=["http"])] = None,
     schedule_id: UUID | None = None,
     execution_id: UUID | None = None,
-    since: Annotated[Instant | None, Query(description="Ended at this time or later.")] = None,
-    until: Annotated[Instant | None, Query(description="Ended before this time.")] = None,
+    since: Annotated[Instant | None, Query(description="Finished at or after this time.")] = None,
+    until: Annotated[Instant | None, Query(description="Finished before this time.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> ScanList:
@@ -38,20 +38,20 @@ def list_scans(
 
 @scans.get("/{scan_id}")
 def read_scan(scan_id: UUID, parts: PartsOf, who: Viewer) -> ScanDetail:
-    """One scan with its pages."""
+    """A scan with its pages."""
     return ScanDetail.model_validate(_find(parts, scan_id))
 
 
 @scans.get("/{scan_id}/cookies")
 def list_cookies(scan_id: UUID, parts: PartsOf, who: Viewer) -> CookieList:
-    """Every cookie and storage entry that was seen, with what we make of it."""
+    """Every cookie and storage entry of a scan, with its category."""
     found = _find(parts, scan_id)
     return CookieList(scan_id=scan_id, items=[CookieOut.model_validate(cookie) for cookie in found.cookies])
 
 
 @scans.get("/{scan_id}/diff")
 def read_diff(scan_id: UUID, parts: PartsOf, who: Viewer) -> ScanDiff:
-    """What is new, gone or different since the scan before of the same domain with the same engine."""
+    """New, gone and changed cookies since the previous scan of the same domain with the same engine."""
     found = _find(parts, scan_id)
     changes = [CookieChangeOut.model_validate(change) for change in found.changes]
     return ScanDiff(scan_id=scan_id, previous_scan_id=found.previous_scan_id, changes=changes)

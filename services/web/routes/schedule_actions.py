@@ -1,4 +1,4 @@
-"""/api/v3/schedules/…: run now, run past fires, preview, who changed it, why did it (not) run."""
+"""/api/v3/schedules/…: run now, backfill, preview, change history, explain."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -32,16 +32,16 @@ from services.web.schemas.schedules import (
 
 schedule_actions = router(f"{API}/schedules", "schedules")
 
-HowMany = Annotated[int, Query(ge=1, le=100, description="How many fires.")]
+HowMany = Annotated[int, Query(ge=1, le=100, description="Number of fires.")]
 Zone = Annotated[
     str | None,
-    Query(max_length=64, description="Where the local times are meant for; the schedule's zone when absent."),
+    Query(max_length=64, description="Time zone of the local times; default: the schedule's own."),
 ]
 
 
 @schedule_actions.post("/preview")
 def preview_new(body: ScheduleChanges, parts: PartsOf, who: Viewer, n: HowMany = 5, zone: Zone = None) -> PreviewOut:
-    """When a definition would fire. 422 only if the timing cannot be read; other problems come with the answer."""
+    """The next fires of a definition. Only an invalid timing gives 422; other problems are part of the response."""
     return _shown(preview_definition(body.given(), n), zone)
 
 
@@ -54,7 +54,7 @@ def preview_existing(
     n: HowMany = 5,
     zone: Zone = None,
 ) -> PreviewOut:
-    """When a schedule fires, with these changes if there are any."""
+    """The next fires of a schedule, with the given changes applied."""
     definition = find_schedule(parts, schedule).changed_by(body.given() if body else {})
     return _shown(preview_definition(definition, n), zone)
 
@@ -63,7 +63,7 @@ def preview_existing(
 def run_now(
     schedule: ScheduleReference, response: Response, parts: PartsOf, who: Operator, key: IdempotencyKey = None
 ) -> RunRequested:
-    """Let any replica run it now, also if it is switched off. Its next fire comes as planned."""
+    """Run a schedule once, now, on any replica, even if it is disabled. Its next fire is not affected."""
     execution_id = parts.history.request_run(find_schedule(parts, schedule).schedule_id, who.actor)
     response.headers["Location"] = f"{API}/executions/{execution_id}"
     return RunRequested(execution_id=execution_id)
@@ -73,7 +73,7 @@ def run_now(
 def backfill(
     schedule: ScheduleReference, body: BackfillWish, parts: PartsOf, who: Operator, key: IdempotencyKey = None
 ) -> BackfillOut:
-    """Let replicas run its past fires that did not succeed, oldest first, also if it is switched off."""
+    """Run past fires that did not succeed, oldest first, even if the schedule is disabled."""
     found = find_schedule(parts, schedule)
     since, until = (parse_moment(text, found.timezone, name) for name, text in (("from", body.from_), ("to", body.to)))
     made = parts.backfills.request(found.schedule_id, since, until, who.actor, limit=body.limit, dry_run=body.dry_run)
@@ -82,7 +82,7 @@ def backfill(
 
 @schedule_actions.get("/{schedule}/changes")
 def list_changes(schedule: ScheduleReference, parts: PartsOf, who: Viewer, limit: Limit = 50) -> ChangeList:
-    """Who changed it when, newest first; also of a deleted schedule."""
+    """Change history of a schedule, newest first; also of a deleted one."""
     schedule_id = schedule_id_of(parts, schedule)
     changes = parts.repository.get_changes(schedule_id, limit)
     if not changes and parts.repository.get_schedule(schedule_id) is None:
@@ -100,12 +100,12 @@ def explain(
         str | None,
         Query(
             max_length=64,
-            description="ISO 8601; without an offset it is meant in the schedule's zone. Absent: the latest fire.",
+            description="ISO 8601; without an offset, in the schedule's time zone. Default: the latest fire.",
             examples=["2027-01-31T02:00"],
         ),
     ] = None,
 ) -> ExplanationOut:
-    """Why did this fire run, not run, or run late?"""
+    """Why a fire ran, did not run, or ran late."""
     return ExplanationOut.model_validate(parts.explainer.explain_text(schedule_id_of(parts, schedule), at))
 
 

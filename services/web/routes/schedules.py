@@ -1,4 +1,4 @@
-"""/api/v3/schedules: list, create, read, change, delete, switch many."""
+"""/api/v3/schedules: list, create, read, change, delete, enable or disable many."""
 
 from typing import Annotated, Any
 
@@ -32,7 +32,7 @@ schedules = router(f"{API}/schedules", "schedules")
 OUR_ARGUMENTS = frozenset({"self", "schedule_id", "expected_revision", "actor"})  # of the repository's methods
 
 IfMatch = Annotated[
-    str | None, Header(description='The ETag, or `"<revision>"`, that the change is based on.', examples=['"42"'])
+    str | None, Header(description='The ETag, or `"<revision>"`, on which the change is based.', examples=['"42"'])
 ]
 
 
@@ -40,19 +40,19 @@ IfMatch = Annotated[
 def list_schedules(
     parts: PartsOf,
     who: Viewer,
-    search: Annotated[str | None, Query(description="Part of the domain or the name.", max_length=255)] = None,
+    search: Annotated[str | None, Query(description="Part of the domain or name.", max_length=255)] = None,
     enabled: bool | None = None,
     domain: Annotated[str | None, Query(max_length=255)] = None,
     job_type: Annotated[str | None, Query(max_length=64)] = None,
-    source: Annotated[str | None, Query(description="manual, api or system", max_length=16)] = None,
+    source: Annotated[str | None, Query(description="manual, api or system.", max_length=16)] = None,
     tag: Annotated[str | None, Query(max_length=64)] = None,
-    last_status: Annotated[str | None, Query(description="e.g. failed or invalid", max_length=50)] = None,
-    sort: Annotated[str, Query(description=f"{', '.join(SORT_KEYS)}; with a leading - descending")] = "domain",
+    last_status: Annotated[str | None, Query(description="For example failed or invalid.", max_length=50)] = None,
+    sort: Annotated[str, Query(description=f"{', '.join(SORT_KEYS)}; a leading - sorts descending.")] = "domain",
     limit: Limit = 50,
     cursor: Cursor = None,
-    count: Annotated[bool, Query(description="Also say how many match.")] = False,
+    count: Annotated[bool, Query(description="Also return the total number of matches.")] = False,
 ) -> SchedulePage:
-    """One page of schedules."""
+    """A page of schedules."""
     where = ScheduleFilter(
         search=search,
         enabled=enabled,
@@ -71,16 +71,16 @@ def list_schedules(
 def create_schedule(
     body: NewSchedule, response: Response, parts: PartsOf, who: Operator, key: IdempotencyKey = None
 ) -> ScheduleOut:
-    """Create a schedule; every replica knows it within a second."""
+    """Create a schedule. Every replica picks it up within a second."""
     created = parts.repository.create_schedule(actor=who.actor, **_fields(body.given(), "schedule_id"))
     record = find_schedule(parts, str(created))
     response.headers["Location"] = f"{API}/schedules/{record.schedule_id}"
     return _answer(record, response, who)
 
 
-@schedules.post("/bulk")
+@schedules.post("/bulk", summary="Enable Or Disable Many")
 def switch_many(body: BulkSwitch, parts: PartsOf, who: Admin, key: IdempotencyKey = None) -> BulkResult:
-    """Switch many schedules on or off. One that is broken can only be switched off."""
+    """Enable or disable up to 1,000 schedules. An invalid schedule can only be disabled."""
     done = parts.repository.switch_schedules(
         body.schedule_ids, body.action == "enable", actor=who.actor, note=body.note
     )
@@ -91,9 +91,7 @@ def switch_many(body: BulkSwitch, parts: PartsOf, who: Admin, key: IdempotencyKe
     return BulkResult(changed=done.changed, unchanged=done.unchanged, missing=done.missing, refused=refused)
 
 
-@schedules.get(
-    "/{schedule}", response_model=ScheduleOut, responses={304: {"description": "It is as the caller knows it"}}
-)
+@schedules.get("/{schedule}", response_model=ScheduleOut, responses={304: {"description": "Not Modified"}})
 def read_schedule(
     schedule: ScheduleReference,
     response: Response,
@@ -101,14 +99,14 @@ def read_schedule(
     who: Viewer,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> ScheduleOut | Response:
-    """One schedule. With If-None-Match the answer is 304 if nothing has happened to it."""
+    """A schedule. With If-None-Match, 304 if it has not changed."""
     record = find_schedule(parts, schedule)
     if is_known(if_none_match, record):
         return Response(status_code=304, headers={"ETag": etag_of(record)})
     return _answer(record, response, who)
 
 
-@schedules.put("/{schedule}", responses={428: {"description": "Without If-Match"}})
+@schedules.put("/{schedule}", responses={428: {"description": "If-Match is missing"}})
 def replace_schedule(
     schedule: ScheduleReference,
     body: ScheduleDefinition,
@@ -117,11 +115,9 @@ def replace_schedule(
     who: Operator,
     if_match: IfMatch = None,
 ) -> ScheduleOut:
-    """Replace the whole definition: what the body does not mention goes back to its default. Needs If-Match."""
+    """Replace the whole definition; fields that the body omits return to their defaults. Requires If-Match."""
     if if_match is None:
-        raise HttpProblem(
-            NO_CONDITION, "a replacement overwrites everything: send If-Match with the ETag that you read"
-        )
+        raise HttpProblem(NO_CONDITION, "PUT replaces the whole definition; send If-Match with the ETag that you read")
     return _change(schedule, whole_definition(_fields(body.given())), response, parts, who, if_match)
 
 
@@ -134,13 +130,13 @@ def change_schedule(
     who: Operator,
     if_match: IfMatch = None,
 ) -> ScheduleOut:
-    """Change some fields, `enabled` among them; the result as a whole must be valid."""
+    """Change individual fields, including `enabled`. The resulting schedule must be valid."""
     return _change(schedule, _fields(body.given()), response, parts, who, if_match)
 
 
 @schedules.delete("/{schedule}", status_code=204)
 def delete_schedule(schedule: ScheduleReference, parts: PartsOf, who: Admin, if_match: IfMatch = None) -> None:
-    """Delete a schedule. Its executions and changes stay in the history."""
+    """Delete a schedule. Its executions and change history remain."""
     record = find_schedule(parts, schedule)
     expected = check_match(if_match, record)
     if not parts.repository.delete_schedule(record.schedule_id, expected_revision=expected, actor=who.actor):
@@ -148,7 +144,7 @@ def delete_schedule(schedule: ScheduleReference, parts: PartsOf, who: Admin, if_
 
 
 def _fields(given: dict[str, Any], *also: str) -> dict[str, Any]:
-    """They become keyword arguments: a stranger must not pass for one of ours. The rules find words for the others."""
+    """They become keyword arguments, so refuse names of our own arguments. The spec reports other unknown fields."""
     if strangers := unknown_fields([name for name in given if name in OUR_ARGUMENTS.difference(also)]):
         raise InvalidSchedule(*strangers)
     return given

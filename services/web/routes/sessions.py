@@ -1,4 +1,4 @@
-"""/api/v3/session: a browser trades its token for a cookie that scripts cannot read."""
+"""/api/v3/session: exchanges a token for a session cookie that scripts cannot read."""
 
 from datetime import UTC, datetime
 
@@ -17,23 +17,23 @@ sessions = router(f"{API}/session", "session")
 
 @sessions.post("")
 def log_in(body: LogIn, request: Request, response: Response, parts: PartsOf, everybody: LogsIn) -> SessionOut:
-    """Begin a session. The cookie is HttpOnly and SameSite=Strict; WEB_SECURE_COOKIE decides whether it is Secure."""
+    """Start a session. The cookie is HttpOnly and SameSite=Strict; WEB_SECURE_COOKIE makes it Secure."""
     limit_proof(parts, body.token)
     found = parts.authenticator.verify(body.token)
     if isinstance(found, Refusal):
         limit_refused(parts, request)
         raise HttpProblem(UNAUTHENTICATED, found.reason, headers={"WWW-Authenticate": "Bearer"})
     if found.role is None:
-        raise HttpProblem(FORBIDDEN, "the token names no role of this API")
+        raise HttpProblem(FORBIDDEN, "the token has no role in this API")
     cookie, seconds = parts.authenticator.sessions.begin(found)
     secure = _is_secure(request, parts)
     response.set_cookie(COOKIE, cookie, max_age=seconds, path="/", httponly=True, samesite="strict", secure=secure)
     return _shown(found, found.role)
 
 
-@sessions.get("")
+@sessions.get("", summary="Read Session")
 def who_am_i(who: Viewer) -> SessionOut:
-    """Whom the API takes the caller for."""
+    """The caller's identity and role."""
     return _shown(who, who.role or Role.VIEWER)
 
 

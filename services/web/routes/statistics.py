@@ -1,4 +1,4 @@
-"""/api/v3/statistics and /api/v3/replicas: how it goes, what needs attention, what is coming, who does the work."""
+"""/api/v3/statistics and /api/v3/replicas: counts, what needs attention, the forecast, and the replicas."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -28,13 +28,13 @@ Minutes = Annotated[int, Query(ge=1, le=24 * 60)]
 
 @statistics.get("")
 def read_statistics(parts: PartsOf, who: Viewer, days: Annotated[int, Query(ge=1, le=36_500)] = 7) -> StatisticsOut:
-    """Counts, durations and lateness of the last days."""
+    """Counts, durations and lateness over the last days."""
     return StatisticsOut.model_validate(parts.history.get_execution_statistics(days))
 
 
 @statistics.get("/overview")
 def read_overview(parts: PartsOf, who: Viewer, minutes: Minutes = 60) -> OverviewOut:
-    """The last minutes by outcome, and what somebody should look at."""
+    """Outcomes per minute, and what needs attention."""
     overview = Overview(parts.db)
     return OverviewOut(
         minutes=[MinuteOut.model_validate(minute) for minute in overview.minutes(minutes)],
@@ -44,11 +44,11 @@ def read_overview(parts: PartsOf, who: Viewer, minutes: Minutes = 60) -> Overvie
 
 @statistics.get("/forecast")
 def read_forecast(parts: PartsOf, who: Viewer, minutes: Minutes = 60) -> ForecastOut:
-    """How much work the coming minutes bring."""
+    """Expected load of the coming minutes."""
     return ForecastOut(minutes=[LoadOut.model_validate(load) for load in forecast(parts.db, minutes)])
 
 
 @replicas.get("")
 def read_replicas(parts: PartsOf, who: Viewer) -> ReplicaList:
-    """Who lives, how they are, and who has the newest change."""
+    """All replicas with their health and the newest change that each has applied."""
     return ReplicaList.model_validate(list_replicas(parts.db, parts.settings.heartbeat_timeout_seconds))

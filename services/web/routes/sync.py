@@ -1,4 +1,4 @@
-"""/api/v3/sync: how the sync from another system's API stands; run it now, or only look."""
+"""/api/v3/sync: status of the sync from another system's API; run it now, or preview it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,9 +21,9 @@ sync = router(f"{API}/sync", "sync")
 SHOWN = ("is_busy", "lease_owner", "started_at", "synced_at", "not_before")
 
 
-@sync.get("")
+@sync.get("", summary="Read Sync Status")
 def read_status(parts: PartsOf, who: Viewer) -> SyncStatusOut:
-    """When it last worked, what came of it, and who is at it right now."""
+    """Last successful sync, last report, and which process is syncing right now."""
     state = SyncState(parts.db).read()
     known = {name: value for name, value in asdict(state).items() if name in SHOWN}
     return SyncStatusOut(
@@ -37,7 +37,7 @@ def read_status(parts: PartsOf, who: Viewer) -> SyncStatusOut:
 
 @sync.post("/run")
 def run_sync(parts: PartsOf, who: Admin, wish: SyncWish | None = None, key: IdempotencyKey = None) -> SyncReportOut:
-    """Sync now and wait for the result."""
+    """Run a sync and wait for the result."""
     with _opened(parts, who, wish) as opened:
         return _shown(opened.run())
 
@@ -47,9 +47,9 @@ def preview_sync(
     parts: PartsOf,
     who: Admin,
     wish: SyncWish | None = None,
-    limit: Annotated[int, Query(ge=0, le=10_000, description="Most entries that are listed.")] = 1000,
+    limit: Annotated[int, Query(ge=0, le=10_000, description="Maximum number of entries in the response.")] = 1000,
 ) -> SyncReportOut:
-    """What a sync would do; nothing is written."""
+    """What a sync would change. Nothing is written."""
     with _opened(parts, who, wish) as opened:
         report = _shown(opened.preview())
     return report.model_copy(update={"entries": report.entries[:limit]})
@@ -58,10 +58,10 @@ def preview_sync(
 @contextmanager
 def _opened(parts: Parts, who: Admin, wish: SyncWish | None) -> Iterator[ApiSync]:
     if parts.settings.api_url is None:
-        raise HttpProblem(CONFLICT, "API_URL is not set: there is nothing to sync from")
+        raise HttpProblem(CONFLICT, "API_URL is not set, so there is nothing to sync from")
     state = SyncState(parts.db).read()
     if state.is_busy:
-        raise HttpProblem(CONFLICT, f"{state.lease_owner} is syncing right now", headers={"Retry-After": "5"})
+        raise HttpProblem(CONFLICT, f"{state.lease_owner} is already syncing", headers={"Retry-After": "5"})
     try:
         with open_api_sync(
             parts.settings, parts.db, allow_removals=wish is not None and wish.allow_removals, actor=who.actor

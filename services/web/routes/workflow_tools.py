@@ -1,4 +1,4 @@
-"""/api/v3/dev-tools/…: look at the queues, run one now. For development only."""
+"""/api/v3/dev-tools/…: inspect the queues, run one now. Development only."""
 
 from typing import Annotated
 
@@ -16,12 +16,12 @@ from services.workflows.domain_metadata import DOMAIN_METADATA
 
 workflow_tools = router(f"{API}/dev-tools", "dev-tools")
 
-HowMany = Annotated[int, Query(ge=1, le=50, description="Most domains that are worked on.")]
+HowMany = Annotated[int, Query(ge=1, le=50, description="Maximum number of domains to process.")]
 
 
 @workflow_tools.get("/queues")
 def list_queues(parts: PartsOf, who: Viewer) -> QueueList:
-    """How deep, how old, what failed, may they run; in the order of the pipeline."""
+    """Depth, age, failures and state of every queue, in pipeline order."""
     require_development(parts)
     views = QueueOverview(parts.db, parts.settings).look()
     return QueueList(items=[QueueOut.model_validate(view) for view in views])
@@ -29,27 +29,27 @@ def list_queues(parts: PartsOf, who: Viewer) -> QueueList:
 
 @workflow_tools.post("/trigger/{job_id}", status_code=202)
 def trigger(job_id: str, parts: PartsOf, who: Operator, key: IdempotencyKey = None) -> RunRequested:
-    """Let any replica run this job now."""
+    """Run this job now, on any replica."""
     require_development(parts)
     return RunRequested(execution_id=parts.history.request_run(find_schedule(parts, job_id).schedule_id, who.actor))
 
 
 @workflow_tools.post("/process-pending-domains")
 def process_pending_domains(parts: PartsOf, who: Operator, limit: HowMany = 5) -> RunOut:
-    """Work on some pending domains in this very process, and wait for it."""
+    """Process pending domains in the web process and wait for the result."""
     return _processed(parts, limit)
 
 
 @workflow_tools.get("/process-pending-domains")
 def process_pending_domains_by_get(parts: PartsOf, who: Operator, limit: HowMany = 5) -> RunOut:
-    """The same, as its first callers did it. With a token only: a link on some page must not start work."""
+    """The same by GET, for older callers. Refuses session cookies, so that a link cannot start work."""
     if who.by_cookie:
-        raise HttpProblem(FORBIDDEN, "use POST, or a token")
+        raise HttpProblem(FORBIDDEN, "a session cookie cannot start work with GET; use POST, or send a token")
     return _processed(parts, limit)
 
 
 def _processed(parts: Parts, limit: int) -> RunOut:
     require_development(parts)
     summary = DOMAIN_METADATA.run(settings=parts.settings, db=parts.db, at_most=limit)
-    said = f"skipped: {summary.skipped}" if summary.skipped else f"{summary.claimed} domains were worked on"
+    said = f"skipped: {summary.skipped}" if summary.skipped else f"{summary.claimed} domains processed"
     return RunOut(message=said, summary=summary.as_dict())

@@ -1,3 +1,5 @@
-"""What travels over the wire, one file per noun. Input is judged by the services themselves, so that every door says
-the same; these models only read and describe it.
+"""Request and response schemas, one file per noun.
+
+The services validate the input, so that API, dashboard and command line report the same errors. These models only
+parse and document it.
 """

@@ -1,4 +1,4 @@
-"""Dead letters on the wire."""
+"""Schemas of dead letters."""
 
 from datetime import datetime
 from typing import Annotated, Self
@@ -16,7 +16,7 @@ class LetterOut(BaseModel):
 
     id: int = Field(examples=[17])
     queue: str
-    item_key: str = Field(description="The row's primary key")
+    item_key: str = Field(description="Primary key of the row")
     attempts: int = Field(examples=[3])
     error: str = Field(examples=["example.com: timed out after 30 s"])
     traceback: str | None
@@ -31,7 +31,7 @@ class LetterList(BaseModel):
 
 
 class RequeueLetters(BaseModel):
-    """Which ones: by their ids, or all of a queue that the filter means."""
+    """Which dead letters to requeue: by id, or all of a queue that match the filter."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"queue": "deep_scan", "error": "timed out", "per_second": 5}]}
@@ -39,13 +39,16 @@ class RequeueLetters(BaseModel):
 
     ids: list[LetterId] | None = Field(None, min_length=1, max_length=1000)
     queue: str | None = Field(None, max_length=100)
-    error: str | None = Field(None, max_length=200, description="A part of the error, in any case")
+    error: str | None = Field(None, max_length=200, description="Part of the error, case-insensitive")
     since: Instant | None = None
     limit: int = Field(1000, ge=1, le=MAX_ROWS)
     per_second: float = Field(
-        0, ge=0, le=MAX_ROWS, description=f"How many become due each second, {SLOWEST:.5f} or more; 0: all at once"
+        0,
+        ge=0,
+        le=MAX_ROWS,
+        description=f"Rate limit: items per second, at least {SLOWEST:.5f}; 0 requeues all at once",
     )
-    dry_run: bool = Field(False, description="Only count")
+    dry_run: bool = Field(False, description="Count the matches without requeueing them")
 
     @field_validator("per_second")
     @classmethod
@@ -57,11 +60,11 @@ class RequeueLetters(BaseModel):
     @model_validator(mode="after")
     def _names_some(self) -> Self:
         if self.ids is None and self.queue is None:
-            raise ValueError("name ids or a queue")
+            raise ValueError("either ids or a queue is required")
         return self
 
 
 class RequeuedOut(BaseModel):
     found: int
-    requeued: dict[str, int] = Field(description="Rows of each queue that wait again")
+    requeued: dict[str, int] = Field(description="Requeued rows by queue")
     dry_run: bool

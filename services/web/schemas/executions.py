@@ -1,4 +1,4 @@
-"""Executions, statistics and explanations on the wire."""
+"""Schemas of executions, statistics and explanations."""
 
 from datetime import datetime
 from typing import Any
@@ -10,18 +10,18 @@ from services.ledger.listing import OVERLAP_WITH_THE_GONE
 
 
 class ExecutionOut(BaseModel):
-    """What became of a fire, or of a manual run."""
+    """One attempt at a fire, or a manual run."""
 
     model_config = ConfigDict(from_attributes=True)
 
     execution_id: UUID
     schedule_id: UUID | None
-    job_id: str = Field(description="The schedule's name, or its id")
+    job_id: str = Field(description="Name of the schedule, or its id")
     domain: str
     status: str = Field(examples=["success", "failed", "skipped"])
-    reason: str | None = Field(description="Why it was skipped, missed or given up", examples=[None, "overlap"])
+    reason: str | None = Field(description="Why it was skipped, missed or abandoned", examples=[None, "overlap"])
     note: str | None = Field(
-        description="What became known after the row was written", examples=[None, OVERLAP_WITH_THE_GONE]
+        description="What became known after the execution was recorded", examples=[None, OVERLAP_WITH_THE_GONE]
     )
     cause: str = Field(examples=["schedule", "manual", "catchup", "backfill"])
     attempt: int
@@ -51,7 +51,7 @@ class ExecutionDetail(ExecutionOut):
     fencing_token: int | None
     error_details: dict[str, Any] | None
     metadata: dict[str, Any] | None = Field(description="The handler's result, log and progress")
-    attempts: list[ExecutionOut] = Field(description="All attempts at the same fire, first to last")
+    attempts: list[ExecutionOut] = Field(description="All attempts at the same fire, in order")
     timeline: list[MomentOut]
 
 
@@ -65,13 +65,13 @@ class ExecutionPage(BaseModel):
 class CancelRequested(BaseModel):
     execution_id: UUID
     status: str = Field(
-        description="`cancelled` at once while it waited; otherwise its replica was asked to stop it",
+        description="`cancelled` if it was pending; otherwise its replica has been asked to stop it",
         examples=["cancelled", "running"],
     )
 
 
 class StatisticsOut(BaseModel):
-    """Counts, durations and lateness (seconds) of the last days; percentiles may be off by 2 %."""
+    """Counts, durations and lateness (seconds) over the last days; percentiles are accurate to 2 %."""
 
     total_executions: int
     successful: int
@@ -129,7 +129,7 @@ class AttentionOut(BaseModel):
 
 class OverviewOut(BaseModel):
     minutes: list[MinuteOut]
-    attention: list[AttentionOut] = Field(description="What somebody should look at, worst first")
+    attention: list[AttentionOut] = Field(description="What needs attention, most severe first")
 
 
 class LoadOut(BaseModel):
@@ -137,7 +137,7 @@ class LoadOut(BaseModel):
 
     at: datetime
     fires: float = Field(examples=[120.0])
-    seconds: float = Field(description="Of work, by what such executions typically take")
+    seconds: float = Field(description="Expected work in seconds, from typical durations")
     labels: dict[str, int]
 
 

@@ -1,4 +1,4 @@
-"""Rows of the pipeline on the wire: places, businesses, domains, sitemap files, pages; and how places come in."""
+"""Schemas of the pipeline's rows: places, businesses, domains, sitemap files, pages; and of adding places."""
 
 from datetime import datetime
 from typing import Annotated
@@ -10,7 +10,7 @@ from services.workflows.place_search import MAX_QUERY, MOST_FOUND
 from services.workflows.place_staging import MOST_PLACES, NewPlace
 
 Word = Annotated[str, Field(examples=["New"])]
-State = Annotated[str | None, Field(description="null: it was never queued", examples=["Queued"])]
+State = Annotated[str | None, Field(description="null if never queued", examples=["Queued"])]
 Error = Annotated[str | None, Field(examples=[None])]
 
 
@@ -25,11 +25,11 @@ class NewPlaces(BaseModel):
 class StagedOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    id: int | None = Field(description="null: a dry run, and it would be new", examples=[17])
+    id: int | None = Field(description="null in a dry run for a new place", examples=[17])
     place_id: str = Field(examples=["ChIJN1t_tDeuEmsR"])
     name: str | None = Field(examples=["Elmwood Bakery"])
     formatted_address: str | None = Field(examples=["123 Elmwood Ave, Buffalo, NY 14201, USA"])
-    created: bool = Field(description="False: it was known already, and stays as it is")
+    created: bool = Field(description="False if it was already known; it stays unchanged")
 
 
 class StagedPlaces(BaseModel):
@@ -43,13 +43,13 @@ class SearchPlaces(BaseModel):
 
     query: str = Field(min_length=2, max_length=MAX_QUERY)
     limit: int = Field(MOST_FOUND, ge=1, le=MOST_FOUND)
-    dry_run: bool = Field(False, description="Ask the directory, and stage nothing")
+    dry_run: bool = Field(False, description="Search the directory without staging the results")
 
 
 class SearchedPlaces(StagedPlaces):
     query: str = Field(examples=["dentists in Berlin"])
-    requests: int = Field(description="What it cost of the quota", examples=[1])
-    incomplete: str | None = Field(description="Why there may be more; null: that was all", examples=[None])
+    requests: int = Field(description="Requests charged to the quota", examples=[1])
+    incomplete: str | None = Field(description="Why there may be more results; null if complete", examples=[None])
 
 
 class Row(BaseModel):
@@ -103,12 +103,12 @@ class DomainOut(Row):
     phone_numbers: list[str] = Field(examples=[["+49 30 123456"]])
     total_sitemaps: int = Field(examples=[2])
     last_scan: datetime | None = Field(examples=["2027-01-31T01:30:41.840Z"])
-    status: str = Field(description="Of its metadata", examples=["completed"])
+    status: str = Field(description="Status of its metadata", examples=["completed"])
     last_error: Error
     sitemap_curation_status: Word
     sitemap_analysis_status: str | None = Field(examples=["submitted"])
     sitemap_analysis_error: Error
-    created_by: str | None = Field(description="Who wrote it: a person's token, or a workflow")
+    created_by: str | None = Field(description="The token or workflow that created it")
 
 
 class SitemapFileOut(Row):
@@ -118,7 +118,7 @@ class SitemapFileOut(Row):
     url: str = Field(examples=["https://example.com/sitemap.xml"])
     sitemap_type: str = Field(examples=["standard"])
     discovery_method: str | None = Field(examples=["robots_txt"])
-    status: str = Field(description="Of the file itself", examples=["Completed"])
+    status: str = Field(description="Status of the file itself", examples=["Completed"])
     url_count: int | None = Field(examples=[120])
     page_count: int | None = Field(examples=[118])
     size_bytes: int | None = Field(examples=[20480])

@@ -1,4 +1,4 @@
-"""Cookie scans on the wire. A cookie's value is never kept, so it is not here."""
+"""Schemas of cookie scans. Cookie values are never stored, so they do not appear."""
 
 from datetime import datetime
 from typing import Any
@@ -37,7 +37,7 @@ class PageOut(BaseModel):
     depth: int
     attempts: int = Field(examples=[1])
     status_code: int | None
-    error: str | None = Field(description="null: it was seen")
+    error: str | None = Field(description="null if the page was read")
     elapsed_ms: int
     notes: list[str]
 
@@ -60,7 +60,7 @@ class CookieOut(BaseModel):
     http_only: bool
     same_site: str | None
     party: str = Field(examples=["first", "third"])
-    consent: str = Field(description="Set before or after the visitor agreed", examples=["before"])
+    consent: str = Field(description="Set before or after consent", examples=["before"])
     category: str = Field(examples=["analytics", "necessary", "marketing"])
     category_rule: str | None
     page_url: str
@@ -83,11 +83,12 @@ class CookieChangeOut(BaseModel):
     storage: str = Field(examples=["cookie", "local_storage"])
     category: str = Field(examples=["analytics", "necessary", "marketing"])
     fields: dict[str, tuple[Any, Any]] = Field(
-        description="What changed: before, after", examples=[{"lifetime_seconds": [31536000, 63072000]}]
+        description="Changed fields with their old and new values",
+        examples=[{"lifetime_seconds": [31536000, 63072000]}],
     )
 
 
 class ScanDiff(BaseModel):
     scan_id: UUID
-    previous_scan_id: UUID | None = Field(description="null: it was the first scan, so nothing is new in it")
+    previous_scan_id: UUID | None = Field(description="null for the first scan of a domain, which has no changes")
     changes: list[CookieChangeOut]

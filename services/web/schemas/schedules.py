@@ -1,4 +1,4 @@
-"""Schedules on the wire."""
+"""Schemas of schedules."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -21,11 +21,11 @@ EXAMPLE: dict[str, Any] = {
     "max_retries": 2,
 }
 MOST_AT_ONCE = 1000
-NOTE = "supplier migrates until Friday"
+NOTE = "supplier is migrating until Friday"
 
 
 def _said(schema: dict[str, Any], *, nullable: bool = False) -> Any:
-    """Anything as far as reading goes; in the documentation, what the rules of a schedule will accept."""
+    """Accepts any value; the spec of a schedule validates it. The OpenAPI document shows what the spec accepts."""
 
     def describe(found: dict[str, Any]) -> None:
         found.pop("default", None)
@@ -45,7 +45,7 @@ _DAY = 86_400
 
 
 class ScheduleChanges(BaseModel):
-    """Only what is named changes."""
+    """The fields to change; all others keep their values."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -81,12 +81,12 @@ class ScheduleChanges(BaseModel):
     catchup: Any = _said({"type": "string", "enum": list(Catchup)}, nullable=True)
 
     def given(self) -> dict[str, Any]:
-        """As it was sent, unknown fields included: the rules of a schedule find words for them."""
+        """As sent, including unknown fields, which the spec of a schedule reports."""
         return self.model_dump(exclude_unset=True)
 
 
 class ScheduleDefinition(ScheduleChanges):
-    """A whole schedule. A policy that is absent or null means the setting."""
+    """A complete schedule. A policy that is absent or null uses the setting."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -99,13 +99,13 @@ class ScheduleDefinition(ScheduleChanges):
 
 
 class NewSchedule(ScheduleDefinition):
-    """A whole schedule, with an id of the caller's choice if it has one."""
+    """A complete schedule; the caller may choose its id."""
 
     schedule_id: Any = _said({"type": "string", "format": "uuid"}, nullable=True)
 
 
 class ScheduleOut(BaseModel):
-    """A schedule as it is stored; null in a policy means the setting."""
+    """A schedule as stored. A policy that is null uses the setting."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -113,16 +113,18 @@ class ScheduleOut(BaseModel):
     name: str | None
     domain: str
     enabled: bool
-    disabled_note: str | None = Field(description="Why it is off, if somebody said so; gone when it is on again")
+    disabled_note: str | None = Field(
+        description="Why it was disabled, if a reason was given; cleared when it is enabled"
+    )
     frequency: str
     time_config: dict[str, Any]
     timezone: str
     next_run: datetime | None
     last_run: datetime | None
     last_status: str | None
-    invalid_reason: str | None = Field(description="Why it is parked; null: it is in order")
+    invalid_reason: str | None = Field(description="Why it is parked; null if it is valid")
     job_type: str
-    job_config: dict[str, Any] = Field(description="Below the role operator with *** in place of credentials")
+    job_config: dict[str, Any] = Field(description="Roles below operator see *** in place of credentials")
     domain_config_id: UUID
     external_id: str | None
     profile_id: UUID | None
@@ -139,12 +141,12 @@ class ScheduleOut(BaseModel):
     max_retries: int | None
     retry_backoff_seconds: int | None
     catchup: str | None
-    revision: int = Field(description="Changes with every change of the definition; the ETag begins with it")
-    effective_from: datetime = Field(description="Since when the present timing holds")
+    revision: int = Field(description="Increases with every change of the definition; the ETag starts with it")
+    effective_from: datetime = Field(description="When the current timing took effect")
     created_at: datetime
     updated_at: datetime
     warnings: list[str] = Field(
-        [], description="Of one schedule: where its configuration holds credentials", examples=[[]]
+        [], description="Places in job_config that contain credentials; single schedules only", examples=[[]]
     )
 
 
@@ -152,8 +154,8 @@ class SchedulePage(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     items: list[ScheduleOut]
-    next_cursor: str | None = Field(description="Leads to the next page; null on the last one")
-    total: int | None = Field(None, description="How many match, if `count` was asked for")
+    next_cursor: str | None = Field(description="Cursor of the next page; null on the last page")
+    total: int | None = Field(None, description="Number of matches, if `count` is true")
 
 
 class FieldProblem(BaseModel):
@@ -165,19 +167,17 @@ class FieldProblem(BaseModel):
 
 class FireOut(BaseModel):
     at: datetime
-    local: str = Field(
-        description="The same instant as people of the zone read it", examples=["2027-01-31 02:30:00 CET"]
-    )
+    local: str = Field(description="The same instant in local time", examples=["2027-01-31 02:30:00 CET"])
 
 
 class PreviewOut(BaseModel):
-    """When it fires, as if it were enabled."""
+    """The next fires, as if the schedule were enabled."""
 
     description: str = Field(examples=["daily at 02:30 Europe/Berlin"])
     timezone: str
     fires: list[FireOut]
-    warnings: list[str] = Field(description="Clock changes and other surprises of the coming year")
-    problems: list[FieldProblem] = Field(description="What else would refuse this definition")
+    warnings: list[str] = Field(description="Clock changes and other anomalies of the coming year")
+    problems: list[FieldProblem] = Field(description="Why this definition would be refused, apart from its timing")
 
 
 class BulkSwitch(BaseModel):
@@ -188,7 +188,7 @@ class BulkSwitch(BaseModel):
 
     action: Literal["enable", "disable"]
     schedule_ids: list[UUID] = Field(max_length=MOST_AT_ONCE)
-    note: str | None = Field(None, max_length=500, description="Why they are switched off")
+    note: str | None = Field(None, max_length=500, description="Why they are disabled")
 
 
 class RefusedSwitch(BaseModel):
@@ -200,13 +200,13 @@ class BulkResult(BaseModel):
     changed: list[UUID]
     unchanged: list[UUID]
     missing: list[UUID]
-    refused: list[RefusedSwitch] = Field(description="Broken schedules cannot be switched on")
+    refused: list[RefusedSwitch] = Field(description="Invalid schedules cannot be enabled")
 
 
 class Difference(BaseModel):
     field: str
     old: Any
-    new: Any = Field(description="As the old value, below the role operator without credentials")
+    new: Any = Field(description="Roles below operator see old and new values without credentials")
 
 
 class ChangeOut(BaseModel):
@@ -232,13 +232,11 @@ class BackfillWish(BaseModel):
     )
 
     from_: str = Field(
-        alias="from", max_length=64, description="ISO 8601; without an offset it is meant in the schedule's zone."
+        alias="from", max_length=64, description="ISO 8601; without an offset, in the schedule's time zone."
     )
-    to: str = Field(
-        max_length=64, description="The first instant that does not belong to it any more; not in the future."
-    )
-    dry_run: bool = Field(False, description="Only say what would be done.")
-    limit: int = Field(USUAL_LIMIT, ge=1, le=HIGHEST_LIMIT, description="More fires than this are refused.")
+    to: str = Field(max_length=64, description="Exclusive end; not in the future.")
+    dry_run: bool = Field(False, description="Report what would run, without running it.")
+    limit: int = Field(USUAL_LIMIT, ge=1, le=HIGHEST_LIMIT, description="A range with more fires than this is refused.")
 
 
 class BackfilledFireOut(BaseModel):
@@ -246,7 +244,7 @@ class BackfilledFireOut(BaseModel):
 
     scheduled_for: datetime
     attempt: int
-    execution_id: UUID | None = Field(description="None in a dry run")
+    execution_id: UUID | None = Field(description="null in a dry run")
 
 
 class BackfillOut(BaseModel):
@@ -254,7 +252,7 @@ class BackfillOut(BaseModel):
 
     schedule_id: UUID
     dry_run: bool
-    fires: list[BackfilledFireOut] = Field(description="Those that run once more, oldest first")
-    succeeded: int = Field(description="Left out: they went well", examples=[2])
-    open: int = Field(description="Left out: an attempt waits or runs", examples=[0])
-    not_due: int = Field(description="Left out: spread, and not due yet", examples=[0])
+    fires: list[BackfilledFireOut] = Field(description="The fires to run, oldest first")
+    succeeded: int = Field(description="Excluded: already succeeded", examples=[2])
+    open: int = Field(description="Excluded: an attempt is pending or running", examples=[0])
+    not_due: int = Field(description="Excluded: delayed by spread_seconds and not due yet", examples=[0])

@@ -1,4 +1,4 @@
-"""Replicas, tokens, sessions, development tools and probes on the wire."""
+"""Schemas of replicas, tokens, sessions, development tools and probes."""
 
 from datetime import datetime
 from uuid import UUID
@@ -19,11 +19,11 @@ class ReplicaOut(BaseModel):
     heartbeat_age_seconds: float
     is_live: bool
     claiming: bool = Field(
-        description="False while it starts nothing: draining, its clock off, its loops failing; /readyz says why"
+        description="False while it starts no work: draining, clock skew, failing loops; /readyz gives the reason"
     )
     running: int
     schedules: int
-    revision: int = Field(description="The newest change that it has applied")
+    revision: int = Field(description="Newest change that it has applied")
     is_converged: bool
     clock_skew_seconds: float
     version: str | None
@@ -54,7 +54,7 @@ class TokenOut(BaseModel):
     expires_at: datetime | None
     revoked_at: datetime | None
     revoked_by: str | None
-    last_used_at: datetime | None = Field(description="To the minute")
+    last_used_at: datetime | None = Field(description="Accurate to the minute")
 
 
 class TokenList(BaseModel):
@@ -70,7 +70,7 @@ class NewTokenIn(BaseModel):
 
 
 class NewTokenOut(TokenOut):
-    token: str = Field(description="Shown this once")
+    token: str = Field(description="The secret; only this response contains it")
 
 
 class LogIn(BaseModel):
@@ -93,7 +93,7 @@ class JobOut(BaseModel):
     name: str = Field(examples=["domain metadata"])
     trigger: str
     next_run_time: datetime | None
-    pending: bool = Field(description="Waits for a replica right now")
+    pending: bool = Field(description="An execution is waiting for a replica")
     enabled: bool
     last_run: datetime | None
     last_status: str | None

@@ -1,4 +1,4 @@
-"""Curation, queues and contacts of the workflows on the wire."""
+"""Schemas of curation, queues and contacts."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ PlaceId = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)] | Annotated[str
 
 
 class Curate(BaseModel):
-    """A curator's word for some rows. Only `Selected` queues them."""
+    """A new status for some rows. Only `Selected` queues them."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"ids": [str(UUID(int=1))], "status": "Selected"}]}
@@ -27,7 +27,7 @@ class QueuePlaces(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ids": [1, "ChIJN1t_tDeuEmsR"]}]})
 
     ids: list[PlaceId] = Field(
-        min_length=1, max_length=MOST_AT_ONCE, description="Numbers are rows, texts the directory's own place ids"
+        min_length=1, max_length=MOST_AT_ONCE, description="Numbers are row ids, strings are the directory's place ids"
     )
 
 
@@ -40,8 +40,8 @@ class CuratePlaces(QueuePlaces):
 class CuratedOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    updated_count: int = Field(description="Rows that have the status now")
-    queued_count: int = Field(description="Rows that are new in the queue")
+    updated_count: int = Field(description="Rows that now have the status")
+    queued_count: int = Field(description="Rows newly added to the queue")
 
 
 class DirectSubmit(BaseModel):
@@ -55,7 +55,7 @@ class SubmittedDomain(BaseModel):
 
     id: UUID
     domain: str
-    created: bool = Field(description="False: it was known already, and stays as it is")
+    created: bool = Field(description="False if it was already known; it stays unchanged")
 
 
 class SubmittedOut(CuratedOut):
@@ -63,7 +63,7 @@ class SubmittedOut(CuratedOut):
 
 
 class ContactChanges(BaseModel):
-    """Only what is named changes."""
+    """The fields to change; all others keep their values."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"contact_curation_status": "Complete"}]})
 
@@ -102,7 +102,7 @@ class ContactOut(BaseModel):
     source_url: str | None
     context: str | None
     contact_curation_status: ContactCurationStatus
-    created_by: str | None = Field(description="Who wrote it: a person's token, or a workflow")
+    created_by: str | None = Field(description="The token or workflow that created it")
     created_at: datetime
     updated_at: datetime
 
@@ -121,9 +121,9 @@ class QueueOut(BaseModel):
     job_id: str = Field(examples=["process_pending_domains"])
     display_name: str
     depth: int = Field(examples=[42])
-    due: int = Field(description="Of these: what may be worked on now")
+    due: int = Field(description="How many of these are due now")
     processing: int
-    stale: int = Field(description="Being worked on by nobody any more")
+    stale: int = Field(description="Claimed, but abandoned by their worker")
     failed: int = Field(examples=[3])
     dead: int
     oldest_seconds: float

@@ -210,7 +210,7 @@ def test_beside_the_pages_the_api_still_answers_like_an_api(
 def test_who_ends_a_path_of_the_api_with_a_slash_is_told(web: str) -> None:
     said = [requests.get(f"{web}/api/v3/{path}/", timeout=60).json()["detail"] for path in ("replicas", "nothing")]
     assert said == [
-        "there is no /api/v3/replicas/; without the slash at its end there is",
+        "there is no /api/v3/replicas/; did you mean /api/v3/replicas?",
         "there is no /api/v3/nothing/",
     ]
 
@@ -218,16 +218,18 @@ def test_who_ends_a_path_of_the_api_with_a_slash_is_told(web: str) -> None:
 def test_a_schedule_is_made_with_a_typo_corrected_previewed_and_saved(page: Page, cluster: Cluster) -> None:
     page.goto("/schedules")
     page.get_by_role("button", name="New schedule").click()
-    page.get_by_label("domain, or what it is about").fill("weekly report")
-    page.get_by_label("name (optional, unique)").fill("weekly report")
-    page.get_by_label("job", exact=True).click()
+    page.get_by_label("Domain or subject").fill("weekly report")
+    page.get_by_label("Name (optional, unique)").fill("weekly report")
+    expect(page.get_by_label("Misfire grace (s)")).to_be_visible()
+    expect(page.get_by_text("JOB_MISFIRE_GRACE_TIME")).to_be_visible()  # the setting that counts while it is empty
+    page.get_by_label("Job type", exact=True).click()
     page.get_by_role("option", name="http_request").click()
     expect(page.get_by_text("Fields: url (required), method, headers, json,")).to_be_visible()
-    page.get_by_label("job", exact=True).click()
+    page.get_by_label("Job type", exact=True).click()
     page.get_by_role("option", name="noop").click()
-    page.get_by_label("when", exact=True).fill("weekly mondey 02:30")
+    page.get_by_label("When", exact=True).fill("weekly mondey 02:30")
     expect(page.get_by_text("did you mean 'monday'")).to_be_visible()
-    page.get_by_label("when", exact=True).fill("weekly monday 02:30")
+    page.get_by_label("When", exact=True).fill("weekly monday 02:30")
     expect(page.get_by_text("every Monday at 02:30 Europe/Berlin")).to_be_visible()
     expect(page.get_by_text(re.compile(r"^Mon \d{4}-\d\d-\d\d 02:30:00 CE"))).to_have_count(5)
     page.get_by_label("time zone").fill("America/New_York")  # typed whole, and nothing chosen
@@ -259,8 +261,8 @@ def test_a_key_that_is_there_twice_is_refused_in_the_form(page: Page, cluster: C
 
 def test_a_double_click_saves_once_and_runs_once(page: Page, cluster: Cluster) -> None:
     page.goto("/schedules/new")
-    page.get_by_label("domain, or what it is about").fill("clicked twice")
-    page.get_by_label("job", exact=True).click()
+    page.get_by_label("Domain or subject").fill("clicked twice")
+    page.get_by_label("Job type", exact=True).click()
     page.get_by_role("option", name="noop").click()
     page.get_by_role("button", name="Save").dblclick()
     expect(page).to_have_url(re.compile("/schedules/[0-9a-f-]{36}$"))
@@ -284,8 +286,8 @@ def test_a_refusal_of_the_database_is_a_message_and_not_a_dead_button(page: Page
     )
     try:
         page.get_by_role("button", name="Disable").click()
-        page.get_by_role("button", name="Switch off").click()
-        expect(page.get_by_text("The database refuses that right now; try again")).to_be_visible()
+        page.get_by_role("dialog").get_by_role("button", name="Disable").click()
+        expect(page.get_by_text("The database refuses the change right now; try again")).to_be_visible()
     finally:
         cluster.run("DROP TRIGGER refuse ON schedules; DROP FUNCTION refuse")
     assert enabled(cluster, "refused")
@@ -337,7 +339,7 @@ def test_a_skipped_fire_says_why(page: Page, cluster: Cluster) -> None:
     newest = "SELECT max(scheduled_for) FROM job_executions WHERE status = 'skipped' AND job_id = 'too slow'"
     at = eventually(lambda: cluster.rows(newest)[0][0], 60)
     page.goto(f"/schedules/{schedule_id}")
-    page.get_by_label("at (empty: the latest fire)").fill(at.isoformat())
+    page.get_by_label("Fire time (empty: latest fire)").fill(at.isoformat())
     page.get_by_role("button", name="Explain").click()
     expect(page.get_by_text(re.compile(r":\d\d CES?T: skipped$"))).to_be_visible()
     expect(page.get_by_text(re.compile("at most 1 may run at once"))).to_be_visible()
@@ -352,7 +354,7 @@ def test_a_schedule_is_disabled_and_one_can_see_who_did_it(page: Page, cluster: 
     page.goto("/schedules?search=be disabled")
     page.get_by_role("link", name="to be disabled").click()
     page.get_by_role("button", name="Disable").click()
-    page.get_by_label("why (optional)").fill("moving house")
+    page.get_by_label("Reason (optional)").fill("moving house")
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Enable")).to_be_visible()
     assert not enabled(cluster, "to be disabled")
@@ -367,13 +369,13 @@ def test_a_schedule_is_disabled_and_one_can_see_who_did_it(page: Page, cluster: 
 def test_a_schedule_stays_on_if_nobody_says_that_it_shall_go_off(page: Page, cluster: Cluster) -> None:
     schedule_id = insert(cluster, "stays on", "noop")
     page.goto(f"/schedules/{schedule_id}")
-    asked = page.get_by_label("why (optional)")
+    asked = page.get_by_label("Reason (optional)")
     page.get_by_role("button", name="Disable").click()
     expect(asked).to_be_focused()
     page.keyboard.press("Escape")
     expect(asked).to_have_count(0)
     page.get_by_role("button", name="Disable").click()
-    page.get_by_role("button", name="Keep on").click()
+    page.get_by_role("button", name="Cancel").click()
     expect(asked).to_have_count(0)
     assert enabled(cluster, "stays on")
 
@@ -382,10 +384,10 @@ def test_who_is_asked_is_not_interrupted_by_what_happens_meanwhile(page: Page, c
     schedule_id = insert(cluster, "busy", "noop")
     page.goto(f"/schedules/{schedule_id}")
     page.get_by_role("button", name="Disable").click()
-    page.get_by_label("why (optional)").fill("too busy")
+    page.get_by_label("Reason (optional)").fill("too busy")
     cluster.run("UPDATE schedules SET priority = 7 WHERE name = 'busy'")
     expect(page.get_by_text("priority: 0 → 7")).to_be_visible()
-    page.get_by_label("why (optional)").press("Enter")
+    page.get_by_label("Reason (optional)").press("Enter")
     expect(page.get_by_text("too busy", exact=True)).to_be_visible()
     assert not enabled(cluster, "busy")
     page.get_by_role("button", name="Delete").click()
@@ -401,7 +403,7 @@ def test_who_deleted_a_schedule_is_told_on_its_page(page: Page, cluster: Cluster
     page.goto(f"/schedules/{schedule_id}")
     expect(page.get_by_role("button", name="Disable")).to_be_visible()
     ScheduleRepository(cluster.db).delete_schedule(schedule_id, actor="cli:mallory")
-    expect(page.get_by_text("It was deleted")).to_be_visible()
+    expect(page.get_by_text("This schedule was deleted")).to_be_visible()
     expect(page.get_by_text("to be deleted", exact=True)).to_be_visible()
     expect(page).to_have_title("to be deleted · Schedule · Enhanced Scheduler")
     expect(page.get_by_text("cli:mallory")).to_be_visible()
@@ -409,7 +411,7 @@ def test_who_deleted_a_schedule_is_told_on_its_page(page: Page, cluster: Cluster
     page.get_by_role("link", name="to be deleted was deleted").click()
     expect(page.get_by_text("cli:mallory")).to_be_visible()
     page.get_by_role("link", name="its executions").click()
-    expect(page.get_by_role("link", name="of one schedule only; show all")).to_be_visible()
+    expect(page.get_by_role("link", name="Filtered by schedule; show all")).to_be_visible()
 
 
 def test_executions_are_found_by_the_name_of_their_schedule(page: Page, cluster: Cluster) -> None:
@@ -437,8 +439,8 @@ def test_what_went_wrong_within_the_hour_is_a_link_away(page: Page, cluster: Clu
     expect(page.get_by_role("link", name="went wrong", exact=True).first).to_be_visible()
     expect(page.get_by_role("link", name="yesterday")).to_have_count(0)
     expect(page.locator("tbody").get_by_text("success", exact=True)).to_have_count(0)
-    page.get_by_label("made within").click()
-    page.get_by_role("option", name="a day").click()
+    page.get_by_label("Created within").click()
+    page.get_by_role("option", name="24 hours").click()
     expect(page.get_by_role("link", name="yesterday")).to_be_visible()
 
 
@@ -447,8 +449,8 @@ def test_an_unknown_page_is_ours_and_leads_home(page: Page, web: str) -> None:
     assert answer.status == 404
     lost = page.context.new_page()
     lost.goto("/nowhere")
-    expect(lost.get_by_text("There is no such page")).to_be_visible()
-    lost.get_by_role("link", name="To the overview").click()
+    expect(lost.get_by_text("Page not found")).to_be_visible()
+    lost.get_by_role("link", name="Back to the overview").click()
     expect(lost.get_by_role("heading", name="Overview")).to_be_visible()
 
 
@@ -456,8 +458,8 @@ def test_a_parked_schedule_says_that_it_is(page: Page, cluster: Cluster) -> None
     schedule_id = insert(cluster, "makes no sense", "noop", "{}", '{"parsecs": 12}')
     eventually(lambda: cluster.rows("SELECT 1 FROM schedules WHERE invalid_reason <> ''"), 60)
     page.goto(f"/schedules/{schedule_id}")
-    expect(page.get_by_text("It is parked: what is wrong is said above.")).to_be_visible()
-    expect(page.get_by_text("As long as it will not fire, only by hand.")).to_be_visible()
+    expect(page.get_by_text("It is parked because it is invalid; the reason is shown above.")).to_be_visible()
+    expect(page.get_by_text("It runs only when started by hand.")).to_be_visible()
     page.goto("/schedules?last=invalid")
     expect(page.locator("tbody").get_by_text("parked", exact=True)).to_be_visible()
     cluster.run("DELETE FROM schedules WHERE schedule_id = %s", schedule_id)
@@ -479,8 +481,8 @@ def test_a_replica_that_starts_nothing_is_on_the_first_page(page: Page, cluster:
 def test_a_schedule_is_switched_and_run_from_its_row(page: Page, cluster: Cluster) -> None:
     insert(cluster, "from the list", "noop")
     page.goto("/schedules?search=from the list")
-    page.get_by_label("Switch from the list").click()
-    expect(page.get_by_label("why (optional)")).to_be_focused()
+    page.get_by_label("Enabled: from the list").click()
+    expect(page.get_by_label("Reason (optional)")).to_be_focused()
     page.keyboard.type("not needed")
     page.keyboard.press("Enter")
     expect(page.get_by_text("not needed", exact=True)).to_be_visible()
@@ -497,7 +499,7 @@ def test_a_running_execution_is_cancelled_and_tried_again(page: Page, cluster: C
     expect(page.get_by_text("running", exact=True).first).to_be_visible()
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text("cancelled", exact=True).first).to_be_visible()
-    page.get_by_role("button", name="Try again").click()
+    page.get_by_role("button", name="Retry").click()
     expect(page.get_by_text("attempt 2 (this one)")).to_be_visible()
 
 
@@ -521,7 +523,7 @@ def test_contacts_are_listed_searched_and_linked_to_where_they_were_found(page: 
     page.get_by_role("navigation").get_by_role("link", name="Contacts").click()
     expect(page.get_by_text("javascript:alert(1)")).to_be_visible()
     expect(page.get_by_role("link", name="javascript:alert(1)")).to_have_count(0)
-    page.get_by_label("part of the address").fill("ANNA@")
+    page.get_by_label("Email contains").fill("ANNA@")
     expect(page.get_by_text("mallory@bakery.example")).to_have_count(0)
     link = page.get_by_role("link", name="https://bakery.example/team")
     expect(link).to_have_attribute("rel", "noopener noreferrer")
@@ -532,15 +534,15 @@ def test_a_search_of_the_directory_stages_places_and_a_curator_selects_one(
 ) -> None:
     town.search("dentists in Berlin", "p1", "p2")
     page.goto("/places")
-    page.get_by_label("What to look for").fill("dentists in Berlin")
+    page.get_by_label("Search query").fill("dentists in Berlin")
     page.get_by_role("button", name="Search").click()
-    expect(page.get_by_text("2 places found: 2 new, 0 known already")).to_be_visible()
+    expect(page.get_by_text("2 places found: 2 new, 0 already known")).to_be_visible()
     page.get_by_role("row", name="Bakery p1").get_by_role("checkbox").click()
     page.get_by_role("button", name="Selected", exact=True).click()
-    expect(page.get_by_text("1 place Selected, 1 deep scan queued")).to_be_visible()
+    expect(page.get_by_text("1 place set to Selected, 1 deep scan queued")).to_be_visible()
     rows = cluster.rows("SELECT place_id, status, deep_scan_status FROM places_staging ORDER BY place_id")
     assert [tuple(row) for row in rows] == [("p1", "Selected", "Queued"), ("p2", "New", None)]
-    page.get_by_label("part of the name or address").fill("bakery P2")
+    page.get_by_label("Name or address contains").fill("bakery P2")
     expect(page.get_by_role("row", name="Bakery p1")).to_have_count(0)
     town.google = google_says("OVER_QUERY_LIMIT")
     page.get_by_role("button", name="Search").click()
@@ -558,7 +560,7 @@ def test_a_button_stays_the_same_while_only_other_things_change(page: Page, clus
         expect(page.get_by_text(key, exact=True)).to_be_visible()
     expect(pause).to_have_attribute("data-seen", "yes")
     page.get_by_role("link", name="2 dead letters").click()
-    expect(page.get_by_role("button", name="Queue second again")).to_be_in_viewport()
+    expect(page.get_by_role("button", name="Requeue second")).to_be_in_viewport()
     pause.click()
     expect(page.get_by_text("paused", exact=True)).to_be_visible()
     expect(page.get_by_text("Paused: WF2 - Deep Scan Queue Processor.")).to_be_visible()
@@ -574,15 +576,15 @@ def test_without_postgres_an_open_page_says_since_when_and_what_that_means(page:
         for open_page in (overview, page):
             alert = open_page.get_by_role("alert")
             expect(alert).to_contain_text(re.compile(r"Postgres has not answered since \d\d:\d\d:\d\d"))
-            expect(alert).to_contain_text("Nothing starts until it is back. What runs finishes")
+            expect(alert).to_contain_text("No job starts until Postgres is back. Running jobs finish")
             expect(alert).to_contain_text(re.compile(r"Everything below is as of \d\d:\d\d:\d\d"))
         expect(page.get_by_text("replica-1").first).to_be_visible()
-        expect(overview.get_by_text("away", exact=True)).to_be_visible()
+        expect(overview.get_by_text("down", exact=True)).to_be_visible()
         expect(overview.get_by_text("All is well")).to_have_count(0)
         expect(overview.locator(".es-page > .es-card", has_text="Needs attention")).to_have_css("opacity", "0.55")
     expect(overview.get_by_role("alert")).to_be_hidden()
     expect(page.get_by_role("alert")).to_be_hidden()
-    expect(overview.get_by_text("away", exact=True)).to_have_count(0)
+    expect(overview.get_by_text("down", exact=True)).to_have_count(0)
 
 
 def test_a_postgres_that_stands_still_is_noticed_although_it_says_nothing(page: Page, cluster: Cluster) -> None:
@@ -622,12 +624,12 @@ def test_a_viewer_can_change_nothing(page: Page, cluster: Cluster) -> None:
     page.goto(f"/schedules/{schedule_id}")
     expect(page.get_by_text("looked at").first).to_be_visible()
     expect(page.get_by_role("button", name="Run now")).to_have_count(0)
-    expect(page.locator("dt", has_text=re.compile("^retries$")).locator("+ dd")).to_have_text("7")
+    expect(page.locator("dt", has_text=re.compile("^Max retries$")).locator("+ dd")).to_have_text("7")
     expect(page.get_by_text("text/html").first).to_be_visible()
     expect(page.get_by_text(re.compile("^job_config: .*text/html"))).to_be_visible()
     assert "hunter" not in page.content()
     page.goto("/schedules/new")
-    expect(page.get_by_text("You may look, but not change")).to_be_visible()
+    expect(page.get_by_text("Read-only access")).to_be_visible()
 
 
 def test_a_token_that_was_revoked_meanwhile_cannot_act(page: Page, token: str, cluster: Cluster) -> None:
@@ -685,7 +687,7 @@ def test_every_page_fits_can_be_read_and_loads_nothing_from_elsewhere(
 def test_dark_and_light_are_remembered(page: Page) -> None:
     page.goto("/")
     was_dark = page.evaluate("document.body.classList.contains('body--dark')")
-    page.get_by_label("Dark or light").click()
+    page.get_by_label("Toggle dark mode").click()
     page.wait_for_function(f"document.body.classList.contains('body--dark') !== {str(was_dark).lower()}")
     page.goto("/replicas")
     page.wait_for_function(f"document.body.classList.contains('body--dark') !== {str(was_dark).lower()}")

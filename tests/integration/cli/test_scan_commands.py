@@ -72,7 +72,7 @@ def test_a_scan_shows_what_it_found_and_is_kept(cli: Cli, site: ScanSite, db: Da
     (ga,) = [line.split() for line in lines if line.startswith("_ga ")]
     assert ga[1:] == ["127.0.0.1", "analytics", "the", "site", "itself", "before", "2", "years"]
     (track,) = [line for line in lines if line.startswith("track_id ")]
-    assert "another company" in track
+    assert "a third party" in track
     assert "/missing: answered 404" in result.stdout
     assert lines[-1].startswith("saved as ")
     assert count(db) == 1
@@ -82,7 +82,7 @@ def test_the_second_scan_shows_what_changed(cli: Cli, site: ScanSite) -> None:
     scan(cli, site)
     site.new_release()
     shown = scan(cli, site).stdout
-    assert "Since the scan before: 1 new, 1 gone, 1 changed." in shown
+    assert "Since the previous scan: 1 new, 1 gone, 1 changed." in shown
     assert "+ promo (127.0.0.1, " in shown
     assert "- _ga (127.0.0.1, analytics)" in shown
     assert "~ session_id (127.0.0.1, necessary): hidden from scripts: yes → no" in shown

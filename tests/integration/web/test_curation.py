@@ -220,7 +220,7 @@ def test_pending_domains_can_be_processed_at_once(start_web: Any, db: DatabaseCo
     web = start_web(ENVIRONMENT="dev", FETCH_CONNECT_TO="*.example=127.0.0.1:1")
     query(db, "INSERT INTO domains (domain) SELECT n || '.example' FROM generate_series(1, 5) AS n")
     answer = web.ask(method, "/dev-tools/process-pending-domains?limit=2", "operator").json()
-    assert answer["message"] == "2 domains were worked on"
+    assert answer["message"] == "2 domains processed"
     assert (answer["summary"]["claimed"], answer["summary"]["failed"]) == (2, 2)
     assert query(db, "SELECT count(*) FROM domains WHERE status = 'pending'") == [(3,)]
 

@@ -212,12 +212,12 @@ def test_what_did_not_succeed_is_tried_again(web: Web, db: DatabaseConnection, s
     assert (again["attempt"], again["status"], again["cause"]) == (2, "pending", "manual")
     assert again["metadata"] == {"requested_by": "token:test-operator", "retry_of": first}
     assert again["scheduled_for"] == web.get(f"/executions/{first}").json()["scheduled_for"]
-    assert "waits already" in problem(web.post(f"/executions/{first}/retry"))["detail"]
+    assert "already pending" in problem(web.post(f"/executions/{first}/retry"))["detail"]
 
 
 def test_what_succeeded_or_goes_on_is_not_tried_again(web: Web, db: DatabaseConnection, schedule_id: UUID) -> None:
     for number, (status, why) in enumerate(
-        [("success", "has succeeded"), ("running", "has not ended"), ("pending", "has not ended")]
+        [("success", "it succeeded"), ("running", "has not ended"), ("pending", "has not ended")]
     ):
         execution_id = add(db, schedule_id, status, at=NOW - timedelta(hours=number + 1))
         assert why in problem(web.post(f"/executions/{execution_id}/retry"))["detail"]
@@ -225,7 +225,7 @@ def test_what_succeeded_or_goes_on_is_not_tried_again(web: Web, db: DatabaseConn
 
 def test_what_belongs_to_a_deleted_schedule_is_not_tried_again(web: Web, db: DatabaseConnection) -> None:
     execution_id = add(db, uuid4(), "failed")
-    assert "its schedule is deleted" in problem(web.post(f"/executions/{execution_id}/retry"))["detail"]
+    assert "its schedule was deleted" in problem(web.post(f"/executions/{execution_id}/retry"))["detail"]
 
 
 # --- numbers ---

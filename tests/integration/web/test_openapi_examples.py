@@ -1,6 +1,7 @@
 """The OpenAPI document shows what is sent and what comes back, and what it shows is allowed by its own schemas."""
 
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import jsonschema_rs
@@ -73,6 +74,14 @@ def test_the_example_of_a_problem_is_of_its_status(document: Document) -> None:
     for shown in problems:
         assert shown.status in ({str(example["status"]) for example in shown.examples} | {"default"})
     assert all(kind.example for kind in PROBLEMS)
+
+
+def test_the_title_of_a_problem_is_the_name_that_http_gives_its_status() -> None:
+    """422 has two problems, which its name could not tell apart; 413 has a new name since RFC 9110."""
+    titles = {kind.code: kind.title for kind in PROBLEMS if kind.status not in (413, 422)}
+    assert titles == {kind.code: HTTPStatus(kind.status).phrase for kind in PROBLEMS if kind.code in titles}
+    others = [kind.title for kind in PROBLEMS if kind.code not in titles]
+    assert others == ["Content Too Large", "Invalid Input", "Idempotency Key Reused"]
 
 
 def test_the_examples_tell_one_story(document: Document) -> None:

@@ -211,7 +211,7 @@ def test_others_can_reach_it_when_somebody_is_known(
 def test_a_port_in_use_is_named(cli: Cli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = cli("web", "--port", str(taken.getsockname()[1]))
-    assert (result.exit_code, "cannot be had on WEB_HOST=127.0.0.1" in result.stderr) == (1, True)
+    assert (result.exit_code, "cannot be bound on WEB_HOST=127.0.0.1" in result.stderr) == (1, True)
 
 
 def test_an_old_schema_is_named(cli: Cli, empty_database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -308,10 +308,10 @@ def test_a_request_without_a_body_needs_the_same_role_and_is_counted_by_its_rout
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b'{"domain": "example.com",}', "the body is not JSON: "),
-        (b"\xff", "the body is not JSON: it is not UTF-8"),
-        (b"[" * 100_000, "the body is not JSON: it is nested too deeply"),
-        (b'{"priority": ' + b"9" * 5000 + b"}", "the body is not JSON: it has a number with more than "),
+        (b'{"domain": "example.com",}', "the body is not valid JSON: "),
+        (b"\xff", "the body is not valid JSON: it is not UTF-8"),
+        (b"[" * 100_000, "the body is not valid JSON: it is nested too deeply"),
+        (b'{"priority": ' + b"9" * 5000 + b"}", "the body is not valid JSON: it contains a number with more than "),
     ],
 )
 def test_what_is_no_json_is_said_with_the_place_or_the_reason(web: Web, body: bytes, said: str) -> None:
@@ -328,7 +328,7 @@ def test_where_the_json_ends_to_be_json_is_said(web: Web) -> None:
 
 def test_a_parameter_that_is_given_twice_is_refused(web: Web) -> None:
     found = problem(web.get("/executions?status=failed&status=timed_out"))
-    assert found["errors"] == [{"field": "status", "reason": "is given more than once; one value counts"}]
+    assert found["errors"] == [{"field": "status", "reason": "is given more than once; send a single value"}]
 
 
 @pytest.mark.parametrize("path", ["/executions", "/scans", "/dead-letters"])

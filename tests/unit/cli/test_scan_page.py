@@ -20,11 +20,11 @@ def test_a_scan_on_the_screen_has_cookies_changes_failures_and_notes(capsys: pyt
     print_scan(a_rich_scan())
     shown = capsys.readouterr().out
     for part in (
-        "On 2 pages of shop.example the scan found 5 cookies and 1 entry in local storage.",
-        "track       ads.example   marketing    another company  before   13 months",
+        "On 2 pages of shop.example the scan found 5 cookies and 1 local storage entry.",
+        "track       ads.example   marketing    a third party    before   13 months",
         "+ _ga (shop.example, analytics)",
         "- old_banner (shop.example, unknown)",
-        "~ lang (shop.example, preferences): lifetime: 1 year → 2 years; https only: no → yes",
+        "~ lang (shop.example, preferences): lifetime: 1 year → 2 years; HTTPS only: no → yes",
         "https://shop.example/broken: timed out",
         "note: robots.txt keeps 2 pages closed",
         "note: https://shop.example/basket: cut after 5 MB",
@@ -48,4 +48,4 @@ def test_a_scan_of_nothing_is_one_sentence_and_its_date(capsys: pytest.CaptureFi
 def test_flags_are_named_as_in_the_header() -> None:
     assert flags(a_cookie(same_site="None")) == "Secure HttpOnly SameSite=None"
     assert flags(a_cookie(secure=False, http_only=False, same_site=None)) == ""
-    assert flags(a_cookie(storage=Storage.LOCAL)) == "entry in local storage"
+    assert flags(a_cookie(storage=Storage.LOCAL)) == "local storage entry"

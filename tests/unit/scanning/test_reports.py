@@ -63,7 +63,7 @@ def rows_of(scan: Scan) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0, "none: it is deleted at once"),
+        (0, "none (deleted immediately)"),
         (1, "1 second"),
         (45, "45 seconds"),
         (60, "1 minute"),
@@ -92,7 +92,7 @@ def test_a_lifetime_is_said_in_the_largest_unit_that_fits(seconds: int, words: s
     ("storage", "words"),
     [
         (Storage.COOKIE, "until the browser is closed"),
-        (Storage.LOCAL, "until somebody deletes it"),
+        (Storage.LOCAL, "until it is deleted"),
         (Storage.SESSION, "until the tab is closed"),
     ],
 )
@@ -105,23 +105,22 @@ def test_what_has_no_expiry_stays_as_long_as_its_place_keeps_it(storage: Storage
 
 def test_the_summary_says_what_matters_in_a_few_sentences() -> None:
     assert summary_sentences(a_rich_scan()) == [
-        "On 2 pages of shop.example the scan found 5 cookies and 1 entry in local storage.",
-        "4 were set before the visitor agreed to anything; 3 of these are not known to be necessary "
-        "(1 analytics, 1 marketing, 1 unknown).",
-        "2 of them belong to other companies.",
-        "1 page could not be seen.",
-        "Since the scan before: 1 new, 1 gone, 1 changed.",
+        "On 2 pages of shop.example the scan found 5 cookies and 1 local storage entry.",
+        "4 were set before consent; 3 of these are not known to be necessary (1 analytics, 1 marketing, 1 unknown).",
+        "2 of them belong to third parties.",
+        "1 page could not be read.",
+        "Since the previous scan: 1 new, 1 gone, 1 changed.",
     ]
 
 
 @pytest.mark.parametrize(
     ("cookies", "sentence"),
     [
-        ([a_cookie()], "All of them were set before the visitor agreed to anything; all of these are necessary ones."),
-        ([a_cookie(consent=Consent.AFTER)], "None of them was set before the visitor agreed."),
+        ([a_cookie()], "All of them were set before consent; all of these are necessary."),
+        ([a_cookie(consent=Consent.AFTER)], "None of them were set before consent."),
         (
             [a_cookie(category=Category.UNKNOWN), a_cookie("b", consent=Consent.AFTER)],
-            "1 was set before the visitor agreed to anything; 1 of these is not known to be necessary (1 unknown).",
+            "1 was set before consent; 1 of these is not known to be necessary (1 unknown).",
         ),
     ],
 )
@@ -137,12 +136,12 @@ def test_a_scan_that_stopped_early_says_so() -> None:
 @pytest.mark.parametrize(
     ("others", "sentence"),
     [
-        (0, "All are the site's own."),
-        (1, "1 of them belongs to another company."),
-        (2, "2 of them belong to other companies."),
+        (0, "All of them belong to the site itself."),
+        (1, "1 of them belongs to a third party."),
+        (2, "2 of them belong to third parties."),
     ],
 )
-def test_the_summary_counts_other_companies(others: int, sentence: str) -> None:
+def test_the_summary_counts_third_parties(others: int, sentence: str) -> None:
     foreign = [a_cookie(f"c{number}", party=Party.THIRD) for number in range(others)]
     assert sentence in summary_sentences(a_scan(a_cookie(), *foreign))
 
@@ -152,7 +151,7 @@ def test_a_scan_that_found_nothing_says_so() -> None:
         "On 1 page of shop.example the scan found no cookies.",
         "There is no earlier scan to compare with.",
     ]
-    assert summary_sentences(a_scan(previous_scan_id=PREVIOUS_ID))[-1] == "Nothing changed since the scan before."
+    assert summary_sentences(a_scan(previous_scan_id=PREVIOUS_ID))[-1] == "Nothing has changed since the previous scan."
 
 
 # --- the page ---
@@ -169,10 +168,10 @@ def test_the_page_shows_everything_and_begins_with_what_came_before_consent() ->
         "Analytics (1)",
         "Marketing (2)",
         "Unknown (1)",
-        "Other companies",
-        "Changes since the scan before",
+        "Third parties",
+        "Changes since the previous scan",
         "Pages",
-        "How this was found, and what it cannot show",
+        "Method and limits",
     ]
     places = [words.find(title) for title in titles]
     assert -1 not in places
@@ -180,15 +179,15 @@ def test_the_page_shows_everything_and_begins_with_what_came_before_consent() ->
     for part in (
         "3 findings before consent not known to be necessary: 1 analytics, 1 marketing, 1 unknown.",
         "ads.example 2 2 marketing track, retarget",
-        "lifetime: 1 year → 2 years; https only: no → yes; same site: not set → Lax",
+        "lifetime: 1 year → 2 years; HTTPS only: no → yes; same site: not set → Lax",
         "https://shop.example/broken timed out 3",
         "cut after 5 MB",
         "robots.txt keeps 2 pages closed",
         "13 months",
-        "another company, after consent",
-        "by https://ads.example/pixel.gif",
+        "a third party, after consent",
+        "set by https://ads.example/pixel.gif",
         "accept_selector #accept",
-        "then pressed the consent button",
+        "then clicked the consent button",
     ):
         assert part in words, part
 
@@ -197,9 +196,9 @@ def test_the_page_shows_everything_and_begins_with_what_came_before_consent() ->
     ("facts", "words"),
     [
         ({"engine": EngineName.HTTP}, "without running their scripts"),
-        ({"engine": EngineName.HTTP}, "agreed to nothing"),
-        ({"engine": EngineName.BROWSER, "config": {}}, "pressed no consent button"),
-        ({"engine": EngineName.BROWSER}, "headless browser with their scripts"),
+        ({"engine": EngineName.HTTP}, "without giving consent"),
+        ({"engine": EngineName.BROWSER, "config": {}}, "clicked no consent button"),
+        ({"engine": EngineName.BROWSER}, "headless browser that ran their scripts"),
     ],
 )
 def test_the_page_says_what_its_method_cannot_show(facts: dict[str, Any], words: str) -> None:
@@ -211,7 +210,7 @@ def test_a_page_about_nothing_is_still_a_whole_page(scan: Scan) -> None:
     words = words_of(scan)
     assert "Nothing that needs consent was found before consent." in words
     assert "Nothing was found." in words
-    assert "Only the site itself left something with the visitor." in words
+    assert "No third party set anything." in words
 
 
 def test_the_page_needs_no_script_and_asks_nobody_for_anything() -> None:
@@ -233,7 +232,7 @@ def test_no_name_can_become_part_of_the_page(name: str) -> None:
 
 
 def test_a_cookie_without_a_name_is_called_so() -> None:
-    assert "(without a name)" in Reader(html_report(scan_full_of(""))).words
+    assert "(no name)" in Reader(html_report(scan_full_of(""))).words
 
 
 def test_the_page_is_the_same_every_time() -> None:

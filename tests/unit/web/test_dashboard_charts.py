@@ -25,6 +25,6 @@ def test_a_name_with_markup_is_text_in_the_tooltip_of_the_timeline() -> None:
 def test_a_fire_is_told_in_its_zone_and_also_in_the_visitors_when_the_clocks_differ() -> None:
     berlin, oslo = ZoneInfo("Europe/Berlin"), ZoneInfo("Europe/Oslo")
     assert fire_words(NOW, berlin, oslo) == "Sun 2027-01-31 03:00:00 CET"
-    assert fire_words(NOW, UTC, berlin) == "Sun 2027-01-31 02:00:00 UTC (03:00:00 where you are)"
+    assert fire_words(NOW, UTC, berlin) == "Sun 2027-01-31 02:00:00 UTC (03:00:00 your time)"
     new_york = ZoneInfo("America/New_York")
-    assert fire_words(NOW, UTC, new_york) == "Sun 2027-01-31 02:00:00 UTC (2027-01-30 21:00:00 where you are)"
+    assert fire_words(NOW, UTC, new_york) == "Sun 2027-01-31 02:00:00 UTC (2027-01-30 21:00:00 your time)"

@@ -34,7 +34,7 @@ REPLICA = ReplicaRecord(
     ("replicas", "schedules", "words"),
     [
         ([REPLICA], 1, "All is well"),
-        ([REPLICA], 0, "There is no schedule yet"),
+        ([REPLICA], 0, "No schedules yet"),
         ([], 1, "No replica is live"),
         ([replace(REPLICA, is_live=False)], 1, "No replica is live"),
         ([replace(REPLICA, claiming=False)], 1, "No schedule needs attention"),
