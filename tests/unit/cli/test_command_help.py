@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from typer.testing import CliRunner, Result
 
 import manage
+import run_migrations
 from config import PROJECT_ROOT, VERSION
 from services.cli.jobs import markdown_tables
 from services.cli.lazy import Later, lazy
@@ -30,6 +31,12 @@ def cli(*arguments: str) -> Result:
 def test_help_shows_a_switch_as_a_switch(command: list[str]) -> None:
     said = cli(*command, "--help").stdout
     assert "--help" in said
+    assert "<bool>" not in said
+
+
+def test_so_does_the_help_of_the_migrations() -> None:
+    said = CliRunner().invoke(run_migrations.app, ["--help"], env={"COLUMNS": "120"}).stdout
+    assert "--status" in said
     assert "<bool>" not in said
 
 
@@ -178,4 +185,7 @@ def test_the_tab_key_completes_commands_and_options(tmp_path: Path) -> None:
 
 
 def test_the_tab_key_leaves_other_programs_of_python_to_the_shell(tmp_path: Path) -> None:
-    assert pressed_tab(tmp_path, "python other.py sche") == set()
+    program, ran = tmp_path / "other.py", tmp_path / "ran"
+    program.write_text(f"open({str(ran)!r}, 'w')")
+    assert pressed_tab(tmp_path, f"python {program} sche") == set()
+    assert not ran.exists(), "nobody wants a program started by the Tab key"
