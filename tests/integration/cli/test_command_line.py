@@ -547,6 +547,36 @@ def test_a_narrow_terminal_cuts_no_id(cli: Cli, repository: ScheduleRepository) 
     assert record["schedule_id"][:8] in shown.get()
 
 
+LIST_AND_TELL = """
+import sys
+import manage
+sys.argv = ["manage.py", "schedule", "list", "--json"]
+try:
+    manage.app()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_a_list_of_schedules_loads_neither_engine_nor_web_nor_what_the_jobs_need(cli: Cli) -> None:
+    add(cli)
+    told = subprocess.run(
+        [sys.executable, "-c", LIST_AND_TELL], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True
+    )
+    assert len(json.loads(told.stdout)["items"]) == 1
+    needless = {
+        "redis",
+        "apscheduler",
+        "fastapi",
+        "nicegui",
+        "requests",
+        "lxml",
+        "services.engine",
+        "services.job_types",
+    }
+    assert not needless & set(told.stderr.split())
+
+
 # --- help ---
 
 PROGRAM = typer.main.get_command(manage.app)
