@@ -21,9 +21,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from services.errors import InvalidInput, SchedulerError
-from services.schedule_repository import user_name
 from services.wording.durations import whole_units
-from services.wording.refusals import OLD_SCHEMA, refusal
 from services.wording.visible import visible
 
 if TYPE_CHECKING:
@@ -40,6 +38,7 @@ def actor() -> str:
     """Whom the audit trail names. Asked by commands that write, and these need a schema that fits."""
     from database.connection import get_db_connection
     from database.schema import require_schema
+    from services.schedule_repository import user_name
 
     require_schema(get_db_connection())
     return f"cli:{user_name()}"
@@ -116,6 +115,7 @@ def _database_errors() -> "tuple[type[DBAPIError], ...]":
 def _reason(error: "DBAPIError") -> str | None:
     from database.connection import get_db_connection
     from database.schema import schema_problem
+    from services.wording.refusals import OLD_SCHEMA, refusal
 
     reason = refusal(error)
     return (schema_problem(get_db_connection()) or reason) if reason == OLD_SCHEMA else reason
