@@ -370,7 +370,9 @@ def test_gap_scan_audit_and_explanation_agree_whether_a_fire_still_has_its_chanc
 
 
 def test_the_page_of_verdicts_is_current() -> None:
-    assert (PROJECT_ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8") == verdicts_page() + "\n"
+    page = (PROJECT_ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8")
+    is_current = page == verdicts_page() + "\n"
+    assert is_current, "python manage.py verdicts --markdown > docs/verdicts.md"
 
 
 def test_the_page_explains_every_reason_with_the_statuses_that_it_comes_with() -> None:
