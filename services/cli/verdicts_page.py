@@ -20,7 +20,7 @@ command line, the API and the dashboard show both. For one fire, with the names 
 python manage.py schedule explain nightly --at 2027-01-31T02:00
 ```
 
-To run it anyway, `python manage.py retry EXECUTION` starts another attempt, and `python manage.py schedule backfill`
+To run it anyway, `python manage.py retry EXECUTION` starts another attempt, and `schedule backfill`
 runs a whole stretch of time, including fires that share one row."""
 
 ABOUT = {
