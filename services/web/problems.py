@@ -132,7 +132,7 @@ TOO_MANY = Kind(
     "too-many-requests",
     429,
     "Too Many Requests",
-    "The caller exceeded WEB_RATE_LIMIT_PER_MINUTE. Retry-After gives the seconds to wait.",
+    "The caller exceeded its rate limit. Retry-After gives the seconds to wait.",
     "rate limit exceeded; retry in 7 s",
 )
 INTERNAL = Kind(
