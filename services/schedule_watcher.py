@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -77,7 +78,10 @@ class ScheduleWatcher:
         self._revisions = 0  # the sum over what is loaded
         self._effective_from = datetime.min.replace(tzinfo=UTC)  # of the last row
         self.revision = 0
-        self.loop = Loop("watcher", self.tick, TICK_SECONDS)
+
+    @cached_property
+    def loop(self) -> Loop:
+        return Loop("watcher", self.tick, TICK_SECONDS)
 
     @property
     def is_loaded(self) -> bool:

@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -82,7 +83,10 @@ class Heart:
         self._last_beat: float | None = None
         self._skewed = False
         self._lock = threading.Lock()
-        self.loop = Loop("heart", self.beat, pulse.interval_seconds)
+
+    @cached_property
+    def loop(self) -> Loop:
+        return Loop("heart", self.beat, self.pulse.interval_seconds)
 
     def beat(self) -> float | None:
         started = awake_or_not()

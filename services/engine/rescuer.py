@@ -7,6 +7,7 @@ killed process do at once, counts as dead as soon as it has missed a heartbeat b
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -79,7 +80,10 @@ class Rescuer:
         self._interval, self._rescued = interval_seconds, rescued
         self._sessions = Sessions(heart.pulse.timeout_seconds)
         self._next_at = 0.0
-        self.loop = Loop("rescuer", self.tick, interval_seconds)
+
+    @cached_property
+    def loop(self) -> Loop:
+        return Loop("rescuer", self.tick, self._interval)
 
     def tick(self) -> float | None:
         """Looks for vanished sessions every second or two, for silent replicas once per interval."""

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -97,12 +98,15 @@ class GapScanner:
         may_scan: Callable[[], bool],
     ) -> None:
         self._db, self._clock, self._policy, self._limits = db, clock, policy, limits
-        self._heartbeat_timeout = heartbeat_timeout_seconds
+        self._interval, self._heartbeat_timeout = interval_seconds, heartbeat_timeout_seconds
         self._loaded, self._hand_over, self._look_for_pending = loaded, hand_over, look_for_pending
         self._may_scan = may_scan
         self._scan: _Scan | None = None
         self._done: _Scan | None = None
-        self.loop = Loop("gap-scan", self.tick, interval_seconds)
+
+    @cached_property
+    def loop(self) -> Loop:
+        return Loop("gap-scan", self.tick, self._interval)
 
     @property
     def is_up_to_date(self) -> bool:
