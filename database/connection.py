@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, cast
-from weakref import WeakSet
 
 import psycopg2
 from sqlalchemy import URL, Connection, Engine, Row, create_engine, event, make_url, text
@@ -77,7 +76,6 @@ class DatabaseConnection:
         idle_in_transaction_seconds: int = IDLE_IN_TRANSACTION_SECONDS,
     ) -> None:
         self.transaction_pooler = transaction_pooler
-        self._dedicated: WeakSet[DedicatedConnection] = WeakSet()
         self._limits = {
             "statement_timeout": str(statement_timeout_seconds * 1000),
             "idle_in_transaction_session_timeout": str(idle_in_transaction_seconds * 1000),
@@ -141,9 +139,7 @@ class DatabaseConnection:
 
     def dedicated(self) -> "DedicatedConnection":
         """A connection that one thread keeps, for work that must not queue behind others."""
-        made = DedicatedConnection(self)
-        self._dedicated.add(made)
-        return made
+        return DedicatedConnection(self)
 
     def listener(self, *channels: str) -> "Listener":
         """A session of its own that hears notifications; not to be had through a transaction pooler."""
@@ -159,9 +155,6 @@ class DatabaseConnection:
             return False
 
     def close(self) -> None:
-        """Also ends the dedicated connections that nobody has closed."""
-        for connection in list(self._dedicated):
-            connection.close()
         self.engine.dispose()
 
     @property
