@@ -58,7 +58,7 @@ def test_a_secret_of_another_host_is_refused_with_the_hosts_it_is_for() -> None:
         ("A@", "'A@' names no host"),
         ("1A", "'1A' is neither a variable's name nor a host after NAME@"),
         ("A@x.example,A", "'A' is there with and without hosts; keep one of them"),
-        ("DATABASE_URL", "'DATABASE_URL' is a setting of the scheduler, which jobs cannot read"),
+        ("DATABASE_URL", "'DATABASE_URL' is a setting of the scheduler; jobs cannot read it"),
     ],
 )
 def test_a_list_that_makes_no_sense_is_refused_at_the_start(

@@ -75,7 +75,7 @@ def test_no_user_and_no_tenant_is_written_into_the_code() -> None:
     lines = [line for file in files for line in file.read_text().splitlines() if UUID.search(line)]
     assert sorted(UUID.sub("…", line).strip() for line in lines) == [
         'EXTERNAL_IDS = UUID("…")',
-        'UUID("…"), FLOWS, "tenant of scanned places that name none"',
+        'UUID("…"), FLOWS, "tenant of scanned places that have none"',
     ]
     assert str(Settings().default_tenant_id) in "".join(lines)
 
