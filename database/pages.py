@@ -1,4 +1,4 @@
-"""Keyset pages, newest first: a cursor is the place of a page's last row; a page costs the same wherever it is."""
+"""Keyset pagination, newest first: a cursor is the position of a page's last row; every page costs the same."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ def page_after(
     limit: int,
     cursor: str | None,
 ) -> Select[Any]:
-    """One row more than the page, so that the end of the list is known. Raises InvalidInput for a strange cursor."""
+    """Selects one row more than the page, to detect the end of the list. Raises InvalidInput for an invalid cursor."""
     if cursor is not None:
         query = query.where(_is_after(created_at, key, cursor))
     return query.order_by(created_at.desc(), key.desc()).limit(limit + 1)
@@ -42,5 +42,5 @@ def _is_after(
             raise ValueError("no key")
         place = tuple_(literal(at.astimezone(UTC), created_at.type), literal(last, key.type))
     except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
-        raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None
+        raise InvalidInput(Problem("cursor", "must come from an earlier page of this list")) from None
     return place > tuple_(created_at, key)

@@ -141,7 +141,7 @@ class ApiItems:
         first = self._seen.setdefault(identity.bytes, number)
         if first != number:
             given = plain_line(raw["domain_config_id"])
-            return BadItem(number, _label(raw), (f"domain_config_id: {given!r} is in item {first} already",))
+            return BadItem(number, _label(raw), (f"domain_config_id: {given!r} is already used by item {first}",))
         try:
             return _translated(number, identity, _Item.model_validate(raw))
         except ValidationError as error:
@@ -189,7 +189,7 @@ def _as_text(value: object) -> str:
     try:
         return repr(value)
     except (ValueError, RecursionError):
-        return "something too large to be shown"
+        return "a value too large to show"
 
 
 def _identity(raw: Any) -> UUID | None:

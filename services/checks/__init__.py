@@ -1,1 +1,1 @@
-"""One rule per kind of input value: host names, JSON, the names of secrets. Pure; every door uses the same rule."""
+"""One rule per kind of input value: host names, JSON, names of secrets. Pure, used by every entry point."""

@@ -268,7 +268,7 @@ def _window(
     now: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
     for name, instant in (("since", since), ("until", until)):
         if instant is not None and instant.tzinfo is None:
-            raise InvalidInput(Problem(name, f"needs an offset, as in {instant.isoformat()}+00:00"))
+            raise InvalidInput(Problem(name, f"needs a UTC offset, as in {instant.isoformat()}+00:00"))
     last = min(until or now, now)
     if since >= last:
         raise InvalidInput(Problem("since", f"must be before {last.isoformat()}, got {since.isoformat()}"))

@@ -99,7 +99,7 @@ class Backfills:
     def _check_range(self, since: datetime, until: datetime, now: datetime) -> None:
         for name, instant in (("from", since), ("to", until)):
             if instant.tzinfo is None:
-                raise InvalidInput(Problem(name, f"needs an offset, as in {instant.isoformat()}+00:00"))
+                raise InvalidInput(Problem(name, f"needs a UTC offset, as in {instant.isoformat()}+00:00"))
         if since >= until:
             raise InvalidInput(Problem("from", f"must be before {_said(until)}, got {_said(since)}"))
         if until > now:

@@ -144,7 +144,7 @@ class ExecutionOrder:
             place = aware("cursor", datetime.fromisoformat(at)).astimezone(UTC)  # Postgres knows fewer offsets
             return [place, _attempt(last) if self is BY_FIRE else UUID(last)]
         except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
-            raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None
+            raise InvalidInput(Problem("cursor", "must come from an earlier page of this list")) from None
 
 
 BY_CREATION = ExecutionOrder("created", (JobExecution.created_at, JobExecution.execution_id))

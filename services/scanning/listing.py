@@ -109,12 +109,12 @@ def _read(cursor: str) -> tuple[datetime, UUID]:
             raise ValueError("no instant")
         return place.astimezone(UTC), UUID(scan_id)
     except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
-        raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None
+        raise InvalidInput(Problem("cursor", "must come from an earlier page of this list")) from None
 
 
 def _aware(field: str, value: datetime) -> datetime:
     if value.tzinfo is None:
-        raise InvalidInput(Problem(field, f"needs an offset, as in {value.isoformat()}+00:00"))
+        raise InvalidInput(Problem(field, f"needs a UTC offset, as in {value.isoformat()}+00:00"))
     return value
 
 

@@ -1,6 +1,6 @@
-"""Which schedules, in which order, from where on: filters and keyset pages over the table.
+"""Lists of schedules: filters, sort order and keyset pagination.
 
-A page costs the same wherever it is: the cursor carries the last row's sort value, no OFFSET.
+Every page costs the same: the cursor contains the last row's sort value, so there is no OFFSET.
 """
 
 import base64
@@ -22,7 +22,7 @@ from services.schedules.spec import plain_text
 
 MAX_PAGE = 1000
 
-# What stands for NULL, so that rows without a value still have a place in the order.
+# With the replacement for NULL, so that rows without a value have a position in the order.
 SORT_KEYS: dict[str, tuple[InstrumentedAttribute[Any], ColumnElement[Any] | None]] = {
     "domain": (Schedule.domain, None),
     "name": (Schedule.name, literal("\U0010ffff")),
@@ -89,7 +89,7 @@ class Order:
         return order
 
     def apply(self, query: Select[Any], cursor: str | None) -> Select[Any]:
-        """Order the query, and start after the row that the cursor names."""
+        """Sort the query and start after the cursor's row."""
         column, for_null = SORT_KEYS[self.key]
         position: ColumnElement[Any] = column.expression if for_null is None else func.coalesce(column, for_null)
         here = tuple_(position, Schedule.schedule_id)
@@ -109,13 +109,13 @@ class Order:
         try:
             order, value, schedule_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
             if order != str(self):
-                raise InvalidInput(Problem("cursor", f"belongs to the order {order!r}, not {str(self)!r}"))
+                raise InvalidInput(Problem("cursor", f"belongs to the sort order {order!r}, not {str(self)!r}"))
             return self._read_position(value), UUID(schedule_id)
         except (ValueError, TypeError, binascii.Error, AttributeError, RecursionError, OverflowError):
-            raise InvalidInput(Problem("cursor", "is not one that a former page gave")) from None
+            raise InvalidInput(Problem("cursor", "must come from an earlier page of this list")) from None
 
     def _read_position(self, value: Any) -> Any:
-        """The sort value of a row as it stood in a cursor, which may be forged."""
+        """The sort value from a cursor, which may be forged."""
         if value is None and SORT_KEYS[self.key][1] is not None:
             return None
         if self.key == "priority":

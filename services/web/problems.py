@@ -90,7 +90,7 @@ CHANGED = Kind(
     412,
     "Somebody else changed it",
     "Load it again and repeat the change with its new ETag.",
-    f"schedule {STORY['schedule_id']} is at revision {STORY['revision']}, not 4700: somebody changed it meanwhile; "
+    f"schedule {STORY['schedule_id']} is at revision {STORY['revision']}, not 4700: it was changed in the meantime; "
     "load it again and repeat the change",
 )
 TOO_LARGE = Kind(

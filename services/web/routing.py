@@ -31,7 +31,7 @@ def _in_utc(instant: datetime) -> datetime:
     try:
         return instant.astimezone(UTC) if instant.tzinfo else instant
     except OverflowError:
-        raise ValueError("lies outside of the years 1 to 9999 in UTC") from None
+        raise ValueError("must be between the years 1 and 9999 in UTC") from None
 
 
 Instant = Annotated[datetime, AfterValidator(_in_utc)]

@@ -460,7 +460,7 @@ def test_an_attempt_that_should_have_ended_by_now_is_unfinished(past: Past, stat
 def test_a_window_that_makes_no_sense_is_refused(past: Past) -> None:
     with pytest.raises(InvalidInput, match=r"since: must be before"):
         audit(past.db, datetime.now(UTC) + HOUR)
-    with pytest.raises(InvalidInput, match=r"since: needs an offset"):
+    with pytest.raises(InvalidInput, match=r"since: needs a UTC offset"):
         audit(past.db, datetime(2025, 1, 1))  # noqa: DTZ001 - that is the mistake
 
 

@@ -94,7 +94,7 @@ def test_a_missing_secret_fails_for_good_and_is_named() -> None:
 def test_a_variable_that_the_operator_did_not_allow_fails_for_good_whatever_it_is_in(field: str) -> None:
     text = "https://example.com/${env:PGPASSWORD}"
     fields = {field: {"X": text} if field in ("headers", "json") else text}
-    with pytest.raises(PermanentFailure, match=r"^JOB_SECRETS does not name the environment variable PGPASSWORD"):
+    with pytest.raises(PermanentFailure, match=r"^JOB_SECRETS does not list the environment variable PGPASSWORD"):
         resolve(config(**fields), {"PGPASSWORD": "p"}.get, ALLOWED)
 
 
