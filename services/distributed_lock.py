@@ -252,7 +252,7 @@ class Coordinator:
         self.last_error = f"{type(error).__name__}: {error}"
         if self._breaker.failed():
             self._degraded_at = self._reminded_at = self._now()
-            message = "Redis at %s fails (%s): its answers count as unknown until it works again"
+            message = "Redis at %s is failing (%s): its answers count as unknown until it recovers"
             logger.warning(message, self._where, self.last_error, extra={"event": "redis_degraded"})
         elif self._breaker.is_open and self._is_time_to_remind():
             message, so_far = "Redis at %s has been failing for %s (%s)", duration(self._now() - self._degraded_at)
@@ -385,7 +385,12 @@ class DistributedLock:
         try:
             self._release(resource_id, token)
         except Unavailable as error:
-            logger.warning("lock %r expires by itself: %s", resource_id, error, extra={"event": "lock_not_released"})
+            logger.warning(
+                "lock %r could not be released and will expire: %s",
+                resource_id,
+                error,
+                extra={"event": "lock_not_released"},
+            )
 
     def _log(self, event: str, what: str, resource_id: str) -> None:
         facts = {"event": event, "lock": resource_id, "instance_id": self._instance_id}
@@ -421,5 +426,5 @@ def _log_leases(what: str, leases: Mapping[UUID, int]) -> None:
 
 def _milliseconds(seconds: float) -> int:
     if seconds < 0.001:
-        raise ValueError(f"a lifetime of {seconds} seconds is none")
+        raise ValueError(f"a lifetime must be at least 0.001 seconds, got {seconds}")
     return int(seconds * 1000)

@@ -94,7 +94,7 @@ def _through_sentinel(url: str, options: dict[str, Any]) -> redis.Redis:
     service = parts.path.strip("/")
     if not service:
         raise ConfigurationError(
-            f"REDIS_URL={masked(url)!r}: name the service, as in redis+sentinel://host:26379/mymaster"
+            f"REDIS_URL={masked(url)!r}: the service name is missing, as in redis+sentinel://host:26379/mymaster"
         )
     login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")

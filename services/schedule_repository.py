@@ -129,9 +129,7 @@ class ScheduleRepository:
             raise ScheduleNotFound(reference)
         if len(found) > 1:
             ids = ", ".join(str(record.schedule_id) for record in found[:5])
-            raise InvalidInput(
-                Problem("schedule", f"{text!r} could be any of {len(found)} schedules; give an id: {ids}")
-            )
+            raise InvalidInput(Problem("schedule", f"{text!r} matches {len(found)} schedules; use an id: {ids}"))
         return found[0]
 
     # --- many schedules ---
@@ -177,7 +175,7 @@ class ScheduleRepository:
         change: ScheduleFields = {"enabled": enabled}
         if note is not None:
             if enabled:
-                raise InvalidInput(Problem("note", "says why schedules are switched off; to switch them on, give none"))
+                raise InvalidInput(Problem("note", "explains why schedules are disabled; omit it to enable them"))
             change["disabled_note"] = checked_note(note, "note")
         wanted = sorted(set(schedule_ids))
         known = [record.schedule_id for record in self.iter_schedules(ScheduleFilter(schedule_ids=wanted))]

@@ -105,13 +105,15 @@ class HeldLocks:
             if ours:
                 held.renewed(held.lifetime_seconds, since)
         if not ours:
-            self._lost(name, held, "its key is gone, or another holder's")
+            self._lost(name, held, "its key has expired or belongs to another holder")
 
     def _not_renewed(self, name: str, held: _Held, since: float, error: str) -> None:
         if since >= held.trusted_until:
             self._lost(name, held, error)
             return
-        logger.warning("lock %r is not renewed: %s", name, error, extra={"event": "lock_not_renewed", "lock": name})
+        logger.warning(
+            "lock %r could not be renewed: %s", name, error, extra={"event": "lock_not_renewed", "lock": name}
+        )
         with self._mutex:
             held.renew_at = since + held.lifetime_seconds * RETRY_SHARE
 
@@ -120,7 +122,7 @@ class HeldLocks:
         with self._mutex:
             if self._held.get(name) is held:
                 del self._held[name]
-        logger.warning("lock %r is lost: %s", name, reason, extra={"event": "lock_lost", "lock": name})
+        logger.warning("lock %r was lost: %s", name, reason, extra={"event": "lock_lost", "lock": name})
 
 
 def _keep_renewing(reference: weakref.ref[HeldLocks], wake: Event) -> None:

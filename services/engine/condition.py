@@ -83,14 +83,14 @@ class Condition:
         """Why this replica does not do its work right now; empty means ready."""
         reasons = [] if self._is_started() else ["draining" if self._stopping.is_set() else "starting"]
         if not self._heart.is_trusted:
-            reasons.append("no heartbeat could be written lately: is Postgres there?")
+            reasons.append("no recent heartbeat could be written: check Postgres")
         return [*reasons, *self._obstacles(), *self._failing_loops()]
 
     def _obstacles(self) -> list[str]:
         """Why nothing may be claimed although all parts work."""
         reasons = []
         if not self._clock.is_trustworthy:
-            reasons.append(f"the clock is {self._clock.skew_seconds:.1f} s off Postgres'")
+            reasons.append(f"the clock differs from Postgres by {self._clock.skew_seconds:.1f} s")
         if self._coordinator.degraded and self._pauses_without_redis:
             reasons.append("Redis does not answer and LOCK_FAILURE_POLICY is pause")
         return reasons
@@ -101,6 +101,6 @@ class Condition:
         for name in FIRES_WAY:
             if (trouble := self._loops.trouble(name)) is not None:
                 troubles.setdefault(trouble, []).append(name)
-        reasons = [f"failing again and again: {', '.join(names)} ({trouble})" for trouble, names in troubles.items()]
+        reasons = [f"failing repeatedly: {', '.join(names)} ({trouble})" for trouble, names in troubles.items()]
         stalled = {name: seconds for name, seconds in self.liveness().items() if name in (*FIRES_WAY, self._timer.name)}
-        return reasons + [f"standing still: {name}, for {seconds:.0f} s" for name, seconds in stalled.items()]
+        return reasons + [f"stalled: {name}, for {seconds:.0f} s" for name, seconds in stalled.items()]

@@ -256,7 +256,7 @@ class Dispatcher:
         started, claims = self._held.accept(started, claims)
         if disowned := asked - len(claims) - len(started):
             logger.warning(
-                "threw %d claims away: their answer came after this replica had handed the rows back",
+                "discarded %d claims: the answer arrived after this replica had handed the rows back",
                 disowned,
                 extra={"event": "claims_disowned"},
             )

@@ -127,7 +127,7 @@ class Finisher:
         if refused:
             metrics.finish_refused()
             logger.warning(
-                "the result of execution %s came too late: it was taken from this replica meanwhile",
+                "the result of execution %s came too late: another replica had taken over the execution",
                 claim.execution_id,
                 extra={"event": "finish_refused", "execution_id": str(claim.execution_id)},
             )

@@ -121,7 +121,7 @@ class Heart:
         rows = self._db.run_alone(CONFIRM, values)  # alone: the next heartbeat writes the same row
         if not rows:
             logger.warning(
-                "execution %s is not run: this replica was given up meanwhile",
+                "execution %s is not run: this replica was declared dead in the meantime",
                 claim.execution_id,
                 extra={"event": "given_up", "execution_id": str(claim.execution_id)},
             )
@@ -185,7 +185,9 @@ class Heart:
             ids, tokens = [proof[0] for proof in disowned], [proof[1] for proof in disowned]
             self._run(HAND_BACK_STRANGERS, execution_ids=ids, tokens=tokens)
             logger.warning(
-                "handed back %d executions that got lost on their way here", len(disowned), extra={"event": "strangers"}
+                "handed back %d executions that were claimed for this replica but never arrived",
+                len(disowned),
+                extra={"event": "strangers"},
             )
         for row in rows:
             if row.cancel_requested and self._held.holds_execution(row.execution_id):
@@ -195,7 +197,7 @@ class Heart:
         skewed = not self._clock.is_trustworthy
         if skewed and not self._skewed:
             logger.error(
-                "this machine's clock is %.1f s off Postgres': no fire is claimed until that is mended (run NTP)",
+                "the local clock differs from Postgres by %.1f s: no fire is claimed until that is fixed (run NTP)",
                 self._clock.skew_seconds,
                 extra={"event": "clock_skew"},
             )

@@ -39,8 +39,8 @@ class Outages:
                 return
             self._told_at[error.server] = now
             loops = ", ".join(sorted(waiting))
-        lasts = f"for {now - since:.0f} s now, " if now > since else ""
-        logger.warning("%s%s waits: %s", lasts, loops, error, extra={"event": "server_unavailable"})
+        lasts = f" for {now - since:.0f} s" if now > since else ""
+        logger.warning("%s waiting%s: %s", loops, lasts, error, extra={"event": "server_unavailable"})
 
     def answered(self, loop: str) -> None:
         if not self._waiting:
@@ -169,10 +169,10 @@ class Loop:
         now, kind = time.monotonic(), type(error).__name__
         facts = {"event": "loop_failed", "loop": self.name, "failures": self._failures}
         if kind != self._told:
-            logger.exception("%s failed; it goes on", self.name, extra=facts)
+            logger.exception("%s failed; it continues", self.name, extra=facts)
         elif _is_power_of_two(self._failures) or now >= self._told_at + REMIND_SECONDS:
             line = _first_line(error)
-            logger.error("%s failed %d times in a row, and goes on: %s", self.name, self._failures, line, extra=facts)
+            logger.error("%s failed %d times in a row and continues: %s", self.name, self._failures, line, extra=facts)
         else:
             return
         self._told_at, self._told = now, kind

@@ -60,7 +60,7 @@ class StartPatience:
         if not self._has_told:
             self._has_told = True
             logger.warning(
-                "the database is busy; the start waits for up to %.0f s: %s",
+                "the database is busy; startup waits for up to %.0f s: %s",
                 START_PATIENCE_SECONDS,
                 first_line(error),
                 extra={"event": "start_waits"},

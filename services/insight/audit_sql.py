@@ -1,4 +1,4 @@
-"""The statements of audit.py. Each comment says what a statement relies on."""
+"""The statements of audit.py. Each comment states the assumptions of its statement."""
 
 WATCHED = "SELECT since, until FROM fires_watched"
 
@@ -10,10 +10,10 @@ _DEFINITION = ", ".join(
     )
 )  # fmt: skip
 
-# Each stretch of time in which a schedule had one timing. The present one is the schedule's row; a former one is what a
-# change of the timing (and nothing else moves effective_from) or a deletion replaced. It ended where the next one
-# begins: a change of many rows is logged later, at its statement's end. TRUNCATE logs no rows: what it ended is what
-# each schedule's newest change before it says.
+# Each period in which a schedule had one timing. The current one is the schedule's row; an earlier one was replaced by
+# a change of the timing (only that moves effective_from) or by a deletion. It ended where the next one begins, because
+# a change of many rows is logged later, at the end of its statement. TRUNCATE logs no rows: what it ended follows from
+# each schedule's newest change before it.
 SEGMENTS = f"""
 WITH truncated AS (
     SELECT DISTINCT ON (t.change_id, c.schedule_id) c.new AS definition, t.changed_at AS ended_at
@@ -38,10 +38,10 @@ SELECT {_DEFINITION}, NULL FROM schedules AS s
 ORDER BY schedule_id, effective_from
 """
 
-# A row is never made before its fire is due, so the index on created_at finds the window. A summary row counts from its
-# first fire, which may lie before the window. Whoever records work of its own has no owner and is not on a full second.
-# A backfill accounts for a fire that had no row, and may as well be one of a time before the schedule's; it is the one
-# way in which a fire that was recorded as missed may run.
+# A row is never created before its fire is due, so the index on created_at finds the window. A summary row counts from
+# its first fire, which may lie before the window. Rows of programs that record their own work have no owner and do not
+# fall on a full second. A backfill accounts for a fire without a row, and may lie before the schedule's creation; it is
+# the only way in which a fire that was recorded as missed may run.
 ROWS = """
 SELECT schedule_id, scheduled_for, domain, status, created_at,
        CASE WHEN reason = 'catchup_cap' THEN (metadata->>'last')::timestamptz END AS covers_until,
@@ -55,7 +55,7 @@ WHERE created_at > %(since)s::timestamptz - interval '1 minute' AND scheduled_fo
 ORDER BY schedule_id, scheduled_for
 """
 
-# The unique key makes this impossible, which is no reason not to look.
+# The unique key makes duplicates impossible; this checks it anyway.
 DUPLICATES = """
 SELECT coalesce(sum(n - 1), 0)::bigint FROM (
     SELECT count(*) AS n FROM job_executions
@@ -65,9 +65,9 @@ SELECT coalesce(sum(n - 1), 0)::bigint FROM (
 ) AS repeated
 """
 
-# Of all times, not only of the window: a chain of attempts without an end is open as long as one row is. Each status
-# may last so long: waiting for room (a backfill: as long as it takes), from claim to start, running. Rows without an
-# owner are another program's.
+# From all times, not only the window: a chain of attempts stays open as long as one of its rows does. Each status has
+# its limit: waiting for a slot (none for a backfill), from claim to start, running. Rows without an owner belong to
+# another program.
 UNFINISHED = """
 SELECT e.schedule_id, e.scheduled_for, e.domain, e.status, CASE e.status
     WHEN 'pending' THEN CASE WHEN e.cause = 'backfill' THEN 'infinity'

@@ -213,5 +213,5 @@ class ExecutionContext:
 
 def _number(value: float) -> float:
     if not math.isfinite(value):  # raises TypeError for what is no number
-        raise ValueError(f"progress is counted in numbers, got {value!r}")
+        raise ValueError(f"progress must be a number, got {value!r}")
     return value if isinstance(value, int) else float(value)

@@ -75,7 +75,7 @@ def succeeded(returned: object, mapper: Mapper = str) -> JobResult:
     if returned is None:
         return JobResult(status=ExecutionStatus.SUCCESS)
     if not isinstance(returned, Mapping):
-        raise PermanentFailure(f"the handler returned {type(returned).__name__}; a mapping or None is expected")
+        raise PermanentFailure(f"the handler returned {type(returned).__name__}; it must return a mapping or None")
     scan_id = _scan_id(returned.get("scan_id"))
     plain = dict(returned) | ({"scan_id": str(scan_id)} if scan_id else {})
     try:

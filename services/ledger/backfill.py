@@ -103,9 +103,11 @@ class Backfills:
         if since >= until:
             raise InvalidInput(Problem("from", f"must be before {_said(until)}, got {_said(since)}"))
         if until > now:
-            raise InvalidInput(Problem("to", f"only past fires can be run again, and it is {_said(now)}"))
+            raise InvalidInput(
+                Problem("to", f"must lie in the past: only past fires can be backfilled, and it is now {_said(now)}")
+            )
         if since < now - self._history:
-            why = "what ran before that is not known any more (HISTORY_RETENTION_DAYS)"
+            why = "earlier history has been deleted (HISTORY_RETENTION_DAYS)"
             raise InvalidInput(Problem("from", f"must not be before {_said(now - self._history)}: {why}"))
 
 
@@ -114,7 +116,9 @@ def _fires(row: Row[Any], since: datetime, until: datetime, limit: int) -> list[
     fires = list(islice(trigger.between(since - INSTANT, until - INSTANT), limit + 1))
     if not fires:
         raise InvalidInput(
-            Problem("from", f"there is no fire from {_said(since)} to {_said(until)}: it runs {trigger.describe()}")
+            Problem(
+                "from", f"no fire between {_said(since)} and {_said(until)}: the schedule runs {trigger.describe()}"
+            )
         )
     if len(fires) > limit:
         more = f", or a limit of up to {HIGHEST_LIMIT}" if limit < HIGHEST_LIMIT else ""

@@ -27,7 +27,7 @@ from services.schedules.spec import aware, parse_uuid, plain_text
 
 MAX_PAGE = 1000
 OVERLAP = "overlap"
-OVERLAP_WITH_THE_GONE = "overlap with an execution of a replica that is gone"
+OVERLAP_WITH_THE_GONE = "overlap with an execution of a dead replica"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -259,7 +259,7 @@ class GapScanner:
         metrics.gaps_found(handed_over=scan.handed_over, caught_up=scan.caught_up, missed=scan.missed)
         if scan.handed_over or scan.caught_up or scan.missed:
             logger.warning(
-                "fires without a row: %d tried again, %d run late, %d recorded as missed",
+                "fires without a row: %d dispatched again, %d caught up, %d recorded as missed",
                 scan.handed_over,
                 scan.caught_up,
                 scan.missed,

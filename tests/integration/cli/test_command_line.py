@@ -230,7 +230,7 @@ def test_a_note_is_edited_and_taken_away(cli: Cli) -> None:
     cli("schedule", "enable", "one")
     refused = cli("schedule", "edit", "one", "--set", "disabled_note=too late")
     assert (refused.exit_code, refused.stderr.partition(":")[0]) == (2, "disabled_note")
-    assert "give enabled=false with it" in refused.stderr
+    assert "set enabled=false or omit it" in refused.stderr
 
 
 def test_a_note_is_left_out_where_a_terminal_has_no_room(
@@ -670,7 +670,8 @@ def test_the_doctor_names_job_types_that_live_replicas_do_not_know(cli: Cli, db:
     result = cli("doctor")
     assert result.exit_code == 0
     assert (
-        "warn  jobs         job type 'cookie_scan': 1 schedule uses it; old does not know it, new does" in result.stdout
+        "warn  jobs         job type 'cookie_scan': 1 schedule uses it; old has no handler for it, new has one"
+        in result.stdout
     )
     with db.transaction() as connection:
         connection.exec_driver_sql("DELETE FROM scheduler_instances WHERE instance_id = 'new'")

@@ -151,7 +151,7 @@ def test_a_server_that_accepts_but_says_nothing_is_given_up(silent_port: int) ->
 
 
 def test_an_address_that_is_none_is_a_configuration_error() -> None:
-    with pytest.raises(ConfigurationError, match="is not a URL of a Postgres server"):
+    with pytest.raises(ConfigurationError, match="is not the URL of a Postgres server"):
         DatabaseConnection("postgresql://host:port/db")
 
 

@@ -115,10 +115,10 @@ def test_an_overlap_with_an_execution_of_a_replica_that_is_gone_says_so(
     add(db, uuid4(), at["meanwhile"], "skipped", completed_at=at["meanwhile"], reason="overlap")
     add(db, schedule_id, at["meanwhile"] + timedelta(seconds=1), "skipped", completed_at=NOW, reason="disabled")
     told = {each.execution_id: each.why for each in history.list_executions().items if each.note is not None}
-    assert told == {skipped["meanwhile"]: "overlap with an execution of a replica that is gone"}
+    assert told == {skipped["meanwhile"]: "overlap with an execution of a dead replica"}
     shown = history.find_execution(skipped["meanwhile"])
-    assert (shown.reason, shown.why) == ("overlap", "overlap with an execution of a replica that is gone")
-    assert timeline(shown)[-1].text == "skipped: overlap with an execution of a replica that is gone"
+    assert (shown.reason, shown.why) == ("overlap", "overlap with an execution of a dead replica")
+    assert timeline(shown)[-1].text == "skipped: overlap with an execution of a dead replica"
     assert history.find_execution(skipped["after"]).why == "overlap"
 
 

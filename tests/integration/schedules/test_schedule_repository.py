@@ -414,7 +414,7 @@ def test_a_person_finds_a_schedule_by_what_they_know(repository: ScheduleReposit
     with pytest.raises(ScheduleNotFound):
         repository.find_schedule("unknown.example")
     repository.create_schedule(**VALID)
-    with pytest.raises(InvalidInput, match=r"'example\.com' could be any of 2 schedules; give an id: "):
+    with pytest.raises(InvalidInput, match=r"'example\.com' matches 2 schedules; use an id: "):
         repository.find_schedule("example.com")
 
 
@@ -533,9 +533,9 @@ def test_two_items_that_clash_are_found_however_far_they_are_apart(
     assert [
         (saved.index - between, saved.problems[0].field, saved.problems[0].reason[-17:]) for saved in summary.refused
     ] == [
-        (3, "name", "in item 1 already"),
-        (4, "schedule_id", "in item 2 already"),
-        (5, "domain_config_id", "in item 3 already"),
+        (3, "name", "already used by item 1"),
+        (4, "schedule_id", "already used by item 2"),
+        (5, "domain_config_id", "already used by item 3"),
     ]
 
 

@@ -51,7 +51,7 @@ def test_a_limit_of_its_own_is_really_a_limit() -> None:
 
 def test_one_job_serves_one_workflow() -> None:
     assert len({queue.job_id for queue in queues.all()}) == len(queues.all())
-    with pytest.raises(InvalidInput, match="there is no queue 'process_pending_jobs'"):
+    with pytest.raises(InvalidInput, match="unknown queue 'process_pending_jobs'"):
         queues.find("process_pending_jobs")
 
 
