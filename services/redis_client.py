@@ -1,6 +1,6 @@
-"""The door to Redis: one client per process that answers or fails within a quarter of a second.
+"""The Redis client: one per process, which answers or fails within a quarter of a second.
 
-redis-py's own defaults (5 s timeouts, ten retries) would hang the path of a fire; a slow Redis is treated as absent.
+redis-py's defaults (5 s timeouts, ten retries) would block fires; a slow Redis is treated as absent.
 """
 
 import logging

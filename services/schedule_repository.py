@@ -1,6 +1,6 @@
-"""Rows of `schedules`: create, change, delete, find, and bulk saves. Everything is validated before it is written.
+"""Access to `schedules`: create, change, delete, find, and bulk saves. All input is validated before it is written.
 
-Single edits, imports and the API sync all write through `ScheduleBatch`, so that they obey the same rules.
+Single edits, imports and the API sync all write through `ScheduleBatch`, so the same rules apply to all of them.
 """
 
 import getpass
@@ -55,7 +55,7 @@ class Page:
 
 
 class ScheduleRepository:
-    """The one way in which our own programs read and write schedules. Safe to share between threads."""
+    """The only way in which our own programs read and write schedules. Safe to share between threads."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Whether this replica may claim, whether it makes progress, and why not.
+"""Whether this replica may claim and makes progress, and the reasons if not.
 
 `claiming` has one meaning everywhere (heartbeat, metric, `/readyz`, dashboard): the replica may claim, and every loop
-on a fire's way makes progress.
+that a fire passes through makes progress.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ FIRES_WAY = ("dispatcher", "finisher", "watcher", "heart")  # loops without whic
 
 
 class Condition:
-    """Asked by dispatcher, heart and health. `is_started` is false while the replica starts or drains."""
+    """Used by dispatcher, heart and health. `is_started` is false while the replica starts or drains."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The heart: says that this replica lives, learns who else does, measures the clock, and compares rows with memory.
+"""The heart: writes heartbeats, reads those of the other replicas, measures the clock, and compares rows with memory.
 
-It has a connection of its own: a heartbeat must not queue behind job traffic. Workers ask it right before they call a
-handler whether the execution is still theirs (`confirms`).
+It has its own connection, because a heartbeat must not queue behind job traffic. Right before they call a handler,
+workers ask it whether the execution still belongs to this process (`confirms`).
 """
 
 import json
@@ -36,7 +36,7 @@ SLOW_ANSWER_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """When a heartbeat is due, and what the lack of some means."""
+    """When a heartbeat is due, and the consequences of missed heartbeats."""
 
     interval_seconds: float
     timeout_seconds: float
@@ -58,7 +58,7 @@ class Pulse:
 
 
 class Heart:
-    """Beats in a thread of its own; asked by every worker whether this process may still act."""
+    """Beats in its own thread; every worker asks it whether this process may still act."""
 
     def __init__(
         self,

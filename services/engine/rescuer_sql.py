@@ -1,4 +1,4 @@
-"""The statements of rescuer.py. Each comment says what a statement relies on."""
+"""The statements of rescuer.py. Each comment states the assumptions of its statement."""
 
 # How much later than its interval a replica's heartbeat must be before its vanished sessions count as its death.
 # A replica stops trusting itself earlier than that (FRESH_SECONDS in heart.py).

@@ -1,7 +1,7 @@
-"""Past fires once more: a waiting row for each fire of a stretch of time that did not succeed.
+"""Backfill: inserts a pending row for each fire of a time range that did not succeed.
 
 A backfill is the next attempt at its fire, with the fire's own instant and idempotency key, so the unique key of a fire
-holds for it as for any other. Postgres says what is past. Start reading at `Backfills.request`.
+applies to it like to any other attempt. Postgres' clock decides what is past. Start reading at `Backfills.request`.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class BackfilledFire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """The fires that run once more, oldest first, and how many others there are of each kind."""
+    """The fires that will run again, oldest first, and the number of other fires of each kind."""
 
     schedule_id: UUID
     dry_run: bool

@@ -1,11 +1,11 @@
-"""Which executions, newest first, from where on: the record, filters and keyset pages over `job_executions`.
+"""Lists of executions, newest first: the record, filters and keyset pagination over `job_executions`.
 
-A page costs the same wherever it is: the cursor carries the last row's place, no OFFSET. The executions of one schedule
-are ordered by their fires, which its unique key has in order already; everything else by the row's creation.
+Every page costs the same: the cursor contains the last row's position, so there is no OFFSET. The executions of one
+schedule are ordered by fire, which its unique key provides; all others by the creation of the row.
 
-Those of one domain are asked for as a range, in the order of (domain, creation). Asked for as an equality, in the order
-of creation, the planner may walk through everybody's executions: it expects those of a busy domain to come soon, also
-if none of them has the status that is wanted.
+Those of one domain are queried as a range in the order of (domain, creation). Queried as an equality in the order of
+creation, the planner may scan the executions of all domains: it expects those of a busy domain to come soon, even if
+none of them has the wanted status.
 """
 
 import base64
@@ -32,7 +32,7 @@ OVERLAP_WITH_THE_GONE = "overlap with an execution of a dead replica"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionRecord:
-    """A row of `job_executions` as it was read; `details` is the column `metadata`."""
+    """A row of `job_executions`; `details` is the column `metadata`."""
 
     execution_id: UUID
     schedule_id: UUID | None
@@ -78,9 +78,9 @@ class ExecutionPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFilter:
-    """All conditions that are set must hold; `since` and `until` limit when the row was made.
+    """All conditions that are set must hold; `since` and `until` limit the creation of the row.
 
-    `status` may be several, with commas between them.
+    `status` may be a comma-separated list.
     """
 
     schedule_id: UUID | str | None = None
@@ -117,14 +117,14 @@ class ExecutionFilter:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionOrder:
-    """Newest first by these columns, which tell any two rows apart."""
+    """Newest first by these columns, which are unique together."""
 
     name: str
     columns: tuple[InstrumentedAttribute[Any], ...]
     domain: str | None = None  # that all of them have
 
     def apply(self, query: Select[Any], cursor: str | None = None) -> Select[Any]:
-        """Order the query, and start after the row that the cursor names."""
+        """Sort the query and start after the cursor's row."""
         same: tuple[Any, ...] = () if self.domain is None else (JobExecution.domain,)
         columns = (*same, *self.columns)
         if cursor is not None:

@@ -1,8 +1,8 @@
-"""Is a fire one of those that a summary row speaks for? One question for everybody who writes first attempts.
+"""Whether a summary row covers a fire: one SQL condition for every writer of first attempts.
 
-A summary (`reason = 'catchup_cap'`) says that every fire between its first and its last one which had no row of its own
-was missed. So it fences all of them, as a row of its own fences one. No summary speaks for a fire of the last seconds:
-whoever writes a row for such a fire need not ask.
+A summary (`reason = 'catchup_cap'`) records that every fire between its first and its last one without its own row was
+missed. It fences all of them, as a row fences its own fire. No summary covers a fire of the last seconds, so writers of
+such fires need not check.
 """
 
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The life of one execution as moments in order: scheduled, due, claimed, started, asked to stop, ended."""
+"""The timeline of one execution: scheduled, due, claimed, started, cancellation requested, ended."""
 
 from dataclasses import dataclass
 from datetime import datetime

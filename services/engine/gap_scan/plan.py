@@ -1,6 +1,6 @@
-"""What becomes of the fires of one schedule that have no row: run late, tried again, or recorded. Pure.
+"""Decides about the fires of one schedule that have no row: run late, dispatch again, or record. Pure.
 
-However many there are, one schedule gets a bounded number of rows: what is beyond the cap shares one summary row.
+One schedule gets a bounded number of rows, however many fires it missed: those beyond the cap share one summary row.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ DOWNTIME, CHANGED, SUMMARY = "downtime", "changed", "catchup_cap"
 
 
 class Gap:
-    """The fires of one schedule that have no row, added oldest first: all are counted, the newest are held."""
+    """The fires of one schedule that have no row, added oldest first: all are counted, the newest are kept."""
 
     def __init__(self, watched: Watched, first: datetime, held: int) -> None:
         self.watched, self.first = watched, first
@@ -36,7 +36,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One row to be written."""
+    """One row to write."""
 
     scheduled_for: datetime
     status: str

@@ -1,9 +1,9 @@
-"""Compares the fires that should have been with the rows that are, and closes every hole.
+"""Compares expected fires with recorded rows and closes every gap.
 
-The first scan of a process goes on where the last one of any replica ended, and applies the catch-up rule to what
-came due while nobody was there. Other late fires go to the dispatcher, whose claim decides: run, or `missed`. A scan is
-many short steps, one per tick: each has a transaction of its own, and between them the loop can stop and is seen to
-live. Start reading at `GapScanner.tick`.
+The first scan of a process continues where the last scan of any replica ended, and applies the catch-up policy to fires
+that became due while no replica ran. Other late fires go to the dispatcher, whose claim decides: run, or `missed`. A
+scan consists of many short steps, one per tick. Each has its own transaction, and between them the loop can stop and
+reports progress. Start reading at `GapScanner.tick`.
 """
 
 import json
@@ -55,7 +55,7 @@ ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(slots=True)
 class _Scan:
-    """One look at everything, as far as it has come."""
+    """One scan over all schedules, with its progress."""
 
     window: Window
     attended_since: datetime | None  # what came due later was somebody's to run; None: nobody was there
