@@ -1,8 +1,8 @@
-"""Every knob of the project: name, unit, default, reason, and the rules between knobs.
+"""Every setting of the project: name, unit, default, purpose, and the rules between settings.
 
-The only module that reads the environment. `get_settings()` builds one frozen object per process; everything else
-receives numbers from it. `manage.py settings` prints the effective values. The workflows' settings come first in this
-file and last in every list: there are many of one kind.
+The only module that reads the environment. `get_settings()` builds one frozen object per process; all other modules
+receive plain values from it. `manage.py settings` prints the effective values. The workflow settings come first in
+this file and last in every list, because they repeat for each queue.
 """
 
 import difflib
@@ -28,14 +28,14 @@ from services.errors import ConfigurationError
 VERSION = "0.2.0"  # of programs, API and telemetry; pyproject.toml says the same
 PROJECT_ROOT = Path(__file__).resolve().parent
 SECONDS_PER_DAY = 86_400
-NAME_LENGTH = 63  # what Postgres keeps of an application_name
+NAME_LENGTH = 63  # Postgres truncates application_name to this length
 
 
 _SERVER = re.compile(r"(postgres\w*(\+\w+)?|rediss?(\+sentinel)?|unix)://")
 
 
 def _own_name() -> str:
-    """`host-pid`; of a long host name its beginning and a digest, because the end may be what tells two apart."""
+    """`host-pid`; a long host name is truncated and gets a digest, because two hosts may differ only at the end."""
     host, process = socket.gethostname(), f"-{os.getpid()}"
     if len(host + process) > NAME_LENGTH:
         digest = f"-{hashlib.blake2b(host.encode(), digest_size=4).hexdigest()}"
@@ -44,7 +44,7 @@ def _own_name() -> str:
 
 
 def _knob(default: Any, group: str, text: str, *, shown: str | None = None, **limits: Any) -> Any:
-    """One setting, with the facts that docs, .env.example and `manage.py settings` are made from."""
+    """One setting, with its metadata for the docs, .env.example and `manage.py settings`."""
     return Field(default, description=text, json_schema_extra={"group": group, "shown": shown}, **limits)
 
 
@@ -64,31 +64,35 @@ def _instances(runs: int, queue: str) -> Any:
 
 
 class WorkflowSettings(BaseSettings):
-    environment: str = _knob("production", FLOWS, "`development` or `dev` opens the development tools")
-    workflows_enabled: bool = _knob(False, FLOWS, "give every workflow its schedule when a replica starts")
+    environment: str = _knob("production", FLOWS, "`development` or `dev` enables the development tools")
+    workflows_enabled: bool = _knob(False, FLOWS, "create the schedule of every workflow when a replica starts")
     scheduler_system_user_id: UUID | None = _knob(
-        None, FLOWS, "user id under which workflows create rows and pause; unset: their queue's name"
+        None, FLOWS, "user id recorded on rows that workflows create and on their pauses; unset: the queue's name"
     )
     default_tenant_id: UUID = _knob(
-        UUID("550e8400-e29b-41d4-a716-446655440000"), FLOWS, "tenant of scanned places that name none"
+        UUID("550e8400-e29b-41d4-a716-446655440000"), FLOWS, "tenant of scanned places that have none"
     )
-    workflow_retry_backoff_seconds: float = _knob(30, FLOWS, "wait before an item's second attempt; doubles", ge=0)
+    workflow_retry_backoff_seconds: float = _knob(
+        30, FLOWS, "delay before an item's second attempt; doubles with each attempt", ge=0
+    )
     workflow_stale_slack_seconds: float = _knob(
         60,
         FLOWS,
-        "an item that nobody ended so long after its timeout has lost its worker: it is queued again",
+        "an item still claimed this long after its timeout has lost its worker and is queued again",
         ge=1,
     )
     workflow_backpressure_depth: int = _knob(
         10_000,
         FLOWS,
-        "a workflow waits while more rows than this wait for their turn in the queue that it fills",
+        "backpressure: a workflow pauses while the queue that it fills holds more waiting rows than this",
         ge=1,
     )
-    workflow_circuit_window: int = _knob(20, FLOWS, "how many of the last items its circuit looks at", ge=1, le=1000)
-    workflow_circuit_failures: int = _knob(15, FLOWS, "so many failures among them open the circuit", ge=1)
+    workflow_circuit_window: int = _knob(
+        20, FLOWS, "circuit breaker: number of recent items it evaluates", ge=1, le=1000
+    )
+    workflow_circuit_failures: int = _knob(15, FLOWS, "circuit breaker: failures among them that open it", ge=1)
     workflow_circuit_cool_down_seconds: float = _knob(
-        120, FLOWS, "how long an open circuit waits before it tries one item", gt=0
+        120, FLOWS, "circuit breaker: time it stays open before it probes with one item", gt=0
     )
 
     domain_scheduler_interval_minutes: int = _every(1, "domain metadata")
@@ -119,25 +123,27 @@ class WorkflowSettings(BaseSettings):
     page_curation_scheduler_batch_size: int = _batch(10, "page curation")
     page_curation_scheduler_max_instances: int = _instances(1, "page curation")
 
-    sitemap_job_timeout_seconds: int = _knob(55, FLOWS, "a sitemap analysis job that takes longer fails", ge=1)
+    sitemap_job_timeout_seconds: int = _knob(55, FLOWS, "timeout of a sitemap analysis job", ge=1)
 
-    google_maps_api_key: SecretStr | None = _knob(None, FLOWS, "key for the details of places; unset: deep scan pauses")
+    google_maps_api_key: SecretStr | None = _knob(None, FLOWS, "API key for place details; unset: deep scan pauses")
     google_maps_api: Literal["details", "places"] = _knob(
-        "details", FLOWS, "which API knows the places: the classic Place Details, or the newer Places API"
+        "details", FLOWS, "API for place details: `details` is the classic Place Details, `places` the newer Places API"
     )
-    google_maps_base_url: str = _knob("https://maps.googleapis.com", FLOWS, "where Place Details is")
-    google_places_base_url: str = _knob("https://places.googleapis.com", FLOWS, "where the Places API is")
+    google_maps_base_url: str = _knob("https://maps.googleapis.com", FLOWS, "base URL of Place Details")
+    google_places_base_url: str = _knob("https://places.googleapis.com", FLOWS, "base URL of the Places API")
     workflow_fetch_delay_seconds: float = _knob(
-        1, FLOWS, "least time between two requests of a run to one host", ge=0, le=60
+        1, FLOWS, "minimum delay between two requests of a run to one host", ge=0, le=60
     )
     deep_scan_auto_queue_extraction: bool = _knob(
-        True, FLOWS, "a new business goes on to domain extraction by itself; false: it waits for curation"
+        True, FLOWS, "queue a new business for domain extraction automatically; false: it waits for curation"
     )
     sitemap_auto_queue_import: bool = _knob(
-        True, FLOWS, "a new sitemap is imported by itself; false: it waits for curation"
+        True, FLOWS, "import a new sitemap automatically; false: it waits for curation"
     )
     page_import_queue_policy: Literal["all", "high_value"] = _knob(
-        "all", FLOWS, "which new pages are searched for contacts by themselves: all but the hopeless, or the best"
+        "all",
+        FLOWS,
+        "new pages queued for the contact search: `all` but pages without prospects, or only `high_value` pages",
     )
 
     @field_validator("google_maps_base_url", "google_places_base_url")
@@ -156,7 +162,7 @@ class Settings(WorkflowSettings):
     )
     _former_queue_numbers: Mapping[str, QueueNumbers] = PrivateAttr(default_factory=dict)
 
-    # Servers. All addresses unset: real servers from wheels are started under EMBEDDED_DIR.
+    # Servers. With every address unset, real servers from wheels run under EMBEDDED_DIR.
     database_url: SecretStr | None = _knob(
         None, "Servers", "Postgres, `postgresql://user:password@host:5432/name`; unset: embedded server"
     )
@@ -167,20 +173,20 @@ class Settings(WorkflowSettings):
     redis_port: int = _knob(6379, "Servers", "Redis port, with REDIS_HOST", ge=1, le=65535)
     redis_db: int = _knob(0, "Servers", "Redis database number, with REDIS_HOST", ge=0)
     redis_password: SecretStr | None = _knob(None, "Servers", "Redis password, with REDIS_HOST")
-    embedded_dir: Path = _knob(Path(".embedded"), "Servers", "where the embedded servers keep their data")
+    embedded_dir: Path = _knob(Path(".embedded"), "Servers", "data directory of the embedded servers")
     database_pool_size: int = _knob(
         10,
         "Servers",
-        "most Postgres connections for jobs, commands and requests; a replica has up to 9 more",
+        "maximum Postgres connections for jobs, commands and requests; a replica opens up to 9 more",
         ge=1,
         le=100,
     )
-    database_connect_timeout_seconds: int = _knob(3, "Servers", "how long a connection attempt may take", ge=1, le=60)
+    database_connect_timeout_seconds: int = _knob(3, "Servers", "timeout of a connection attempt", ge=1, le=60)
     database_statement_timeout_seconds: int = _knob(
-        30, "Servers", "a statement that takes longer is ended", ge=1, le=SECONDS_PER_DAY
+        30, "Servers", "a statement that takes longer is cancelled", ge=1, le=SECONDS_PER_DAY
     )
     database_transaction_pooler: bool = _knob(
-        False, "Servers", "true behind pgbouncer or Supavisor in transaction mode: nothing is kept in the session"
+        False, "Servers", "set to true behind pgbouncer or Supavisor in transaction mode: no session state is used"
     )
 
     # One replica.
@@ -191,121 +197,159 @@ class Settings(WorkflowSettings):
         min_length=1,
         max_length=NAME_LENGTH,
     )
-    max_workers: int = _knob(5, "Replica", "executions that one replica runs at once", ge=1, le=1000)
+    max_workers: int = _knob(5, "Replica", "maximum concurrent executions per replica", ge=1, le=1000)
     schedule_check_interval: int = _knob(
-        60, "Replica", "seconds between full comparisons of timer and table (NOTIFY brings changes sooner)", ge=1
+        60, "Replica", "seconds between full comparisons of timer and table (NOTIFY delivers changes sooner)", ge=1
     )
     job_modules: str = _knob("", "Replica", "Python modules with your own handlers, comma-separated")
     metrics_port: int = _knob(
-        9108, "Replica", "port of /metrics, /healthz, /readyz, one per replica of a machine; 0: off", ge=0, le=65535
+        9108,
+        "Replica",
+        "port of /metrics, /healthz and /readyz; each replica on a machine needs its own; 0: off",
+        ge=0,
+        le=65535,
     )
     metrics_host: str = _knob(
-        "0.0.0.0",  # noqa: S104 - probes and Prometheus come from outside; nothing there is secret
+        "0.0.0.0",  # noqa: S104 - probes and Prometheus connect from other machines; these pages hold no secret
         "Replica",
-        "address that METRICS_PORT is bound to; `127.0.0.1`: this machine only, `::`: IPv6 too",
+        "bind address of METRICS_PORT; `127.0.0.1`: this machine only, `::`: IPv6 too",
     )
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = _knob("INFO", "Replica", "least severity that is logged")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = _knob(
+        "INFO", "Replica", "minimum severity of log messages"
+    )
     log_format: Literal["text", "json"] = _knob("text", "Replica", "`text` for people, `json` for log collectors")
-    shutdown_grace_seconds: int = _knob(30, "Replica", "how long a stopping replica waits for what is running", ge=0)
+    shutdown_grace_seconds: int = _knob(30, "Replica", "how long a stopping replica waits for running executions", ge=0)
 
-    # What a schedule gets when its own column is NULL.
-    job_max_instances: int = _knob(1, "Job defaults", "executions of one schedule at once, over all replicas", ge=1)
-    job_coalesce: bool = _knob(True, "Job defaults", "several overdue fires of one schedule become one run")
-    job_misfire_grace_time: int = _knob(300, "Job defaults", "seconds that a fire may be late and still run", ge=1)
+    # Used when the schedule's own column is NULL.
+    job_max_instances: int = _knob(
+        1, "Job defaults", "maximum concurrent executions of one schedule across all replicas", ge=1
+    )
+    job_coalesce: bool = _knob(True, "Job defaults", "combine several overdue fires of one schedule into one run")
+    job_misfire_grace_time: int = _knob(
+        300, "Job defaults", "misfire grace: seconds a fire may be late and still run", ge=1
+    )
     job_replace_existing_instance: bool = _knob(
-        True, "Job defaults", "a changed schedule replaces its planned fires, always: `false` is only warned about"
+        True, "Job defaults", "a changed schedule always replaces its planned fires; `false` only logs a warning"
     )
     job_timeout_seconds: int = _knob(3600, "Job defaults", "an execution that takes longer ends `timed_out`", ge=1)
     job_max_retries: int = _knob(0, "Job defaults", "further attempts after a retryable failure", ge=0, le=100)
-    job_retry_backoff_seconds: int = _knob(30, "Job defaults", "wait before the first retry; doubles each time", ge=0)
+    job_retry_backoff_seconds: int = _knob(30, "Job defaults", "delay before the first retry; doubles each time", ge=0)
     job_catchup: Literal["none", "one", "all"] = _knob(
-        "one", "Job defaults", "fires missed while no replica ran: only record, run the latest, or run all (capped)"
+        "one", "Job defaults", "fires missed while no replica ran: record only, run the latest, or run all (capped)"
     )
 
     # Locks, takeover, catch-up.
     lock_timeout: int = _knob(60, "Safety", "seconds until an unrenewed Redis lease expires", ge=2)
     lock_failure_policy: Literal["degrade", "pause"] = _knob(
-        "degrade", "Safety", "without Redis: go on with Postgres alone, or stop claiming"
+        "degrade", "Safety", "while Redis is down: `degrade` continues with Postgres alone, `pause` stops claiming"
     )
-    heartbeat_interval_seconds: float = _knob(4, "Safety", "how often a replica says that it lives", gt=0)
-    heartbeat_timeout_seconds: float = _knob(15, "Safety", "silence after which a replica counts as dead", gt=0)
-    rescue_interval_seconds: float = _knob(5, "Safety", "how often dead replicas' executions are looked for", gt=0)
-    verify_after_seconds: float = _knob(3, "Safety", "when the loser of the Redis filter checks for the row", gt=0)
-    gap_scan_seconds: float = _knob(30, "Safety", "how often expected fires are compared with rows", gt=0)
-    max_clock_skew_seconds: float = _knob(5, "Safety", "a replica further off Postgres' clock stops claiming", gt=0)
-    catchup_window_seconds: int = _knob(3600, "Safety", "missed fires older than this are recorded, never run", ge=0)
-    catchup_max_fires: int = _knob(10, "Safety", "most missed fires of one schedule that are run", ge=0)
+    heartbeat_interval_seconds: float = _knob(4, "Safety", "interval between heartbeats of a replica", gt=0)
+    heartbeat_timeout_seconds: float = _knob(
+        15, "Safety", "a replica without a heartbeat for this long counts as dead", gt=0
+    )
+    rescue_interval_seconds: float = _knob(
+        5, "Safety", "interval between searches for executions of dead replicas", gt=0
+    )
+    verify_after_seconds: float = _knob(
+        3, "Safety", "delay after which the loser of the Redis filter checks for the row", gt=0
+    )
+    gap_scan_seconds: float = _knob(
+        30, "Safety", "interval between comparisons of expected fires with recorded ones", gt=0
+    )
+    max_clock_skew_seconds: float = _knob(
+        5, "Safety", "a replica whose clock differs more from Postgres stops claiming", gt=0
+    )
+    catchup_window_seconds: int = _knob(3600, "Safety", "missed fires older than this are recorded but never run", ge=0)
+    catchup_max_fires: int = _knob(10, "Safety", "maximum missed fires of one schedule that are run", ge=0)
     fence_horizon_seconds: int = _knob(86_400, "Safety", "a claim for a fire older than this is refused", ge=60)
     history_retention_days: int = _knob(90, "Safety", "executions, changes and scans older than this are deleted", ge=1)
 
     # Schedules from another system's API.
     api_url: str | None = _knob(
-        None, "API sync", "where schedules are fetched from (http or https); may be a private address"
+        None, "API sync", "URL that schedules are fetched from (http or https); may be a private address"
     )
     api_token: SecretStr | None = _knob(None, "API sync", "bearer token for API_URL; never sent to another site")
-    enable_api_sync: bool | None = _knob(None, "API sync", "sync periodically", shown="true when API_URL is set")
+    enable_api_sync: bool | None = _knob(None, "API sync", "synchronize periodically", shown="true when API_URL is set")
     api_sync_interval: int = _knob(300, "API sync", "seconds between two syncs", ge=1)
     api_sync_max_removals_percent: int = _knob(
-        20, "API sync", "more vanished schedules than this are a mistake of the API: none is switched off", ge=0, le=100
+        20,
+        "API sync",
+        "if more schedules than this vanish at once, the answer is not trusted and none is deactivated",
+        ge=0,
+        le=100,
     )
     api_sync_local_edits: Literal["keep", "overwrite"] = _knob(
-        "keep", "API sync", "what happens to changes that somebody made here to what the API says"
+        "keep", "API sync", "local changes to fields that the API provides: keep or overwrite them"
     )
-    api_sync_max_bytes: int = _knob(64 * 1024**2, "API sync", "a larger answer is refused", ge=1024)
-    request_timeout: int = _knob(10, "API sync", "seconds that one outgoing request may take", ge=1)
+    api_sync_max_bytes: int = _knob(
+        64 * 1024**2, "API sync", "maximum size of a response; a larger one is refused", ge=1024
+    )
+    request_timeout: int = _knob(10, "API sync", "timeout of an outgoing request in seconds", ge=1)
 
     # Outgoing requests of jobs.
-    fetch_allow_private_addresses: bool = _knob(False, "Fetching", "let jobs call loopback and private addresses")
+    fetch_allow_private_addresses: bool = _knob(False, "Fetching", "allow jobs to call loopback and private addresses")
     fetch_allowed_networks: str = _knob(
-        "", "Fetching", "private CIDRs and hosts that jobs may call all the same, comma-separated"
+        "", "Fetching", "private networks (CIDR) and hosts that jobs may call regardless, comma-separated"
     )
     job_secrets: str = _knob(
         "",
         "Fetching",
-        "environment variables that jobs may use as `${env:NAME}`: `NAME` or, for some hosts only, "
+        "environment variables that jobs may use as `${env:NAME}`: `NAME` or, restricted to hosts, "
         "`NAME@host,*.host`, comma-separated; unset: none",
     )
     fetch_connect_to: str = _knob(
         "",
         "Fetching",
-        "hosts that jobs reach elsewhere, for tests: `*.example=127.0.0.1:8080`, comma-separated",
+        "for tests: hosts redirected to another address, such as `*.example=127.0.0.1:8080`, comma-separated",
     )
 
     # Cookie scans.
     scan_browser: str | None = _knob(
-        None, "Cookie scans", "Chromium or Chrome for `engine: browser`; unset: the first one on the PATH"
+        None, "Cookie scans", "path of Chromium or Chrome for `engine: browser`; unset: the first one on the PATH"
     )
     scan_cookie_rules_file: Path | None = _knob(
-        None, "Cookie scans", "your own YAML table of what cookies are for; its rules come before the built-in ones"
+        None, "Cookie scans", "your own YAML file of cookie classification rules; they precede the built-in ones"
     )
 
     # The HTTP API.
-    web_host: str = _knob("127.0.0.1", "Web", "address of `manage.py web`; another one than loopback needs tokens")
-    web_port: int = _knob(8000, "Web", "port of `manage.py web`; 0: any free one", ge=0, le=65535)
-    web_trusted_proxies: str = _knob(
-        "", "Web", "addresses whose X-Forwarded-For and -Proto are believed, comma-separated"
+    web_host: str = _knob(
+        "127.0.0.1", "Web", "bind address of `manage.py web`; any address but loopback requires tokens"
     )
-    web_cors_origins: str = _knob("", "Web", "origins whose pages may call the API with a token, comma-separated")
-    web_rate_limit_per_minute: int = _knob(600, "Web", "requests of one caller to one process; 0: no limit", ge=0)
-    web_max_body_bytes: int = _knob(1024 * 1024, "Web", "a larger request is refused", ge=1024)
+    web_port: int = _knob(8000, "Web", "port of `manage.py web`; 0: any free port", ge=0, le=65535)
+    web_trusted_proxies: str = _knob(
+        "", "Web", "proxies whose X-Forwarded-For and X-Forwarded-Proto headers are trusted, comma-separated"
+    )
+    web_cors_origins: str = _knob("", "Web", "origins allowed to call the API with a token, comma-separated")
+    web_rate_limit_per_minute: int = _knob(600, "Web", "requests per caller and process; 0: no limit", ge=0)
+    web_max_body_bytes: int = _knob(
+        1024 * 1024, "Web", "maximum size of a request body; a larger one is refused", ge=1024
+    )
     web_session_hours: int = _knob(12, "Web", "how long a browser stays logged in", ge=1, le=24 * 30)
     web_session_secret_key: SecretStr | None = _knob(
-        None, "Web", "signs browser sessions; unset: made from JWT_SECRET_KEY, else new at each start", min_length=32
+        None,
+        "Web",
+        "key that signs browser sessions; unset: derived from JWT_SECRET_KEY, otherwise new at each start",
+        min_length=32,
     )
     web_secure_cookie: bool | None = _knob(
         None,
         "Web",
-        "the session cookie is for https only; set it behind a proxy that ends TLS",
+        "restrict the session cookie to https; set it behind a proxy that terminates TLS",
         shown="true when the request came over https",
     )
     jwt_secret_key: SecretStr | None = _knob(
-        None, "Web", "checks bearer JWTs (HS256), at least 32 characters; unset: no JWT is accepted", min_length=32
+        None,
+        "Web",
+        "key that verifies bearer JWTs (HS256), at least 32 characters; unset: no JWT is accepted",
+        min_length=32,
     )
-    jwt_audience: str = _knob("authenticated", "Web", "the `aud` that a JWT must have", min_length=1)
-    jwt_issuer: str | None = _knob(None, "Web", "the `iss` that a JWT must have; unset: any")
-    jwt_role_claim: str = _knob("role", "Web", "where a JWT says viewer, operator or admin, e.g. `app_metadata.role`")
+    jwt_audience: str = _knob("authenticated", "Web", "required `aud` claim of a JWT", min_length=1)
+    jwt_issuer: str | None = _knob(None, "Web", "required `iss` claim of a JWT; unset: any")
+    jwt_role_claim: str = _knob(
+        "role", "Web", "JWT claim that holds viewer, operator or admin, such as `app_metadata.role`"
+    )
     jwt_default_role: Literal["none", "viewer", "operator", "admin"] = _knob(
-        "none", "Web", "what a valid JWT may do that says none of the three; `none`: nothing"
+        "none", "Web", "role of a valid JWT without any of the three; `none`: no access"
     )
 
     @field_validator("instance_id")
@@ -341,14 +385,14 @@ class Settings(WorkflowSettings):
     def _secrets_of_jobs_only(cls, text: str) -> str:
         for name in JobSecrets.parse(text).hosts:
             if name.lower() in cls.model_fields:
-                raise ValueError(f"{name!r} is a setting of the scheduler, which jobs cannot read")
+                raise ValueError(f"{name!r} is a setting of the scheduler; jobs cannot read it")
         return text
 
     @field_validator("api_token")
     @classmethod
     def _one_word(cls, token: SecretStr | None) -> SecretStr | None:
         if token and not re.fullmatch(r"[!-~]+", token.get_secret_value()):
-            raise ValueError("must be one word of plain characters")
+            raise ValueError("must consist of printable ASCII characters without spaces")
         return token
 
     @model_validator(mode="after")
@@ -362,7 +406,7 @@ class Settings(WorkflowSettings):
         return [
             (
                 bool(self.redis_url and self.redis_host),
-                "REDIS_URL and REDIS_HOST are both set; keep one of them",
+                "REDIS_URL and REDIS_HOST are both set; keep only one",
             ),
             (
                 self.job_misfire_grace_time > self.catchup_window_seconds,
@@ -377,12 +421,12 @@ class Settings(WorkflowSettings):
             (
                 self.fence_horizon_seconds >= self.history_retention_days * SECONDS_PER_DAY,
                 f"FENCE_HORIZON_SECONDS={self.fence_horizon_seconds} must be shorter than "
-                f"HISTORY_RETENTION_DAYS={self.history_retention_days}: deleted history cannot fence old fires",
+                f"HISTORY_RETENTION_DAYS={self.history_retention_days}: deleted history cannot fence off old fires",
             ),
             (
                 self.heartbeat_interval_seconds > self.heartbeat_timeout_seconds / 3,
                 f"HEARTBEAT_INTERVAL_SECONDS={self.heartbeat_interval_seconds:g} must be at most a third of "
-                f"HEARTBEAT_TIMEOUT_SECONDS={self.heartbeat_timeout_seconds:g}; one lost heartbeat is not a death",
+                f"HEARTBEAT_TIMEOUT_SECONDS={self.heartbeat_timeout_seconds:g}, to tolerate a lost heartbeat",
             ),
             (
                 self.verify_after_seconds >= self.gap_scan_seconds,
@@ -391,24 +435,24 @@ class Settings(WorkflowSettings):
             ),
             (
                 bool(self.enable_api_sync) and not self.api_url,
-                "ENABLE_API_SYNC is true but API_URL is not set; set it, or turn the sync off",
+                "ENABLE_API_SYNC is true but API_URL is not set; set API_URL or disable the sync",
             ),
             (
                 self.workflow_circuit_failures > self.workflow_circuit_window,
-                f"WORKFLOW_CIRCUIT_FAILURES={self.workflow_circuit_failures} must not be more than "
-                f"WORKFLOW_CIRCUIT_WINDOW={self.workflow_circuit_window}: the circuit could never open",
+                f"WORKFLOW_CIRCUIT_FAILURES={self.workflow_circuit_failures} must not exceed "
+                f"WORKFLOW_CIRCUIT_WINDOW={self.workflow_circuit_window}: otherwise the circuit could never open",
             ),
         ]
 
     @property
     def warnings(self) -> list[str]:
-        """Settings that are set and cannot be obeyed, each with the reason; logged at the start and by `doctor`."""
+        """Settings that have no effect, each with the reason; logged at startup and shown by `doctor`."""
         if self.job_replace_existing_instance:
             return []
         return [
-            "JOB_REPLACE_EXISTING_INSTANCE=false has no effect: a change always replaces the fires planned before it, "
-            "because a replica runs each fire by its schedule as it is at that moment; to let a planned run happen, "
-            "change the schedule after it, or start it with `manage.py schedule run`"
+            "JOB_REPLACE_EXISTING_INSTANCE=false has no effect: a change always replaces the planned fires, "
+            "because a replica runs each fire with the schedule's current definition; to keep a planned run, "
+            "change the schedule after it, or start the run with `manage.py schedule run`"
         ]
 
     @property
@@ -424,7 +468,7 @@ class Settings(WorkflowSettings):
 
 
 def knobs() -> dict[str, FieldInfo]:
-    """Environment variable -> field, in the order of this file; the workflows' own come last."""
+    """Environment variable -> field, in the order of this file; the workflow settings come last."""
     fields = sorted(Settings.model_fields.items(), key=lambda item: knob_group(item[1]) == FLOWS)
     return {name.upper(): field for name, field in fields}
 
@@ -453,25 +497,25 @@ def _extra(field: FieldInfo) -> dict[str, Any]:
 
 
 def masked(value: object) -> str:
-    """A setting's value without its secrets: passwords in URLs and everything that is declared secret."""
+    """A setting's value with its secrets masked: passwords in URLs and every field declared secret."""
     text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
     if "://" in text:
-        # Greedy up to the last @: an unescaped @ or / inside a password must not uncover its rest.
+        # Greedy up to the last @: an unescaped @ or / inside a password must not reveal the rest of it.
         text = re.sub(r"(?i)(password=)[^&]*", r"\1***", re.sub(r"(://[^:/@?]*):.*@", r"\1:***@", text))
-        # Of a web address every value after the ? may be a key; a server's options are none.
+        # In a web address any query value may be a key; the options in a server's address are not secret.
         return text if _SERVER.match(text) else re.sub(r"([?&][^=&#]*=|#)[^&#]*", r"\1***", text)
     return "***" if isinstance(value, SecretStr) else text
 
 
 def unknown_variables() -> dict[str, str | None]:
-    """Names in the .env file that no setting has, each with the setting that was probably meant."""
+    """Names in the .env file that match no setting, each with the setting that was probably meant."""
     known = [*knobs(), *_former_queue_variables(), "ENV_FILE"]
     strangers = [name for name in _from_file() if name.upper() not in known]
     return {name: next(iter(difflib.get_close_matches(name.upper(), known, 1)), None) for name in strangers}
 
 
 def env_file() -> Path | None:
-    """The file that supplies what the environment does not; ENV_FILE names another one, or none when empty."""
+    """The file for variables that the environment lacks; ENV_FILE names another one, or none when empty."""
     chosen = os.environ.get("ENV_FILE")
     if chosen is None:
         return PROJECT_ROOT / ".env"
@@ -487,8 +531,8 @@ def _from_file() -> Mapping[str, str | None]:
             return dotenv_values(stream=stream)
     except FileNotFoundError:
         if "ENV_FILE" not in os.environ:
-            return {}  # the usual place may be empty
-        raise ConfigurationError(f"ENV_FILE={str(file)!r}: there is no such file") from None
+            return {}  # the default file is optional
+        raise ConfigurationError(f"ENV_FILE={str(file)!r}: file not found") from None
     except UnicodeDecodeError:
         raise ConfigurationError(f"{file}: is not UTF-8 text") from None
     except OSError as error:
@@ -496,9 +540,9 @@ def _from_file() -> Mapping[str, str | None]:
 
 
 def environment_secret(name: str) -> str | None:
-    """A value that a job's configuration refers to as ${env:NAME}; None when it is unset or empty.
+    """The value behind ${env:NAME} in a job's configuration; None when it is unset or empty.
 
-    JOB_SECRETS decides who may ask. The scheduler's own settings are for no job, whatever it says.
+    JOB_SECRETS decides which variables jobs may use. The scheduler's own settings are never available to jobs.
     """
     if name.upper() in knobs():
         return None
@@ -506,13 +550,13 @@ def environment_secret(name: str) -> str | None:
 
 
 def child_environment(**more: str) -> dict[str, str]:
-    """What a process that we start gets: our own environment, and these variables, which win."""
+    """The environment of a child process: our own, overridden by these variables."""
     return {**os.environ, **more}
 
 
 def load_settings() -> Settings:
-    """Read and check all settings; one ConfigurationError line for each bad value."""
-    _from_file()  # a file that cannot be read is not an empty one
+    """Read and validate all settings; the ConfigurationError has one line for each bad value."""
+    _from_file()  # an unreadable file is an error, not an empty file
     try:
         settings = Settings(_env_file=env_file())
     except ValidationError as error:

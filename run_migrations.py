@@ -1,7 +1,7 @@
-"""Bring the database to the newest schema, once, under a Postgres advisory lock.
+"""Upgrade the database to the newest schema, once, under a Postgres advisory lock.
 
-The whole upgrade is one transaction: it is applied entirely or not at all, and a second process that starts meanwhile
-waits for it and finds nothing to do.
+The whole upgrade is one transaction: it is applied entirely or not at all. A second process that starts in the
+meantime waits for it and finds nothing to do.
 """
 
 import io
@@ -27,7 +27,7 @@ from services.cli.output import ClearHelp
 from services.errors import ConfigurationError, SchedulerError
 from services.schedules.adoption import after_adoption, before_adoption
 
-# Any fixed number will do, as long as no other program in the same database takes it: "sched" in ASCII.
+# Any fixed number that no other program uses in the same database: "sched" in ASCII.
 LOCK_KEY = 0x7363686564
 SCRIPTS = Path(__file__).resolve().parent / "migrations"
 
@@ -37,7 +37,7 @@ class SchemaState:
     current: str | None
     newest: str  # of this program
     pending: list[Script]
-    is_newer: bool = False  # than this program, which works with it all the same
+    is_newer: bool = False  # newer than this program, which still works with it
 
     @property
     def is_current(self) -> bool:
@@ -46,18 +46,18 @@ class SchemaState:
 
 @dataclass(slots=True)
 class _Applied:
-    """Collects what Alembic reports while it works."""
+    """Collects the steps that Alembic reports."""
 
     lines: list[str] = field(default_factory=list)
 
     def note(self, *, step: Any, **_: Any) -> None:
-        verb = "applied" if step.is_upgrade else "took back"
+        verb = "applied" if step.is_upgrade else "reverted"
         script = step.up_revision
         self.lines.append(f"{verb} {script.revision}: {script.doc}")
 
 
 def upgrade(db: DatabaseConnection, to: str = "head") -> list[str]:
-    """Apply what is missing up to `to`; returns a line for each applied revision, and what it did to older rows."""
+    """Apply the missing revisions up to `to`; returns a line for each, and for the rows that were adopted."""
     if schema_state(db).is_newer:
         return []
     applied = _Applied()
@@ -72,8 +72,8 @@ def upgrade(db: DatabaseConnection, to: str = "head") -> list[str]:
 def downgrade(db: DatabaseConnection, to: str) -> list[str]:
     if (state := schema_state(db)).is_newer:
         raise ConfigurationError(
-            f"the schema is at revision {state.current}, which this program does not know (its newest is "
-            f"{state.newest}); only the program that made it can take it back"
+            f"the database schema is at revision {state.current}, which this program does not know (its newest is "
+            f"{state.newest}); only a program that contains this revision can revert it"
         )
     applied = _Applied()
     with _locked(db) as connection:
@@ -99,14 +99,14 @@ def schema_state(db: DatabaseConnection) -> SchemaState:
 
 
 def upgrade_sql(to: str = "head") -> str:
-    """The SQL of a complete upgrade of an empty database, for people who apply it themselves."""
+    """The SQL of a complete upgrade of an empty database, for operators who apply it themselves."""
     output = io.StringIO()
     command.upgrade(_config(output=output), to, sql=True)
     return output.getvalue()
 
 
 def downgrade_sql(db: DatabaseConnection, to: str) -> str:
-    """The SQL that would take this database back."""
+    """The SQL that reverts this database to `to`."""
     output = io.StringIO()
     command.downgrade(_config(output=output), f"{schema_state(db).current}:{to}", sql=True)
     return output.getvalue()
@@ -114,7 +114,7 @@ def downgrade_sql(db: DatabaseConnection, to: str) -> str:
 
 @contextmanager
 def _locked(db: DatabaseConnection) -> Iterator[Connection]:
-    """One transaction that holds the lock: released by its end, also behind a transaction pooler."""
+    """One transaction that holds the lock and releases it at its end, also behind a transaction pooler."""
     with db.transaction() as connection:
         connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
@@ -129,24 +129,24 @@ def _config(**attributes: Any) -> Config:
 
 def main(
     status: Annotated[
-        bool, typer.Option("--status", help="Show what is applied and what is missing; change nothing.")
+        bool, typer.Option("--status", help="Show applied and missing revisions without changing anything.")
     ] = False,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL instead of running it.")] = False,
     to: Annotated[str, typer.Option("--to", help="Upgrade to this revision.", metavar="REVISION")] = "head",
     down: Annotated[
-        str | None, typer.Option("--down", help="Go back to this revision, or by steps: -1.", metavar="REVISION")
+        str | None, typer.Option("--down", help="Downgrade to this revision, or by steps: -1.", metavar="REVISION")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going back.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a downgrade.")] = False,
 ) -> None:
-    """Bring the database to the newest schema. Safe to run at every start, by several processes at once.
+    """Upgrade the database to the newest schema. Safe to run at every start and from several processes at once.
 
     Examples:
 
-      python run_migrations.py             apply what is missing
+      python run_migrations.py             apply the missing revisions
 
-      python run_migrations.py --status    look first
+      python run_migrations.py --status    check first
 
-      python run_migrations.py --down -1   take the last revision back (asks; with --sql: shows how)
+      python run_migrations.py --down -1   revert the last revision (asks first; --sql prints the SQL)
     """
     console = Console(highlight=False, soft_wrap=True)
     try:
@@ -159,7 +159,7 @@ def main(
         elif down is not None:
             if not yes:
                 typer.confirm(
-                    f"Go back to {down} in {db.where}? What the older schema has no column for is lost.",
+                    f"Downgrade {db.where} to {down}? Data that the older schema has no column for is lost.",
                     abort=True,
                 )
             _print_applied(console, downgrade(db, down), schema_state(db))
@@ -180,13 +180,13 @@ def _print_error(message: str) -> None:
 def _print_applied(console: Console, lines: list[str], state: SchemaState) -> None:
     for line in lines:
         console.print(line)
-    console.print(f"the schema is at {state.current}" + ("" if lines else ", nothing to do"))
+    console.print(f"the database schema is at revision {state.current}" + ("" if lines else ", nothing to do"))
 
 
 def _print_status(console: Console, state: SchemaState) -> None:
-    console.print(f"applied: {state.current or 'nothing'}   newest: {state.newest}")
+    console.print(f"applied: {state.current or 'none'}   newest: {state.newest}")
     if state.is_newer:
-        console.print("the schema is newer than this program, which works with it; finish the upgrade")
+        console.print("the database schema is newer than this program, but compatible; finish the upgrade")
     for script in state.pending:
         console.print(f"missing  {script.revision}: {script.doc}")
     if not state.is_current:

@@ -1,4 +1,4 @@
-"""Every table is known as soon as this package is: whoever asks for `Base.metadata` gets all of it."""
+"""Importing this package registers every table, so `Base.metadata` is always complete."""
 
 from database import models as models
 from database import workflow_models as workflow_models

@@ -1,4 +1,4 @@
-"""Postgres' clock, as far as this process knows it: fires are due by that clock, not by the machine's own."""
+"""An estimate of Postgres' clock: fires become due by that clock, not by the machine's own."""
 
 import threading
 import time
@@ -10,12 +10,12 @@ _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def awake_or_not() -> float:
-    """Seconds like time.monotonic, which stands still while the machine sleeps; this one goes on where it can."""
+    """Like time.monotonic, but where the platform allows it keeps counting while the machine sleeps."""
     return time.clock_gettime(_BOOT_CLOCK)
 
 
 class DatabaseClock:
-    """The local clock corrected by the skew that was last measured."""
+    """The local clock, corrected by the last measured skew."""
 
     def __init__(self, max_skew_seconds: float, local: Callable[[], float] = time.time) -> None:
         self._local, self._max_skew = local, max_skew_seconds
@@ -25,7 +25,7 @@ class DatabaseClock:
 
     @property
     def skew_seconds(self) -> float:
-        """How far the local clock is ahead of Postgres'."""
+        """How far the local clock is ahead of Postgres' clock."""
         return self._skew
 
     @property
@@ -39,9 +39,9 @@ class DatabaseClock:
         return self._local() - self._skew
 
     def measure(self, ask: Callable[[], float]) -> None:
-        """`ask` returns Postgres' clock; the answer counts for the middle of the round trip.
+        """`ask` returns Postgres' clock; the answer is taken as the time at the middle of the round trip.
 
-        A slow answer says little: it counts only if there is no better one.
+        A slow answer is imprecise: it is used only if there is no better one.
         """
         before = self._local()
         theirs = ask()

@@ -1,4 +1,4 @@
-"""The door to Postgres: one engine per process, short transactions, clear errors when the server is away.
+"""All access to Postgres: one engine per process, short transactions, clear errors when the server is down.
 
 Start reading at `DatabaseConnection.transaction`.
 """
@@ -27,8 +27,8 @@ from services.errors import ConfigurationError, SchedulerError, Unavailable
 logger = logging.getLogger(__name__)
 
 POOL_WAIT_SECONDS = 10
-# A server that vanished without a word is noticed after 10 + 3 * 5 seconds instead of the kernel's two hours, and after
-# ten when something was sent to it.
+# A server that vanished silently is noticed after 10 + 3 * 5 seconds instead of the kernel's two hours, and after ten
+# seconds when data was sent to it.
 KEEPALIVES = {
     "keepalives": 1,
     "keepalives_idle": 10,
@@ -36,29 +36,29 @@ KEEPALIVES = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-# The server notices a client that vanished as early, and ends the session with its locks.
+# The server notices a vanished client just as early and ends the session with its locks.
 SERVER_KEEPALIVES = {
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "10000",
 }
-# A process that is frozen inside a transaction keeps its row locks, and everybody else passes those rows over: the
-# server ends such a session. The engine's own transactions never wait for anything but Postgres.
+# A process frozen inside a transaction keeps its row locks, and all other sessions skip those rows: the server ends
+# such a session. The engine's own transactions never wait for anything but Postgres.
 IDLE_IN_TRANSACTION_SECONDS = 60
 ENGINE_IDLE_IN_TRANSACTION_SECONDS = 5
-# A dedicated connection does not wait longer for a row or table that another session holds.
+# The longest time that a dedicated connection waits for a row or table locked by another session.
 LOCK_TIMEOUT_SECONDS = 2
 
 
 class SchemaMissing(SchedulerError, ProgrammingError):
-    """One of our own tables is not there. Still what SQLAlchemy raised, for whoever asks for its SQLSTATE."""
+    """One of our own tables is missing. Also a ProgrammingError, so that callers can read its SQLSTATE."""
 
     def __init__(self, error: ProgrammingError) -> None:
         ProgrammingError.__init__(self, error.statement, error.params, cast(Exception, error.orig))
 
     def __str__(self) -> str:
-        return "the database has no (or an old) schema; run: python run_migrations.py"
+        return "the database schema is missing or outdated; run: python run_migrations.py"
 
 
 class DatabaseConnection:
@@ -98,7 +98,7 @@ class DatabaseConnection:
             max_overflow=0,
             pool_timeout=POOL_WAIT_SECONDS,
             pool_pre_ping=True,
-            pool_use_lifo=True,  # idle connections stay at the bottom, so a quiet process keeps one
+            pool_use_lifo=True,  # idle connections stay at the bottom, so an idle process keeps only one
             connect_args=connect_args,
         )
         event.listen(self.engine, "connect", lambda opened, _record: keep_from_copies(opened))
@@ -107,7 +107,7 @@ class DatabaseConnection:
 
     @classmethod
     def from_settings(cls, settings: Settings, **special: Any) -> "DatabaseConnection":
-        """`special` is what another argument than the settings say, such as `pool_size`."""
+        """`special` overrides arguments that come from the settings, such as `pool_size`."""
         ordinary = {
             "pool_size": settings.database_pool_size,
             "connect_timeout_seconds": settings.database_connect_timeout_seconds,
@@ -124,7 +124,7 @@ class DatabaseConnection:
             yield connection
 
     def run_alone(self, sql: str, values: Mapping[str, Any]) -> list[Row[Any]]:
-        """One statement that commits itself: its locks end with it, also if this process freezes right after it."""
+        """One statement with its own commit: its locks end with it, even if this process freezes right after it."""
         with self.clear_errors(), self.engine.connect() as connection:
             alone = connection.execution_options(isolation_level="AUTOCOMMIT")
             limits = f"{self.limits_of_a_transaction}; " if self.transaction_pooler else ""
@@ -133,20 +133,20 @@ class DatabaseConnection:
 
     @contextmanager
     def get_background_session(self) -> Iterator[Session]:
-        """An ORM session of its own in one transaction, for work that does not belong to a request."""
+        """A separate ORM session in one transaction, for work outside a request."""
         with self.clear_errors(), Session(self.engine, expire_on_commit=False) as session, session.begin():
             yield session
 
     def dedicated(self) -> "DedicatedConnection":
-        """A connection that one thread keeps, for work that must not queue behind others."""
+        """A connection reserved for one thread, for work that must not wait for the pool."""
         return DedicatedConnection(self)
 
     def listener(self, *channels: str) -> "Listener":
-        """A session of its own that hears notifications; not to be had through a transaction pooler."""
+        """A separate session that receives notifications; not possible through a transaction pooler."""
         return Listener(self, channels)
 
     def ping(self) -> bool:
-        """Does Postgres answer right now?"""
+        """Whether Postgres answers now."""
         try:
             with self.transaction() as connection:
                 return bool(connection.execute(text("SELECT true")).scalar_one())
@@ -163,7 +163,7 @@ class DatabaseConnection:
         return masked(self.engine.url.render_as_string(hide_password=True)).split("://", 1)[1]
 
     def _set_for_this_transaction(self, connection: Connection) -> None:
-        """Behind a transaction pooler the next transaction may be on another session: set it in each one."""
+        """Behind a transaction pooler each transaction may run on another session, so each one sets the limits."""
         connection.exec_driver_sql(self.limits_of_a_transaction)
 
     @property
@@ -176,7 +176,7 @@ class DatabaseConnection:
             yield
         except PoolTimeout as error:
             raise Unavailable(
-                "Postgres", self.where, f"all connections of this process were busy for {POOL_WAIT_SECONDS} s"
+                "Postgres", self.where, f"all connections of this process have been busy for {POOL_WAIT_SECONDS} s"
             ) from error
         except DBAPIError as error:
             if isinstance(error, ProgrammingError) and _is_about_our_tables(error):
@@ -190,20 +190,20 @@ class DatabaseConnection:
 
 
 class DedicatedConnection:
-    """One connection in autocommit mode, opened when needed and again after it broke. For one thread.
+    """One connection in autocommit mode, opened on demand and reopened after it broke. For one thread.
 
-    `run` is one round trip. In `transaction` the first statement carries BEGIN with it, so that a transaction of two
-    statements is three round trips. No statement waits long for a lock.
+    `run` is one round trip. In `transaction` the first statement includes BEGIN, so a transaction of two statements
+    takes three round trips. No statement waits long for a lock.
     """
 
     def __init__(self, db: DatabaseConnection) -> None:
         self._db = db
         self._connection: Connection | None = None
-        self._alone = ""  # what a statement outside of a transaction has to carry
+        self._alone = ""  # prefix of a statement outside a transaction
         if db.transaction_pooler:
             self._alone = f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'; {db.limits_of_a_transaction}; "
         self._begin = f"BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL enable_seqscan = off; {self._alone}"
-        self._opening = self._alone  # what the next statement has to carry
+        self._opening = self._alone  # prefix of the next statement
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row[Any]]:
         with self._db.clear_errors():
@@ -214,14 +214,14 @@ class DedicatedConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What is acknowledged is on disk, whatever the server's own setting says. Rows are found by their keys."""
+        """A commit is on disk once acknowledged, whatever the server's setting. Rows are found by their keys."""
         self._opening = self._begin
         try:
             yield
             if not self._opening:
                 self.run("COMMIT")
         except BaseException:
-            self.close()  # the server rolls back; cheaper to reason about than a connection in doubt
+            self.close()  # the server rolls back; easier to reason about than a connection in an unknown state
             raise
         finally:
             self._opening = self._alone
@@ -242,7 +242,7 @@ class DedicatedConnection:
 
 
 class Listener:
-    """Hears NOTIFY on some channels from the moment it exists. After an Unavailable it is of no use any more."""
+    """Receives NOTIFY on its channels from its creation on. Discard it after an Unavailable."""
 
     def __init__(self, db: DatabaseConnection, channels: Sequence[str]) -> None:
         self._db = db
@@ -250,14 +250,14 @@ class Listener:
             with db.clear_errors():
                 pooled = db.engine.raw_connection()
             self._raw = cast(Any, pooled.driver_connection)
-            pooled.detach()  # it is ours now, and never goes back into the pool
+            pooled.detach()  # now ours; it never returns to the pool
             self._raw.autocommit = True
             self._raw.cursor().execute("; ".join(f"LISTEN {channel}" for channel in channels))
         except psycopg2.OperationalError as error:  # SQLAlchemy does not wrap what happens to a raw connection
             raise db.lost(error) from error
 
     def wait(self, seconds: float) -> set[str]:
-        """The channels on which something was said, at once or within this time."""
+        """The channels that received a notification, already or within this time."""
         try:
             select.select([self._raw], [], [], seconds)
             self._raw.poll()
@@ -272,11 +272,11 @@ class Listener:
 
 
 def _with_our_driver(url: str) -> URL:
-    """Users write postgres:// or postgresql://; SQLAlchemy knows only the latter and would pick another driver."""
+    """Users write postgres:// or postgresql://; SQLAlchemy accepts only the latter and would pick another driver."""
     try:
         return make_url("postgresql+psycopg2://" + url.split("://", 1)[1])
     except (ArgumentError, IndexError, ValueError):
-        raise ConfigurationError(f"DATABASE_URL={masked(url)!r}: is not a URL of a Postgres server") from None
+        raise ConfigurationError(f"DATABASE_URL={masked(url)!r}: is not the URL of a Postgres server") from None
 
 
 def _is_lost_connection(error: DBAPIError) -> bool:

@@ -1,7 +1,7 @@
-"""What a copy of this process, made by a fork() in a handler, must not keep: our port and our connections.
+"""Closes our port and our connections in a child process that a handler made with fork().
 
-A copy has one thread, and every descriptor of ours. As long as it lives the port would be taken, and Postgres would
-take a replica that was killed for connected. exec() closes them already; this is for copies that go on.
+The child has one thread and inherits every descriptor. While it lives, the port would stay in use, and Postgres would
+consider a killed replica still connected. exec() closes the descriptors itself; this covers children that do not exec.
 """
 
 import os
@@ -18,15 +18,15 @@ _private: WeakSet[HasDescriptor] = WeakSet()
 
 
 def keep_from_copies(opened: HasDescriptor) -> None:
-    """For as long as it is open."""
+    """Keep this descriptor, while it is open, out of forked children."""
     _private.add(opened)
 
 
 def _let_go() -> None:
-    """Replaced, not closed: the number must not become that of a file which the handler opens next."""
+    """Replaces the descriptors instead of closing them, so that their numbers are not reused by the handler's files."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for opened in list(_private):
-        with suppress(Exception):  # it is closed, and each driver says so in its own way
+        with suppress(Exception):  # already closed; each driver reports that differently
             os.dup2(nothing, opened.fileno(), inheritable=False)
     os.close(nothing)
 

@@ -1,7 +1,7 @@
 """The tables of the scheduler, as SQLAlchemy models.
 
-Migrations are the truth about a database; a test holds these models equal to them. Triggers live in the migrations
-only: they write `revision`, `updated_at`, `effective_from` and `schedule_changes`, also for edits made by plain SQL.
+The migrations define the schema; a test keeps these models equal to them. Triggers exist in the migrations only: they
+write `revision`, `updated_at`, `effective_from` and `schedule_changes`, also for edits made by plain SQL.
 """
 
 from datetime import datetime
@@ -30,9 +30,9 @@ from sqlalchemy.types import UserDefinedType
 
 
 class ExecutionStatus(StrEnum):
-    """What became of a fire. A terminal status never changes."""
+    """The state of an execution. A terminal status never changes."""
 
-    PENDING = "pending"  # waits without an owner: a retry in its backoff, a manual run, a row handed back
+    PENDING = "pending"  # without an owner: a retry in its backoff, a manual run, a row handed back
     CLAIMED = "claimed"
     RUNNING = "running"
     SUCCESS = "success"
@@ -58,7 +58,7 @@ class Cause(StrEnum):
 
 
 class Source(StrEnum):
-    """Who owns a schedule."""
+    """The owner of a schedule."""
 
     MANUAL = "manual"
     API = "api"
@@ -66,7 +66,7 @@ class Source(StrEnum):
 
 
 class Catchup(StrEnum):
-    """What happens to fires that came due while no replica ran."""
+    """The policy for fires that became due while no replica ran."""
 
     NONE = "none"
     ONE = "one"
@@ -123,7 +123,7 @@ NEW_UUID, NOW, CLOCK = text("gen_random_uuid()"), text("now()"), text("clock_tim
 
 
 class ScanProfile(Base):
-    """Settings of a cookie scan that several schedules share."""
+    """Cookie scan settings shared by several schedules."""
 
     __tablename__ = "scan_profiles"
 
@@ -139,7 +139,7 @@ class ScanProfile(Base):
 
 
 class Schedule(Base):
-    """When which job runs. NULL in a policy column means: the setting."""
+    """Which job runs when. NULL in a policy column falls back to the setting."""
 
     __tablename__ = "schedules"
 
@@ -219,7 +219,7 @@ class Schedule(Base):
 
 
 class ScheduleChange(Base):
-    """Who changed which schedule when, and what it was before. Written by triggers only."""
+    """The audit log of schedules: actor, time, old and new values. Written by triggers only."""
 
     __tablename__ = "schedule_changes"
 
@@ -250,7 +250,7 @@ class ScheduleChange(Base):
 
 
 class JobExecution(Base):
-    """What became of a fire. `schedule_id` has no foreign key: history outlives its schedule."""
+    """One execution of a fire. `schedule_id` has no foreign key: history outlives its schedule."""
 
     __tablename__ = "job_executions"
 
@@ -306,7 +306,7 @@ class JobExecution(Base):
 
 
 class ExecutionHour(Base):
-    """What became of one past hour's executions. The row of -infinity is a mark: services/ledger/tallies_sql.py."""
+    """Totals of the executions of one past hour. The row at -infinity is a marker: services/ledger/tallies_sql.py."""
 
     __tablename__ = "execution_hours"
 
@@ -325,7 +325,7 @@ class ExecutionHour(Base):
 
 
 class SchedulerInstance(Base):
-    """A replica that lives, or died lately. A restarted process is another incarnation of the same instance."""
+    """A replica that is alive or died recently. A restarted process is a new incarnation of the same instance."""
 
     __tablename__ = "scheduler_instances"
 
@@ -333,19 +333,19 @@ class SchedulerInstance(Base):
     incarnation: Mapped[UUID] = mapped_column(primary_key=True)
     started_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
     heartbeat_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
-    revision: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))  # newest change that it has applied
+    revision: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))  # newest change it has applied
     schedules: Mapped[int] = mapped_column(server_default=text("0"))
     running: Mapped[int] = mapped_column(server_default=text("0"))
     clock_skew_seconds: Mapped[float] = mapped_column(server_default=text("0"))
     claiming: Mapped[bool] = mapped_column(server_default=text("true"))
     facts: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
-    alive_since: Mapped[datetime] = mapped_column(server_default=CLOCK)  # without a gap between its heartbeats
+    alive_since: Mapped[datetime] = mapped_column(server_default=CLOCK)  # without a gap between heartbeats
     heartbeat_interval_seconds: Mapped[float | None]
     session_name: Mapped[str | None] = mapped_column(Text)  # NULL: its sessions say nothing about the process
 
 
 class FiresWatched(Base):
-    """One row: a gap scan has vouched that every fire which came due in (since, until] has an execution."""
+    """One row: gap scans have verified that every fire due in (since, until] has an execution."""
 
     __tablename__ = "fires_watched"
 
@@ -357,7 +357,7 @@ class FiresWatched(Base):
 
 
 class SchemaCompatibility(Base):
-    """One row: the oldest programs, by their newest migration, that understand this schema."""
+    """One row: the oldest program, identified by its newest migration, that works with this schema."""
 
     __tablename__ = "schema_compatibility"
 
@@ -368,42 +368,46 @@ class SchemaCompatibility(Base):
 
 
 class ApiSyncState(Base):
-    """One row: who syncs right now, what came of the last time, and what to ask the API with next."""
+    """One row: the lease of the running sync, the result of the last one, and the validators for the next request."""
 
     __tablename__ = "api_sync_state"
 
     only_row: Mapped[bool] = mapped_column(primary_key=True, server_default=text("true"))
-    lease_token: Mapped[UUID | None]  # set: somebody syncs, or died of it
+    lease_token: Mapped[UUID | None]  # set: a sync is running, or its process died
     lease_owner: Mapped[str | None]
     lease_until: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
-    not_before: Mapped[datetime | None]  # the API asked to be left alone until then
-    rules: Mapped[str | None]  # under which the last answer was applied; other ones need the whole answer again
+    not_before: Mapped[datetime | None]  # the API asked for no request before this time
+    rules: Mapped[
+        str | None
+    ]  # the rules under which the last answer was applied; changed rules need the whole answer again
     etag: Mapped[str | None]
     last_modified: Mapped[str | None]
-    synced_at: Mapped[datetime | None]  # the last success, also one that found nothing new
+    synced_at: Mapped[datetime | None]  # the last success, including one that found nothing new
     last: Mapped[dict[str, Any] | None]  # the report of the last sync
-    applied: Mapped[dict[str, Any] | None]  # the report of the last one that got a whole answer
+    applied: Mapped[dict[str, Any] | None]  # the report of the last sync that received a whole answer
 
     __table_args__ = (CheckConstraint("only_row", "only_row"),)
 
 
 class ApiSyncItem(Base):
-    """What the sync last wrote into a schedule; what differs from it was changed by somebody else."""
+    """The values that the sync last wrote into a schedule; any difference is a local edit."""
 
     __tablename__ = "api_sync_items"
 
     schedule_id: Mapped[UUID] = mapped_column(primary_key=True)
     revision: Mapped[int] = mapped_column(BigInteger)  # of the schedule, as the sync left it
     digest: Mapped[str | None]  # of the item as the API sent it
-    synced: Mapped[dict[str, Any] | None]  # the API's fields in our spelling; NULL: it never had them
-    kept: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))  # fields with a local edit that stays
+    synced: Mapped[dict[str, Any] | None]  # the API's fields in canonical form; NULL: the API never provided any
+    kept: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))  # fields whose local edit is kept
     vanished_at: Mapped[datetime | None]  # no longer in the API
-    disabled_revision: Mapped[int | None] = mapped_column(BigInteger)  # the sync switched it off, and nobody since
+    disabled_revision: Mapped[int | None] = mapped_column(
+        BigInteger
+    )  # the sync disabled it, and no one enabled it since
 
 
 class ScanRow(Base):
-    """One finished cookie scan. Its execution, schedule and predecessor may be gone already: no foreign keys."""
+    """One finished cookie scan. No foreign keys: its execution, schedule and predecessor may have been deleted."""
 
     __tablename__ = "scans"
 
@@ -444,7 +448,7 @@ class ScanPageRow(Base):
 
 
 class ScanCookieRow(Base):
-    """Never with its value: it may identify a person."""
+    """A cookie without its value, which may identify a person."""
 
     __tablename__ = "scan_cookies"
 
@@ -470,7 +474,7 @@ class ScanCookieRow(Base):
 
 
 class ApiToken(Base):
-    """A named token of the HTTP API. Only the digest of its secret is kept."""
+    """A named token of the HTTP API. Only a digest of the secret is stored."""
 
     __tablename__ = "api_tokens"
 
@@ -493,7 +497,7 @@ class ApiToken(Base):
 
 
 class IdempotencyKey(Base):
-    """What a POST with an Idempotency-Key answered; without a status code it is still being worked on."""
+    """The response to a POST with an Idempotency-Key; without a status code the request is still in progress."""
 
     __tablename__ = "idempotency_keys"
 

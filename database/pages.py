@@ -65,10 +65,10 @@ class Keyset:
             if self.name is not None:
                 name, *values = values
                 if name != self.name:
-                    raise InvalidInput(Problem("cursor", f"belongs to the order {name!r}, not {self.name!r}"))
+                    raise InvalidInput(Problem("cursor", f"belongs to the sort order {name!r}, not {self.name!r}"))
             place = [self._literal(column, value) for column, value in zip(self.columns, values, strict=True)]
         except MALFORMED:
-            raise InvalidInput(Problem("cursor", "is not one that a former page of this list gave")) from None
+            raise InvalidInput(Problem("cursor", "must come from an earlier page of this list")) from None
         return [*(literal(value, column.type) for column, value in self.same), *place]
 
     def _literal(self, column: Column, value: Any) -> ColumnElement[Any]:

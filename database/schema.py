@@ -1,7 +1,7 @@
-"""Does this program fit the database's schema? Asked by every program before it begins, without Alembic.
+"""Compatibility of this program with the database schema, checked by every program at startup, without Alembic.
 
-A schema older than the program is refused: statements would fail one by one. A newer one is normal while replicas are
-upgraded one after the other, unless a migration has said which programs it breaks (`schema_compatibility`).
+A schema older than the program is refused, because statements would fail one by one. A newer schema is normal during a
+rolling upgrade, unless a migration declares which programs it breaks (`schema_compatibility`).
 """
 
 from functools import cache
@@ -22,12 +22,12 @@ _OLDEST = "SELECT oldest_program FROM schema_compatibility"
 
 @cache
 def newest_revision() -> str:
-    """What this program needs: the last of its own migrations, whose files begin with their numbers."""
+    """The revision that this program needs: its last migration. File names begin with the revision."""
     return max(path.name for path in VERSIONS.glob("[0-9]*.py")).partition("_")[0]
 
 
 def require_schema(db: DatabaseConnection) -> None:
-    """Raises ConfigurationError, in one line with the way out, unless this program can work with the database."""
+    """Raises ConfigurationError, in one line with the remedy, unless this program can work with the database."""
     if (problem := schema_problem(db)) is not None:
         raise ConfigurationError(problem)
 
@@ -37,18 +37,18 @@ def schema_problem(db: DatabaseConnection) -> str | None:
     if current is None:
         return f"the database has no schema; {RUN_MIGRATIONS}"
     if current < needed:
-        return f"the schema is at revision {current}, this program needs {needed}; {RUN_MIGRATIONS}"
+        return f"the database schema is at revision {current}, but this program needs {needed}; {RUN_MIGRATIONS}"
     oldest = _ask(db, _OLDEST) if current > needed else None
     if oldest is not None and oldest > needed:
         return (
-            f"the schema is at revision {current}, which only programs from {oldest} on understand; "
-            f"this one is of {needed}: use a newer version"
+            f"the database schema is at revision {current} and requires a program of revision {oldest} or newer; "
+            f"this program is at {needed}: install a newer version"
         )
     return None
 
 
 def _ask(db: DatabaseConnection, sql: str) -> str | None:
-    """None also when there is no such table."""
+    """None also when the table is missing."""
     try:
         with db.transaction() as connection:
             answer = connection.exec_driver_sql(sql).scalar_one_or_none()

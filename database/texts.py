@@ -1,4 +1,4 @@
-"""Text and JSON that Postgres will take: cut, cleaned, and without secrets. Pure."""
+"""Text and JSON that Postgres accepts: truncated, cleaned, and without secrets. Pure."""
 
 import json
 import re
@@ -15,7 +15,7 @@ Mapper = Callable[[str], str]
 
 
 def storable(text: str, limit: int | None = None) -> str:
-    """The text as a column can hold it, at most `limit` characters long."""
+    """The text in a form that a column can store, at most `limit` characters long."""
     return cut(_REFUSED.sub("\ufffd", text), limit)
 
 
@@ -24,12 +24,12 @@ def cut(text: str, limit: int | None) -> str:
 
 
 def cut_head(text: str, limit: int) -> str:
-    """Keeps the end: a traceback says what happened in its last lines."""
+    """Keeps the end: the last lines of a traceback say what happened."""
     return text if len(text) <= limit else "…" + text[1 - limit :]
 
 
 def storable_json(value: Any, mapper: Mapper = str) -> Any:
-    """A copy made of plain JSON types, every text mapped and cleaned; raises ValueError with the reason."""
+    """A copy of plain JSON types with every text mapped and cleaned; raises ValueError with the reason."""
     try:
         plain = json.loads(json.dumps(value, allow_nan=False))
         return map_texts(plain, lambda text: storable(mapper(text)))
@@ -58,7 +58,7 @@ def map_texts(value: Any, mapper: Mapper) -> Any:
 
 
 class Mask:
-    """Replaces secrets by ***, also as they look inside a URL, a JSON text or a repr()."""
+    """Replaces secrets with ***, including their escaped forms in a URL, JSON or repr()."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -75,7 +75,7 @@ class Mask:
 
     @property
     def longest(self) -> int:
-        """Who cuts a text must read this much further, or half a secret stays visible at its end."""
+        """Length of the longest secret: before truncating a text, read this much further, or half a secret remains."""
         return max(map(len, self._spellings), default=0)
 
 

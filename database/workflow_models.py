@@ -1,7 +1,7 @@
-"""The tables of the status-queue workflows, and what the job loop keeps about each queue.
+"""The tables of the status-queue workflows, and the state that the job loop stores for each queue.
 
 A queue is a status column with five columns beside it (`QueueColumns`) and three partial indexes (`_queue`).
-Triggers live in the migration: `updated_at`, and what entering a queue resets.
+Triggers exist in the migration: they set `updated_at` and reset the columns of a row that enters a queue.
 """
 
 from datetime import date, datetime
@@ -40,19 +40,19 @@ from database.workflow_statuses import (
     SitemapType,
 )
 
-# One point of priority counts like this much waiting: urgent rows go first, and none waits for ever. Because everybody
-# ages equally fast, the order between two rows never changes, so that an index can hold it.
+# One point of priority equals this much waiting time: urgent rows go first, and no row waits forever. All rows age
+# equally fast, so the order of two rows never changes and an index can represent it.
 AGE_BOOST = "10 minutes"
 LEAST_PRIORITY, MOST_PRIORITY = -1000, 1000
-MAX_URL_BYTES = 2048  # a longer one does not fit into a unique index beside its domain
+MAX_URL_BYTES = 2048  # a longer one does not fit into a unique index together with its domain
 
 ZERO, EMPTY_LIST = text("0"), text("'{}'::text[]")
 NEW = text("'New'")
-ACTOR = text("coalesce(nullif(current_setting('scheduler.actor', true), ''), 'sql:' || session_user)")  # who does it
+ACTOR = text("coalesce(nullif(current_setting('scheduler.actor', true), ''), 'sql:' || session_user)")
 
 
 def claim_order(prefix: str = "") -> str:
-    """The expression that a queue is claimed in the order of. Exactly as in the index, or the index is of no use."""
+    """The sort expression for claims. It must be identical to the one in the index, or the index is not used."""
     return f"(({prefix}not_before AT TIME ZONE 'UTC') - interval '{AGE_BOOST}' * {prefix}priority)"
 
 
@@ -81,14 +81,14 @@ def _status(column: str, values: type[StrEnum]) -> CheckConstraint:
 
 
 class Kept:
-    """Written by the database, whoever changes the row."""
+    """Written by the database on every change of the row."""
 
     created_at: Mapped[datetime] = mapped_column(server_default=NOW, sort_order=900)
     updated_at: Mapped[datetime] = mapped_column(server_default=NOW, sort_order=901)
 
 
 class QueueColumns(Kept):
-    """What one queue needs beside its status and error columns."""
+    """The columns of a queue besides its status and error columns."""
 
     attempts: Mapped[int] = mapped_column(server_default=ZERO, sort_order=800)
     claimed_at: Mapped[datetime | None] = mapped_column(sort_order=801)
@@ -98,7 +98,7 @@ class QueueColumns(Kept):
 
 
 class Place(QueueColumns, Base):
-    """Found by a search; waits for its details."""
+    """A search result that waits for its details."""
 
     __tablename__ = "places_staging"
 
@@ -124,7 +124,7 @@ class Place(QueueColumns, Base):
 
 
 class LocalBusiness(QueueColumns, Base):
-    """A place with its details; waits for its domain to be extracted."""
+    """A place with its details, waiting for domain extraction."""
 
     __tablename__ = "local_businesses"
 
@@ -220,7 +220,7 @@ class Domain(QueueColumns, Base):
 
 
 class Job(QueueColumns, Base):
-    """Work that one workflow asks of another: `sitemap` is to look for a domain's sitemaps."""
+    """Work that one workflow requests from another: `sitemap` searches for a domain's sitemaps."""
 
     __tablename__ = "jobs"
 
@@ -247,7 +247,7 @@ class Job(QueueColumns, Base):
 
 
 class SitemapFile(QueueColumns, Base):
-    """A sitemap that was found; `status` is about the file itself, the queue is its import."""
+    """A discovered sitemap; `status` describes the file itself, the queue is its import."""
 
     __tablename__ = "sitemap_files"
 
@@ -333,7 +333,7 @@ class Contact(Kept, Base):
 
 
 class QueueRow(Kept, Base):
-    """What all replicas share about one queue: may it run, how did the last items go, what was done in total."""
+    """State of one queue, shared by all replicas: whether it may run, recent outcomes, and totals."""
 
     __tablename__ = "workflow_queues"
 
@@ -343,7 +343,7 @@ class QueueRow(Kept, Base):
     paused_reason: Mapped[str | None]
     circuit: Mapped[str] = mapped_column(String(16), server_default=text("'closed'"))
     circuit_changed_at: Mapped[datetime] = mapped_column(server_default=NOW)
-    recent: Mapped[str] = mapped_column(server_default=text("''"))  # of the last items: . worked, x did not
+    recent: Mapped[str] = mapped_column(server_default=text("''"))  # outcome of the last items: . succeeded, x failed
     batch_size: Mapped[int | None]
     last_run_at: Mapped[datetime | None]
     claimed: Mapped[int] = mapped_column(BigInteger, server_default=ZERO)
@@ -358,7 +358,7 @@ class QueueRow(Kept, Base):
 
 
 class QueueSample(Base):
-    """A queue as it was in one minute: what charts are drawn from."""
+    """A snapshot of a queue for one minute, the source of the charts."""
 
     __tablename__ = "workflow_samples"
 
@@ -369,7 +369,7 @@ class QueueSample(Base):
     failed: Mapped[int]
     dead: Mapped[int]
     oldest_seconds: Mapped[float]
-    succeeded: Mapped[int] = mapped_column(BigInteger)  # in total, as are the two below: rates are differences
+    succeeded: Mapped[int] = mapped_column(BigInteger)  # a total, like the two below: rates are differences
     retried: Mapped[int] = mapped_column(BigInteger)
     unsuccessful: Mapped[int] = mapped_column(BigInteger)
 
@@ -377,7 +377,7 @@ class QueueSample(Base):
 
 
 class DeadLetter(Kept, Base):
-    """An item whose last attempt failed. It is closed as soon as its row enters the queue again, however that comes."""
+    """An item whose last attempt failed. It is closed as soon as its row enters the queue again, by any means."""
 
     __tablename__ = "dead_letters"
 
@@ -399,7 +399,7 @@ class DeadLetter(Kept, Base):
 
 
 class PlaceRequests(Base):
-    """What of the places API's quota was used on a day (UTC), by all processes."""
+    """Usage of the places API's quota on one day (UTC), by all processes."""
 
     __tablename__ = "place_requests"
 

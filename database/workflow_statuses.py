@@ -1,10 +1,10 @@
-"""The words that the status columns of the workflows hold, each set once. The stored strings are a contract."""
+"""The values of the workflows' status columns, defined in one place. The stored strings are a contract."""
 
 from enum import StrEnum
 
 
 class PlaceStatus(StrEnum):
-    """What a curator says about a place, a business, a domain, a sitemap file or a page."""
+    """A curator's decision about a place, a business, a domain, a sitemap file or a page."""
 
     NEW = "New"
     SELECTED = "Selected"
@@ -13,7 +13,7 @@ class PlaceStatus(StrEnum):
     ARCHIVED = "Archived"
 
 
-TURNED_DOWN = (PlaceStatus.NOT_A_FIT, PlaceStatus.ARCHIVED)  # no workflow queues such a row by itself
+TURNED_DOWN = (PlaceStatus.NOT_A_FIT, PlaceStatus.ARCHIVED)  # no workflow queues such a row automatically
 
 
 class DeepScanStatus(StrEnum):
@@ -115,7 +115,7 @@ class ContactCurationStatus(StrEnum):
 
 
 class CircuitStatus(StrEnum):
-    """Of a queue: closed lets runs work, open skips them, half_open tries one item."""
+    """The circuit breaker of a queue: closed lets runs work, open skips them, half_open probes with one item."""
 
     CLOSED = "closed"
     HALF_OPEN = "half_open"

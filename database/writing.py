@@ -1,4 +1,4 @@
-"""Transactions that write: under the name of the actor who asked for it, and again when they lost a race."""
+"""Transactions that write: recorded under the actor's name, and retried after a lost race."""
 
 import random
 import time
@@ -12,7 +12,7 @@ from database.connection import DatabaseConnection
 from database.sqlstates import LOST_RACES, sqlstate
 from services.errors import InvalidSchedule, Problem
 
-# Fires wait while their schedules are locked, so a bulk save never holds more rows than this at once.
+# Fires wait while their schedules are locked, so a bulk save never locks more rows than this at once.
 ROWS_PER_COMMIT = 1000
 ATTEMPTS = 6
 
@@ -46,15 +46,15 @@ def again_if_lost(transaction: Callable[[], T], races: Collection[str] = LOST_RA
 
 
 def _as_problem(error: DBAPIError) -> Exception:
-    """Still beaten to a unique key after all attempts: the answer is the same as if it had been there before."""
+    """The unique key still conflicts after all attempts: report it like a key that existed from the start."""
     match getattr(getattr(error.orig, "diag", None), "constraint_name", None):
         case "schedules_name_key":
-            return InvalidSchedule(Problem("name", "is taken by another schedule"))
+            return InvalidSchedule(Problem("name", "is already used by another schedule"))
         case "schedules_api_domain_config_id_key":
-            return InvalidSchedule(Problem("domain_config_id", "has a schedule from the API already"))
+            return InvalidSchedule(Problem("domain_config_id", "already has a schedule from the API"))
         case "schedules_pkey":
-            return InvalidSchedule(Problem("schedule_id", "exists already"))
+            return InvalidSchedule(Problem("schedule_id", "already exists"))
         case "schedules_profile_id_fkey":
-            return InvalidSchedule(Problem("profile_id", "there is no such scan profile"))
+            return InvalidSchedule(Problem("profile_id", "scan profile not found"))
         case _:
             return error

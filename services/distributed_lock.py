@@ -1,7 +1,7 @@
-"""Every Redis key of the project: fire marks (who tries first), leases (what is running), and named locks.
+"""Every Redis key of the project: fire marks (which replica tries first), leases (running executions), named locks.
 
-A Redis answer never writes a row and never ends an execution: it only spares the others a try in Postgres, which
-decides. So a Redis that is slow, empty or gone costs time and nothing else. Start at `Coordinator.mark_fires`.
+A Redis answer never writes a row and never ends an execution: it only saves the other replicas an attempt in Postgres,
+which decides. A slow, empty or absent Redis therefore only costs time. Start at `Coordinator.mark_fires`.
 
 key                                 value                     lifetime
 fire:<schedule_id>:<epoch second>   <owner>                   mark_seconds; never renewed, never deleted (id: 32 digits)
@@ -41,7 +41,7 @@ POLL_SECONDS = 0.05
 QUIET_SECONDS = 2.0  # an idle replica asks Redis this often whether it is there
 REMIND_SECONDS = 60.0
 
-# In all scripts GET is a pcall: a key of another type is somebody else's and must not fail the rest of the batch.
+# In all scripts GET is a pcall: a key of another type belongs to another program and must not fail the whole batch.
 # The keys of one call lie in one server: standalone or Sentinel, not Cluster.
 
 # KEYS fires / ARGV owner, milliseconds -> per key 1: ours, 0: another owner's
@@ -55,7 +55,7 @@ end
 return ours
 """
 
-# KEYS leases / ARGV milliseconds, then per key '<owner>:<token>' -> per key 1: renewed, 2: taken, 0: somebody else's
+# KEYS leases / ARGV milliseconds, then per key '<owner>:<token>' -> per key 1: renewed, 2: taken, 0: another owner's
 # A higher token replaces a lower one, never the reverse: Postgres gave it later. A value without a token is that of a
 # DistributedLock and left alone.
 HOLD = """
@@ -106,7 +106,7 @@ return redis.pcall('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1],
 
 
 class Answer(StrEnum):
-    """What Redis says about a fire. UNKNOWN is no reason to leave it alone: Postgres is asked."""
+    """Redis' answer about a fire. After UNKNOWN the replica asks Postgres."""
 
     WON = "won"
     LOST = "lost"
@@ -126,10 +126,10 @@ class Stats:
 
 
 class Coordinator:
-    """The batch path of one replica. Thread-safe, raises no Redis error, waits at most one time-out per call.
+    """The batch operations of one replica. Thread-safe, raises no Redis error, waits at most one timeout per call.
 
-    `owner` names the process. Everything that is held is remembered here, so that a Redis that was emptied or away
-    gets it back from `renew`, which one thread calls about every `lease_seconds` / 3.
+    `owner` names the process. All held leases are kept here too, so that `renew` restores them after Redis was flushed
+    or down; one thread calls it about every `lease_seconds` / 3.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class Coordinator:
         self.last_error = f"{type(error).__name__}: {error}"
         if self._breaker.failed():
             self._degraded_at = self._reminded_at = self._now()
-            message = "Redis at %s fails (%s): its answers count as unknown until it works again"
+            message = "Redis at %s is failing (%s): its answers count as unknown until it recovers"
             logger.warning(message, self._where, self.last_error, extra={"event": "redis_degraded"})
         elif self._breaker.is_open and self._is_time_to_remind():
             message, so_far = "Redis at %s has been failing for %s (%s)", duration(self._now() - self._degraded_at)
@@ -277,13 +277,13 @@ class Coordinator:
 
 
 class DistributedLock:
-    """Named locks of one holder; any of its threads may release them. Not re-entrant: a second acquire gets False.
+    """Named locks of one holder; any of its threads may release them. Not re-entrant: a second acquire returns False.
 
     A lock is renewed while it is held, and expires `timeout` seconds after its holder is gone; with `renew=False` it
-    expires in any case. `holds` says whether it is surely still ours: whoever works for long asks now and then.
+    always expires. `holds` tells whether the lock is certainly still ours; long-running work should check it regularly.
 
-    A Redis that does not answer is `Unavailable`: False would say that somebody else has the lock. After an acquire
-    that ended so, `release` removes what may have been set; else it expires.
+    Without an answer from Redis the methods raise `Unavailable`: False would mean that another holder has the lock.
+    After such an acquire, `release` removes a key that may have been set; otherwise it expires.
     """
 
     def __init__(self, redis: RedisClient | None = None, instance_id: str | None = None) -> None:
@@ -385,7 +385,12 @@ class DistributedLock:
         try:
             self._release(resource_id, token)
         except Unavailable as error:
-            logger.warning("lock %r expires by itself: %s", resource_id, error, extra={"event": "lock_not_released"})
+            logger.warning(
+                "lock %r could not be released and will expire: %s",
+                resource_id,
+                error,
+                extra={"event": "lock_not_released"},
+            )
 
     def _log(self, event: str, what: str, resource_id: str) -> None:
         facts = {"event": event, "lock": resource_id, "instance_id": self._instance_id}
@@ -421,5 +426,5 @@ def _log_leases(what: str, leases: Mapping[UUID, int]) -> None:
 
 def _milliseconds(seconds: float) -> int:
     if seconds < 0.001:
-        raise ValueError(f"a lifetime of {seconds} seconds is none")
+        raise ValueError(f"a lifetime must be at least 0.001 seconds, got {seconds}")
     return int(seconds * 1000)

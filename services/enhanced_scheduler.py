@@ -1,8 +1,8 @@
 """One replica: builds the parts, starts them, and stops them in order. Start reading here.
 
-timer -> dispatcher -> claims -> pool -> finisher      the way of a fire
-watcher                                                the table's changes into the timer
-heart, rescuer, gap scan                               life signs, dead replicas, holes
+timer -> dispatcher -> claims -> pool -> finisher      the path of a fire
+watcher                                                changes of the table into the timer
+heart, rescuer, gap scan                               heartbeats, dead replicas, gaps
 """
 
 import gc

@@ -1,18 +1,18 @@
-"""The errors a user can meet, as one tree.
+"""Every error that a user can encounter, as one tree.
 
 SchedulerError
 ├── ConfigurationError          the settings, the servers' addresses, or a missing wheel; the message says what to set
-├── InvalidInput                refused at the door: every field with its reason
+├── InvalidInput                input that failed validation: every invalid field with its reason
 │   └── InvalidSchedule
 ├── ScheduleNotFound
-├── UnknownJobType              a job_type that no handler is registered for
-├── BlockedAddress              a job must not call this address; the message says what would allow it
-├── RevisionConflict            somebody else changed the schedule first
-├── ProfileInUse                a scan profile cannot be deleted while schedules name it
-├── SchemaMissing               (database/connection.py) our tables are not there; the message says what to run
-└── Unavailable                 Postgres or Redis does not answer right now
+├── UnknownJobType              no handler is registered for this job_type
+├── BlockedAddress              a job may not call this address; the message says which setting would allow it
+├── RevisionConflict            another writer changed the schedule first
+├── ProfileInUse                a scan profile cannot be deleted while schedules use it
+├── SchemaMissing               (database/connection.py) the tables are missing; the message says what to run
+└── Unavailable                 Postgres or Redis does not answer at the moment
 
-Each class builds its message from the facts, so that a log line or a terminal needs nothing else.
+Each class builds its message from the facts, so the message is complete in a log line or a terminal.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,27 +21,27 @@ from uuid import UUID
 
 
 class SchedulerError(Exception):
-    """Base of everything this project raises on purpose."""
+    """Base class of every error that this project raises deliberately."""
 
 
 class ConfigurationError(SchedulerError):
-    """Nothing can work until somebody changes a setting or installs something."""
+    """The process cannot work until an operator changes a setting or installs a package."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with one field of the input."""
+    """One invalid field of the input, with the reason."""
 
     field: str
     reason: str
-    stands_for: int = 1  # so many problems; more than one for those that are only counted
+    stands_for: int = 1  # more than one when further problems are only counted
 
     def __str__(self) -> str:
         return f"{self.field}: {self.reason}"
 
 
 class InvalidInput(SchedulerError):
-    """Input that must not reach a table; carries every problem found, not only the first."""
+    """Input that must not reach a table; holds every problem found, not only the first."""
 
     def __init__(self, *problems: Problem) -> None:
         self.problems = problems
@@ -49,7 +49,7 @@ class InvalidInput(SchedulerError):
 
 
 class InvalidSchedule(InvalidInput):
-    """A schedule that would be refused, or a row that has to be parked."""
+    """A schedule that is refused, or a row that cannot be loaded."""
 
 
 class ScheduleNotFound(SchedulerError):
@@ -79,7 +79,7 @@ class RevisionConflict(SchedulerError):
         self.schedule_id, self.expected, self.actual = schedule_id, expected, actual
         super().__init__(
             f"schedule {schedule_id} is at revision {actual}, not {expected}: "
-            "somebody changed it meanwhile; load it again and repeat the change"
+            "it was changed in the meantime; load it again and repeat the change"
         )
 
 
@@ -88,11 +88,11 @@ class ProfileInUse(SchedulerError):
         self.profile, self.schedules = profile, schedules
         some, more = ", ".join(schedules[:5]), len(schedules) - 5
         named = f"{some} and {more} more" if more > 0 else some
-        super().__init__(f"profile {profile} is used by {named}; let them use another one first")
+        super().__init__(f"profile {profile} is used by {named}; assign another profile to them first")
 
 
 class Unavailable(SchedulerError):
-    """A server does not answer; the same call may work later."""
+    """A server does not answer; the same call may succeed later."""
 
     def __init__(self, server: str, where: str, cause: str) -> None:
         self.server, self.where = server, where

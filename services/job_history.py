@@ -1,7 +1,7 @@
-"""Rows of `job_executions` for everybody but the engine: look, count, ask for a run or its end, record, clean up.
+"""Access to `job_executions` for all programs but the engine: query, count, run now, cancel, record, clean up.
 
-The engine claims and ends its rows in ledger/claims.py; nothing here writes to a row that a replica owns, except the
-request to cancel it.
+The engine claims and finishes its rows in ledger/claims.py; this module never writes to a row that a replica owns,
+except for a cancellation request.
 """
 
 import json
@@ -65,7 +65,7 @@ class RetryOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """What became of a person's wish to try again."""
+    """The result of a retry request."""
 
     outcome: RetryOutcome
     execution_id: UUID | None = None  # of the attempt that waits now

@@ -1,6 +1,6 @@
-"""The door to Redis: one client per process that answers or fails within a quarter of a second.
+"""The Redis client: one per process, which answers or fails within a quarter of a second.
 
-redis-py's own defaults (5 s timeouts, ten retries) would hang the path of a fire; a slow Redis is treated as absent.
+redis-py's defaults (5 s timeouts, ten retries) would block fires; a slow Redis is treated as absent.
 """
 
 import logging
@@ -94,7 +94,7 @@ def _through_sentinel(url: str, options: dict[str, Any]) -> redis.Redis:
     service = parts.path.strip("/")
     if not service:
         raise ConfigurationError(
-            f"REDIS_URL={masked(url)!r}: name the service, as in redis+sentinel://host:26379/mymaster"
+            f"REDIS_URL={masked(url)!r}: the service name is missing, as in redis+sentinel://host:26379/mymaster"
         )
     login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")

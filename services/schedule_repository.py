@@ -1,6 +1,6 @@
-"""Rows of `schedules`: create, change, delete, find, and bulk saves. Everything is validated before it is written.
+"""Access to `schedules`: create, change, delete, find, and bulk saves. All input is validated before it is written.
 
-Single edits, imports and the API sync all write through `ScheduleBatch`, so that they obey the same rules.
+Single edits, imports and the API sync all write through `ScheduleBatch`, so the same rules apply to all of them.
 """
 
 import getpass
@@ -56,7 +56,7 @@ class Page:
 
 
 class ScheduleRepository:
-    """The one way in which our own programs read and write schedules. Safe to share between threads."""
+    """The only way in which our own programs read and write schedules. Safe to share between threads."""
 
     def __init__(
         self,
@@ -130,9 +130,7 @@ class ScheduleRepository:
             raise ScheduleNotFound(reference)
         if len(found) > 1:
             ids = ", ".join(str(record.schedule_id) for record in found[:5])
-            raise InvalidInput(
-                Problem("schedule", f"{text!r} could be any of {len(found)} schedules; give an id: {ids}")
-            )
+            raise InvalidInput(Problem("schedule", f"{text!r} matches {len(found)} schedules; use an id: {ids}"))
         return found[0]
 
     # --- many schedules ---
@@ -178,7 +176,7 @@ class ScheduleRepository:
         change: ScheduleFields = {"enabled": enabled}
         if note is not None:
             if enabled:
-                raise InvalidInput(Problem("note", "says why schedules are switched off; to switch them on, give none"))
+                raise InvalidInput(Problem("note", "explains why schedules are disabled; omit it to enable them"))
             change["disabled_note"] = checked_note(note, "note")
         wanted = sorted(set(schedule_ids))
         known = [record.schedule_id for record in self.iter_schedules(ScheduleFilter(schedule_ids=wanted))]

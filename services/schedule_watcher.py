@@ -1,8 +1,8 @@
-"""Makes the timer equal to the table, live.
+"""Keeps the timer equal to the table, live.
 
-LISTEN is only the wake-up: what changed is asked by transaction ids, which misses neither a late commit nor a delete,
-and every `check_interval` the whole table is compared by its revisions. What changed is noted first and then loaded in
-parts: a change that follows a large one waits for a part of it, not for all. schedule_upkeep.py does the writing.
+LISTEN only wakes the watcher: changes are found by transaction ids, which miss neither a late commit nor a delete, and
+every `check_interval` the whole table is compared by its revisions. Changes are noted first and then loaded in parts:
+a change after a large one waits for one part of it, not for all. schedules/upkeep.py does the writing.
 """
 
 import gc
@@ -45,7 +45,7 @@ COLUMNS = """schedule_id, revision, effective_from, enabled, frequency, time_con
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Schedules that differ from what is loaded, or did when we looked."""
+    """Schedules that differed from the loaded state when they were checked."""
 
     ids: list[str]
     changed_at: datetime | None = None

@@ -56,7 +56,7 @@ def _items(window: "_Window") -> Iterator[Any]:
             found = True
             yield from _elements(window)
         elif name == "data":
-            again = "is there twice" if found else f"is {_kind(window.value())}, not a list"
+            again = "appears twice" if found else f"is {_kind(window.value())}, not a list"
             raise UnusableAnswer(f'"data" {again}')
         else:
             window.value()

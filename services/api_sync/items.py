@@ -152,7 +152,7 @@ class ApiItems:
         first = self._seen.setdefault(identity.bytes, number)
         if first != number:
             given = plain_line(raw["domain_config_id"])
-            return BadItem(number, _label(raw), (f"domain_config_id: {given!r} is in item {first} already",))
+            return BadItem(number, _label(raw), (f"domain_config_id: {given!r} is already used by item {first}",))
         if repeated:
             return BadItem(number, _label(raw), _there_twice(repeated))
         try:
@@ -202,7 +202,7 @@ def _as_text(value: object) -> str:
     try:
         return repr(value)
     except (ValueError, RecursionError):
-        return "something too large to be shown"
+        return "a value too large to show"
 
 
 def _identity(raw: Any) -> UUID | None:

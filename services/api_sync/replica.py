@@ -51,7 +51,7 @@ class ReplicaSync:
                 _announced(report)
         except ApiSyncFailed as error:
             metrics.synced(Outcome.FAILED, {})
-            logger.error("%s; the last good schedules stay", error, extra={"event": "sync_failed"})
+            logger.error("%s; the schedules stay as they are", error, extra={"event": "sync_failed"})
         except SyncInterrupted as error:
             logger.info("%s", error, extra={"event": "sync_interrupted"})
         self._restarted = False
@@ -94,5 +94,5 @@ def _announced(report: SyncReport) -> SyncReport:
     if report.refused:
         vanished = report.count(Kind.REFUSED)
         facts = {"event": "sync_removals_refused", "schedules": vanished}
-        logger.warning("nothing was switched off: %s; see manage.py sync --dry-run", report.refused, extra=facts)
+        logger.warning("no schedule was disabled: %s; see manage.py sync --dry-run", report.refused, extra=facts)
     return report

@@ -1,4 +1,4 @@
-"""Names of web hosts: what counts as one, and its one spelling (bare, lower case, ASCII)."""
+"""Web host names: validation, and the canonical spelling (bare, lower case, ASCII)."""
 
 import ipaddress
 import re
@@ -7,11 +7,11 @@ from contextlib import suppress
 import idna
 
 MAX_LENGTH = 253
-# Most names are plain: lower-case ASCII labels, not yet encoded, ending in letters. They need no closer look.
+# Most names are plain: lower-case ASCII labels, not yet encoded, ending in letters. They need no further checks.
 PLAIN = re.compile(r"(?=.{4,253}\Z)(?:(?!xn--)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
-# By the book (IDNA) only xn-- has hyphens there; hosts have them (qa--site.netlify.app), and browsers open them.
+# IDNA allows hyphens there only in xn--; real hosts have them (qa--site.netlify.app), and browsers open them.
 HYPHENS_IN_THIRD_PLACE = re.compile(r"(?!xn--)[a-z0-9]{2}--(?:[a-z0-9-]{0,58}[a-z0-9])?")
-# A name that ends in one is an address to whoever opens it: 127.1, 0x7f.1, and digits of other scripts.
+# Clients read a name that ends in a number as an IP address: 127.1, 0x7f.1, and digits of other scripts.
 NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
 
 
@@ -22,24 +22,24 @@ def bare_host(name: str) -> str:
     host = name.strip().removesuffix(".")
     _refuse_what_is_more_than_a_host(host)
     if _is_ip_address(host):
-        raise ValueError(f"{host} is an IP address; a domain name is needed")
+        raise ValueError(f"{host} is an IP address; a domain name is required")
     try:
         ascii_host = ascii_spelling(host)
     except idna.IDNAError as error:
         raise ValueError(f"{host!r} is not a valid domain name: {str(error).rstrip('.').lower()}") from None
-    if ascii_host.endswith("."):  # a second one, or one of another script; idna takes it for the root
+    if ascii_host.endswith("."):  # a second dot, or a dot of another script; idna takes it for the root
         raise ValueError(f"{host!r} is not a valid domain name: empty label")
     if len(ascii_host) > MAX_LENGTH:
-        raise ValueError(f"has {len(ascii_host)} characters, a domain name has at most {MAX_LENGTH}")
+        raise ValueError(f"has {len(ascii_host)} characters; a domain name has at most {MAX_LENGTH}")
     if "." not in ascii_host:
-        raise ValueError(f"{host!r} has no dot; a public domain name such as example.com is needed")
+        raise ValueError(f"{host!r} has no dot; a public domain name such as example.com is required")
     if NUMBER.fullmatch(ascii_host.rpartition(".")[2]):
-        raise ValueError(f"{host} would be read as an IP address; a domain name is needed")
+        raise ValueError(f"{host} would be read as an IP address; a domain name is required")
     return ascii_host
 
 
 def ascii_spelling(host: str) -> str:
-    """The labels as DNS knows them; raises IDNAError."""
+    """The labels in their DNS form; raises IDNAError."""
     labels = idna.uts46_remap(host.lower(), std3_rules=False, transitional=False).split(".")
     if not any(map(HYPHENS_IN_THIRD_PLACE.fullmatch, labels)):
         return idna.encode(host.lower(), uts46=True).decode()
@@ -49,9 +49,9 @@ def ascii_spelling(host: str) -> str:
 
 
 def spellings(name: str) -> list[str]:
-    """How a name that somebody typed may be stored: as it is, in lower case, or as the bare host."""
+    """The forms in which a name that a user typed may be stored: unchanged, in lower case, or as the bare host."""
     found = [name, name.lower()]
-    with suppress(ValueError):  # not a host: a readable name of some other job
+    with suppress(ValueError):  # not a host: the readable name of another kind of job
         found.append(bare_host(name))
     return list(dict.fromkeys(found))
 
@@ -63,15 +63,15 @@ def _refuse_what_is_more_than_a_host(host: str) -> None:
         rest = host.split("://", 1)[1].split("/")[0].split("?")[0].rpartition("@")[2]
         bare = rest.partition("]")[0] + "]" if rest.startswith("[") else rest.partition(":")[0]
         if _is_ip_address(bare):
-            raise ValueError(f"{bare} is an IP address; a domain name is needed")
-        raise ValueError(f"give the bare domain without a scheme: {bare!r}")
+            raise ValueError(f"{bare} is an IP address; a domain name is required")
+        raise ValueError(f"must be the bare domain without a scheme: {bare!r}")
     if any(character.isspace() for character in host):
-        raise ValueError(f"{host!r} contains white space")
+        raise ValueError(f"{host!r} contains whitespace")
     for sign, what in (("/", "a path"), ("?", "a query"), ("@", "a user name"), ("#", "a fragment")):
         if sign in host:
-            raise ValueError(f"give the bare domain without {what}, not {host!r}")
+            raise ValueError(f"must be the bare domain without {what}, got {host!r}")
     if ":" in host and not _is_ip_address(host):
-        raise ValueError(f"give the bare domain without a port: {host.partition(':')[0]!r}")
+        raise ValueError(f"must be the bare domain without a port: {host.partition(':')[0]!r}")
 
 
 def _is_ip_address(host: str) -> bool:

@@ -1,6 +1,6 @@
-"""JOB_SECRETS: the environment variables that jobs may refer to as `${env:NAME}`, each with the hosts it may go to.
+"""JOB_SECRETS: the environment variables that jobs may use as `${env:NAME}`, each with the hosts it may be sent to.
 
-An allow-list, because an editor of schedules must not be able to send every secret of the process away.
+An allow-list, because editing a schedule must not be enough to send every secret of the process elsewhere.
 """
 
 import re
@@ -15,13 +15,13 @@ _HOST = re.compile(r"[A-Za-z0-9.*:\[\]-]+")
 
 @dataclass(frozen=True, slots=True)
 class JobSecrets:
-    """Variable -> patterns of hosts; without any pattern every host."""
+    """Variable -> host patterns; without a pattern, every host."""
 
     hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`NAME@host,host,NAME`: a word without dots is a name, so each host of one word has its own `NAME@`.
+        """`NAME@host,host,NAME`: a word without dots is a variable, so a host without dots needs its own `NAME@`.
 
         Raises ValueError with the reason.
         """
@@ -32,23 +32,23 @@ class JobSecrets:
             if _NAME.fullmatch(head):
                 name = head
                 if name in found and bool(found[name]) != bool(at):
-                    raise ValueError(f"{name!r} is there with and without hosts; keep one of them")
+                    raise ValueError(f"{name!r} appears with and without hosts; keep only one")
                 found.setdefault(name, ())
                 if not at:
                     continue
             elif at or not found.get(name):
-                raise ValueError(f"{entry!r} is neither a variable's name nor a host after NAME@")
+                raise ValueError(f"{entry!r} is neither the name of a variable nor a host after NAME@")
             else:
                 host = entry
             if not _HOST.fullmatch(host):
-                raise ValueError(f"{entry!r} names no host")
+                raise ValueError(f"{entry!r} has no valid host")
             found[name] = (*found[name], _plain(host))
         return cls(found)
 
     def refusal(self, name: str, host: str) -> str | None:
-        """Why a request to this host may not carry that variable; None when it may."""
+        """The reason why a request to this host may not contain the variable; None when it may."""
         if name not in self.hosts:
-            return f"JOB_SECRETS does not name the environment variable {name}, so jobs cannot use it"
+            return f"JOB_SECRETS does not list the environment variable {name}, so jobs cannot use it"
         patterns = self.hosts[name]
         if patterns and not any(fnmatchcase(_plain(host), pattern) for pattern in patterns):
             return f"JOB_SECRETS allows {name} for {', '.join(patterns)} only, not for {host}"

@@ -1,4 +1,4 @@
-"""JSON that people and programs send: a key that is there twice has two meanings, so it has none."""
+"""Strict JSON for input: a duplicate key is ambiguous and therefore an error."""
 
 import json
 from collections import Counter
@@ -8,11 +8,11 @@ from typing import Any
 class DuplicateKey(ValueError):
     def __init__(self, key: str) -> None:
         self.key = key if len(key) <= 100 else f"{key[:99]}…"
-        super().__init__(f"the key {self.key!r} is there twice")
+        super().__init__(f"duplicate key {self.key!r}")
 
 
 def loads(text: str | bytes) -> Any:
-    """As json.loads; raises DuplicateKey, a ValueError."""
+    """Like json.loads, but raises DuplicateKey, a ValueError."""
     return json.loads(text, object_pairs_hook=_object)
 
 

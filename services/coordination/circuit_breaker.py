@@ -1,4 +1,4 @@
-"""Leaves a server alone that fails again and again, but for a probe now and then. In memory, for one process."""
+"""Circuit breaker: stops calling a server after repeated failures and probes it periodically. In memory."""
 
 import threading
 import time
@@ -11,9 +11,9 @@ PAUSES = Backoff(first_seconds=1.0, longest_seconds=5.0, jitter=0.0)
 
 
 class CircuitBreaker:
-    """After some failures in a row it opens: nothing passes but one probe per pause, until a call succeeds.
+    """Opens after several consecutive failures: then only one probe per pause passes, until a call succeeds.
 
-    Pauses double up to the longest one. Thread-safe; `now` is a monotonic clock.
+    Pauses double up to a maximum. Thread-safe; `now` is a monotonic clock.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

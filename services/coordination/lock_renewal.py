@@ -1,7 +1,7 @@
-"""Keeps named locks alive while they are held: one thread per holder renews each at a third of its lifetime.
+"""Renews named locks while they are held: one thread per holder renews each lock at a third of its lifetime.
 
 A holder trusts its lock for one lifetime, counted from before the call that took or renewed it. A holder that is gone
-(its process died, or nobody refers to its object any longer) renews nothing, and its locks expire.
+(its process died, or its object was garbage-collected) renews nothing, and its locks expire.
 """
 
 import logging
@@ -34,7 +34,7 @@ class _Held:
 
 
 class HeldLocks:
-    """Thread-safe. `extend` must not refer to the holder, or the holder could never be gone."""
+    """Thread-safe. `extend` must not reference the holder, or the holder could never be garbage-collected."""
 
     def __init__(self, extend: Extend) -> None:
         self._extend = extend
@@ -105,22 +105,24 @@ class HeldLocks:
             if ours:
                 held.renewed(held.lifetime_seconds, since)
         if not ours:
-            self._lost(name, held, "its key is gone, or another holder's")
+            self._lost(name, held, "its key has expired or belongs to another holder")
 
     def _not_renewed(self, name: str, held: _Held, since: float, error: str) -> None:
         if since >= held.trusted_until:
             self._lost(name, held, error)
             return
-        logger.warning("lock %r is not renewed: %s", name, error, extra={"event": "lock_not_renewed", "lock": name})
+        logger.warning(
+            "lock %r could not be renewed: %s", name, error, extra={"event": "lock_not_renewed", "lock": name}
+        )
         with self._mutex:
             held.renew_at = since + held.lifetime_seconds * RETRY_SHARE
 
     def _lost(self, name: str, held: _Held, reason: str) -> None:
-        """It is not taken again: another holder may have had it meanwhile."""
+        """The lock is not acquired again: another holder may have had it in the meantime."""
         with self._mutex:
             if self._held.get(name) is held:
                 del self._held[name]
-        logger.warning("lock %r is lost: %s", name, reason, extra={"event": "lock_lost", "lock": name})
+        logger.warning("lock %r was lost: %s", name, reason, extra={"event": "lock_lost", "lock": name})
 
 
 def _keep_renewing(reference: weakref.ref[HeldLocks], wake: Event) -> None:

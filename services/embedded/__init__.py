@@ -1,8 +1,8 @@
-"""Real PostgreSQL and Redis from the wheels, for development and tests, shared by every process that uses one root.
+"""Real PostgreSQL and Redis from wheels, for development and tests, shared by all processes with the same root.
 
-A user holds users.lock shared as long as it uses the servers; the kernel drops that even on kill -9. A detached
-supervisor (supervisor.py) owns the servers and ends them when it gets users.lock exclusively. transition.lock
-lets one process at a time decide whether a supervisor must be started; supervisor.lock is held by the living one.
+A process holds users.lock shared while it uses the servers; the kernel releases it even on kill -9. A detached
+supervisor (supervisor.py) owns the servers and stops them once it gets users.lock exclusively. transition.lock lets
+one process at a time decide whether to start a supervisor; the running supervisor holds supervisor.lock.
 """
 
 import fcntl
@@ -34,7 +34,7 @@ StopMode = Literal["fast", "immediate"]
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the servers are; a pid is None while that server is stopped on purpose, and changes with a restart."""
+    """The servers' addresses; a pid is None while that server is stopped on purpose, and changes with a restart."""
 
     database_url: str
     redis_url: str
@@ -47,7 +47,7 @@ def default_root() -> Path:
 
 
 class EmbeddedServers:
-    """One user of the servers under `root`. Whoever starts them chooses the options; others join what is running."""
+    """One user of the servers under `root`. The first process chooses the options; later ones join."""
 
     def __init__(
         self, root: Path, *, postgres_options: Mapping[str, str] = MappingProxyType({}), linger_seconds: float = 3.0
@@ -69,7 +69,7 @@ class EmbeddedServers:
         return _addresses(self._state())
 
     def start(self) -> Addresses:
-        """Join the servers, or start them; return when they answer."""
+        """Join the running servers or start them; returns when they answer."""
         _claim_directory(self._files)
         try:
             with _transition(self._files):
@@ -83,9 +83,9 @@ class EmbeddedServers:
             raise
 
     def stop(self) -> None:
-        """Leave. The servers end a moment after their last user."""
+        """Leave. The servers stop shortly after their last user has left."""
         if self._users is not None:
-            os.close(self._users)  # not LOCK_UN: that would also take it from a forked child that goes on
+            os.close(self._users)  # not LOCK_UN: that would also release it for a forked child that is still running
             self._users = None
 
     def stop_postgres(self, mode: StopMode = "fast") -> None:
@@ -114,7 +114,7 @@ class EmbeddedServers:
                 self._launch()
                 launched = True
             state = State.read(self._files)
-            # Asked again at the end: one that is being killed holds its lock, and its servers answer, a moment longer.
+            # Checked again at the end: a supervisor that is being killed keeps its lock and servers a moment longer.
             if state and _answer(state) and _has_supervisor(self._files):
                 return
             if time.monotonic() > deadline:
@@ -122,20 +122,20 @@ class EmbeddedServers:
             time.sleep(POLL_SECONDS)
 
     def _launch(self) -> None:
-        find_binaries()  # here too, for a plain error instead of one out of a log
-        self._files.state.unlink(missing_ok=True)  # of a supervisor that was killed
+        find_binaries()  # here too, so that the error is raised directly and not only logged
+        self._files.state.unlink(missing_ok=True)  # left by a supervisor that was killed
         command = [sys.executable, "-m", "services.embedded", "supervise", str(self._files.root)]
         command += ["--linger-seconds", str(self._linger_seconds)]
         command += ["--postgres-options", json.dumps(self._postgres_options)]
         with self._files.log("supervisor").open("wb") as log:
-            subprocess.run(  # noqa: S603 - returns when it has forked: the supervisor itself is not our child
+            subprocess.run(  # noqa: S603 - returns after the fork: the supervisor itself is not our child
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=PROJECT,
                 env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-                start_new_session=True,  # a Ctrl-C in our terminal is not for the servers
+                start_new_session=True,  # Ctrl-C in our terminal must not reach the servers
                 check=False,
             )
 
@@ -169,7 +169,7 @@ def _addresses(state: State) -> Addresses:
 
 
 def _answer(state: State) -> bool:
-    """Whether every server that is meant to run does answer."""
+    """Whether every server that should be running answers."""
     run = Path(state.run)
     return (state.postgres_pid is None or postgres_answers(run)) and (state.redis_pid is None or redis_answers(run))
 
@@ -178,7 +178,7 @@ def _claim_directory(files: Files) -> None:
     try:
         files.root.mkdir(parents=True, exist_ok=True)
         _check_owner(files)
-        files.root.chmod(0o700)  # it holds a database without passwords
+        files.root.chmod(0o700)  # it contains a database without passwords
     except OSError as error:
         raise ConfigurationError(f"cannot use {files.root} for the embedded servers: {error}; {WAY_OUT}") from error
 
@@ -223,7 +223,7 @@ def _take(fd: int, operation: int, files: Files, name: str) -> None:
 
 
 def stop_servers(root: Path) -> None:
-    """Stop the servers now, whoever uses them; return when they are gone."""
+    """Stop the servers now, even if they are in use; returns when they are gone."""
     files = Files(root.resolve())
     if not files.root.exists():
         return
@@ -238,7 +238,7 @@ def _end_supervisor(files: Files) -> bool:
     told: set[int] = set()
 
     def gone() -> bool:
-        state = State.read(files)  # not there yet while it starts
+        state = State.read(files)  # missing while the supervisor starts
         if state and state.supervisor_pid not in told and _has_supervisor(files):
             told.add(state.supervisor_pid)
             with suppress(ProcessLookupError):
@@ -249,7 +249,7 @@ def _end_supervisor(files: Files) -> bool:
 
 
 def running(root: Path) -> Addresses | None:
-    """The servers of this root, if somebody runs them."""
+    """The servers of this root, if they are running."""
     files = Files(root.resolve())
     if not files.root.exists():
         return None

@@ -1,4 +1,4 @@
-"""`python -m services.embedded status|stop [ROOT]`; `supervise` is how the servers' own process begins."""
+"""`python -m services.embedded status|stop [ROOT]`; `supervise` is internal: it starts the supervisor process."""
 
 import argparse
 import json

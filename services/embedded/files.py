@@ -1,4 +1,4 @@
-"""The files of one root directory: where everything lies, the locks, and what the supervisor tells its users."""
+"""The files of one root directory: paths, locks, and the state that the supervisor publishes."""
 
 import fcntl
 import json
@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-WAY_OUT = "or set DATABASE_URL and REDIS_URL to servers of your own"
+WAY_OUT = "or set DATABASE_URL and REDIS_URL to your own servers"
 POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where everything lives; `root` is absolute and private (0700)."""
+    """The paths under `root`, which is absolute and private (0700)."""
 
     root: Path
 
@@ -44,7 +44,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the supervisor tells its users (state.json); a server without a pid was stopped on purpose."""
+    """The state published by the supervisor (state.json); a server without a pid was stopped on purpose."""
 
     supervisor_pid: int
     run: str
@@ -55,7 +55,7 @@ class State:
     def read(files: Files) -> "State | None":
         try:
             return State(**json.loads(files.state.read_bytes()))
-        except (FileNotFoundError, ValueError, TypeError):  # the last two: left by another version of this program
+        except (FileNotFoundError, ValueError, TypeError):  # the last two: written by another version of this program
             return None
 
     def write(self, files: Files) -> None:
@@ -65,7 +65,7 @@ class State:
 
 
 def open_lock(files: Files, name: str) -> int:
-    """A file descriptor of its own for each holder: flock belongs to it, and the kernel drops it with the process."""
+    """A separate file descriptor for each holder: it owns the flock, and the kernel releases it with the process."""
     return os.open(files.lock(name), os.O_RDWR | os.O_CREAT, 0o600)
 
 

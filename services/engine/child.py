@@ -1,7 +1,7 @@
 """The program of a child process: runs one handler and reports through its pipes. See isolation.py for the messages.
 
-It ends with its parent: the kernel kills it (PR_SET_PDEATHSIG); where there is no such call, a thread that sees the
-pipe close does. Processes that the handler has started end with every other end of it, but not with this one.
+It ends with its parent: the kernel kills it (PR_SET_PDEATHSIG); on platforms without that call, a thread does so when
+the pipe closes. Processes started by the handler are ended in every other case, but not in this one.
 """
 
 import ctypes

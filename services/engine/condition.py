@@ -1,7 +1,7 @@
-"""Whether this replica may claim, whether it makes progress, and why not.
+"""Whether this replica may claim and makes progress, and the reasons if not.
 
 `claiming` has one meaning everywhere (heartbeat, metric, `/readyz`, dashboard): the replica may claim, and every loop
-on a fire's way makes progress.
+that a fire passes through makes progress.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ FIRES_WAY = ("dispatcher", "finisher", "watcher", "heart")  # loops without whic
 
 
 class Condition:
-    """Asked by dispatcher, heart and health. `is_started` is false while the replica starts or drains."""
+    """Used by dispatcher, heart and health. `is_started` is false while the replica starts or drains."""
 
     def __init__(
         self,
@@ -83,14 +83,14 @@ class Condition:
         """Why this replica does not do its work right now; empty means ready."""
         reasons = [] if self._is_started() else ["draining" if self._stopping.is_set() else "starting"]
         if not self._heart.is_trusted:
-            reasons.append("no heartbeat could be written lately: is Postgres there?")
+            reasons.append("no recent heartbeat could be written: check Postgres")
         return [*reasons, *self._obstacles(), *self._failing_loops()]
 
     def _obstacles(self) -> list[str]:
         """Why nothing may be claimed although all parts work."""
         reasons = []
         if not self._clock.is_trustworthy:
-            reasons.append(f"the clock is {self._clock.skew_seconds:.1f} s off Postgres'")
+            reasons.append(f"the clock differs from Postgres by {self._clock.skew_seconds:.1f} s")
         if self._coordinator.degraded and self._pauses_without_redis:
             reasons.append("Redis does not answer and LOCK_FAILURE_POLICY is pause")
         return reasons
@@ -101,6 +101,6 @@ class Condition:
         for name in FIRES_WAY:
             if (trouble := self._loops.trouble(name)) is not None:
                 troubles.setdefault(trouble, []).append(name)
-        reasons = [f"failing again and again: {', '.join(names)} ({trouble})" for trouble, names in troubles.items()]
+        reasons = [f"failing repeatedly: {', '.join(names)} ({trouble})" for trouble, names in troubles.items()]
         stalled = {name: seconds for name, seconds in self.liveness().items() if name in (*FIRES_WAY, self._timer.name)}
-        return reasons + [f"standing still: {name}, for {seconds:.0f} s" for name, seconds in stalled.items()]
+        return reasons + [f"stalled: {name}, for {seconds:.0f} s" for name, seconds in stalled.items()]

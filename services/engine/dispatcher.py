@@ -1,7 +1,7 @@
-"""The story of a fire: due -> claimed -> started -> run -> finished. Batches what came due together.
+"""The life of a fire: due -> claimed -> started -> run -> finished. Fires that become due together form a batch.
 
-One thread (`tick`) decides and writes; the pool runs the jobs; the finisher writes how they ended. A fire leaves this
-module only with a row, with somebody else's row, or because it is none any more; while Postgres is away it waits here.
+One thread (`tick`) decides and writes; the pool runs the jobs; the finisher writes the results. A fire leaves this
+module only with a row, with another replica's row, or because it is no longer a fire; while Postgres is down it waits.
 """
 
 import logging
@@ -127,7 +127,7 @@ class Dispatcher:
 
     @property
     def held_schedules(self) -> int:
-        """Schedules whose fires wait because another session holds their row."""
+        """Schedules whose fires wait because another session locks the schedule row."""
         return self._waiting.held_schedules
 
     # --- the loop ---
@@ -259,7 +259,7 @@ class Dispatcher:
         started, claims = self._held.accept(started, claims)
         if disowned := asked - len(claims) - len(started):
             logger.warning(
-                "threw %d claims away: their answer came after this replica had handed the rows back",
+                "discarded %d claims: the answer arrived after this replica had handed the rows back",
                 disowned,
                 extra={"event": "claims_disowned"},
             )

@@ -1,8 +1,8 @@
-"""Fires that wait for their moment to be tried, and then for a slot: the most urgent first, schedule by schedule.
+"""Fires that wait for their next attempt and then for a slot: most urgent first, schedule by schedule.
 
-All ready fires of a schedule leave together, because only a claim that sees them together can make one run of them. A
-schedule whose row another session holds is one entry, however many of its fires wait, and is tried again with growing
-patience: it must not take the turns of the others.
+All ready fires of a schedule leave together, because only a claim that sees all of them can coalesce them. A schedule
+whose row another session locks is one entry, however many of its fires wait. It is retried with increasing delays, so
+that it does not take the turns of other schedules.
 """
 
 import heapq
@@ -19,7 +19,7 @@ PROBED_AFTER = 2  # so often held in a row: asked whether it is free before it i
 
 
 class DueQueue:
-    """For one thread; others may read its length and its oldest fire. A fire that is here is not put in again."""
+    """Used by one thread; others may read its length and its oldest fire. A fire in the queue is not added again."""
 
     def __init__(self) -> None:
         self._due: dict[tuple[UUID, datetime], datetime] = {}  # of every fire that waits here, by its key

@@ -1,7 +1,7 @@
-"""Writes how executions ended: one commit for all that ended in the last few milliseconds.
+"""Writes the results of executions: one commit for all that ended in the last few milliseconds.
 
-A result is kept until it is written or refused by its fence; while Postgres is away it waits here. A result whose row
-another session holds waits with growing patience, so that it does not take the place of the others.
+A result is kept until it is written or refused by its fencing token; while Postgres is down it waits here. A result
+whose row another session locks is retried with increasing delays, so that it does not hold up the others.
 """
 
 import heapq
@@ -33,7 +33,7 @@ FAILURES = (ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT)
 
 @dataclass(order=True, frozen=True, slots=True)
 class _Later:
-    """A result whose row another session held."""
+    """A result whose row another session had locked."""
 
     try_at: float
     times_held: int
@@ -88,7 +88,7 @@ class Finisher:
             heapq.heappush(self._later, _Later(time.monotonic() + PATIENCE.after(times), times, ending))
 
     def _write(self, endings: list[Ending]) -> FinishReport:
-        """A result that Postgres cannot store must not keep the others from being written."""
+        """A result that Postgres cannot store must not prevent the others from being written."""
         try:
             return self._store.finish(endings)
         except DBAPIError as error:
@@ -126,7 +126,7 @@ class Finisher:
         if refused:
             metrics.finish_refused()
             logger.warning(
-                "the result of execution %s came too late: it was taken from this replica meanwhile",
+                "the result of execution %s came too late: another replica had taken over the execution",
                 claim.execution_id,
                 extra={"event": "finish_refused", "execution_id": str(claim.execution_id)},
             )

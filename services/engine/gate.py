@@ -1,6 +1,6 @@
-"""The gate before a handler: is this execution still ours?
+"""The gate before a handler: checks that the execution still belongs to this process.
 
-The pool asks right before each call. While Postgres is away nobody can say, so the execution waits here, in its worker.
+The pool asks right before each call. While Postgres is down there is no answer, so the execution waits in its worker.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ UNCONFIRMED_SECONDS = 0.5
 
 
 class Gate:
-    """`dropped` hears which claims the pool was told not to run."""
+    """`dropped` is called with each claim that must not run."""
 
     def __init__(
         self, heart: Heart, held: HeldClaims, stopping: Event, dropped: Callable[[Sequence[Claim]], None]

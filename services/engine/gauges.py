@@ -1,4 +1,4 @@
-"""What the parts of a replica tell Prometheus once a second."""
+"""Updates the Prometheus gauges of a replica's parts once a second."""
 
 from dataclasses import asdict
 from typing import cast

@@ -1,7 +1,7 @@
-"""The heart: says that this replica lives, learns who else does, measures the clock, and compares rows with memory.
+"""The heart: writes heartbeats, reads those of the other replicas, measures the clock, and compares rows with memory.
 
-It has a connection of its own: a heartbeat must not queue behind job traffic. Workers ask it right before they call a
-handler whether the execution is still theirs (`confirms`).
+It has its own connection, because a heartbeat must not queue behind job traffic. Right before they call a handler,
+workers ask it whether the execution still belongs to this process (`confirms`).
 """
 
 import json
@@ -37,7 +37,7 @@ SLOW_ANSWER_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """When a heartbeat is due, and what the lack of some means."""
+    """When a heartbeat is due, and the consequences of missed heartbeats."""
 
     interval_seconds: float
     timeout_seconds: float
@@ -59,7 +59,7 @@ class Pulse:
 
 
 class Heart:
-    """Beats in a thread of its own; asked by every worker whether this process may still act."""
+    """Beats in its own thread; every worker asks it whether this process may still act."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Heart:
         rows = self._db.run_alone(CONFIRM, values)  # alone: the next heartbeat writes the same row
         if not rows:
             logger.warning(
-                "execution %s is not run: this replica was given up meanwhile",
+                "execution %s is not run: this replica was declared dead in the meantime",
                 claim.execution_id,
                 extra={"event": "given_up", "execution_id": str(claim.execution_id)},
             )
@@ -189,7 +189,9 @@ class Heart:
             ids, tokens = [proof[0] for proof in disowned], [proof[1] for proof in disowned]
             self._run(HAND_BACK_STRANGERS, execution_ids=ids, tokens=tokens)
             logger.warning(
-                "handed back %d executions that got lost on their way here", len(disowned), extra={"event": "strangers"}
+                "handed back %d executions that were claimed for this replica but never arrived",
+                len(disowned),
+                extra={"event": "strangers"},
             )
         for row in rows:
             if row.cancel_requested and self._held.holds_execution(row.execution_id):
@@ -199,7 +201,7 @@ class Heart:
         skewed = not self._clock.is_trustworthy
         if skewed and not self._skewed:
             logger.error(
-                "this machine's clock is %.1f s off Postgres': no fire is claimed until that is mended (run NTP)",
+                "the local clock differs from Postgres by %.1f s: no fire is claimed until that is fixed (run NTP)",
                 self._clock.skew_seconds,
                 extra={"event": "clock_skew"},
             )

@@ -1,4 +1,4 @@
-"""The statements of heart.py. Each comment says what a statement relies on."""
+"""The statements of heart.py. Each comment states the assumptions of its statement."""
 
 # `alive_since` starts anew after every longer gap: a replica that was away itself cannot tell who is dead. So it does
 # when it lies in the future, because the server's clock was set back.

@@ -1,8 +1,8 @@
-"""What this process holds: every execution from its claim to its written end, and which of them are in the pool.
+"""The executions held by this process, from claim to written result, and which of them are in the pool.
 
 Dispatcher, pool, finisher and heart share it; each method is atomic. At most one process acts on a row, because a claim
-is either accepted here or disowned here, never both: the heart disowns a row that nobody here knows *before* it hands
-the row back, and a claim whose answer arrives after that is thrown away.
+is either accepted or disowned here, never both: the heart disowns an unknown row *before* it hands the row back, and a
+claim whose answer arrives after that is discarded.
 """
 
 import threading

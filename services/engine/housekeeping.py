@@ -1,4 +1,4 @@
-"""Housekeeping: old history is deleted, and what is left is counted. No fire waits for it."""
+"""Housekeeping: deletes old history and counts what remains. No fire waits for it."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ Tidy = Callable[[int], int | None]  # the days that are kept -> how many rows we
 
 
 class Housekeeping:
-    """`features` have history of their own, each under the name that the log gives it."""
+    """`features` have their own history to clean up, each under its name in the log."""
 
     def __init__(
         self,

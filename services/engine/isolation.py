@@ -1,7 +1,7 @@
-"""Runs a handler in a process of its own that is really killed when it has to end (`isolation: process`).
+"""Runs a handler in its own process, which is killed when it has to end (`isolation: process`).
 
-A fresh interpreter, never a fork: a fork of a process with many threads inherits locks that nobody will release.
-The child leads a session of its own, so that SIGKILL to its group also ends what the handler has started.
+A fresh interpreter, never a fork: a fork of a process with many threads inherits locks that no thread will release.
+The child leads its own session, so that SIGKILL to its group also ends the processes that the handler has started.
 
 Lines of JSON, to the child's stdin:     {"context", "modules"}, later perhaps {"cancel": reason}; then its end
                from the child's stdout:  {"log": line}, {"progress": [done, total]}, at last {"result": …}
@@ -88,7 +88,7 @@ def _obituary(return_code: int | None) -> str:
 
 
 class _Child:
-    """The other process, and the two pipes to it."""
+    """The child process and the two pipes to it."""
 
     def __init__(self, context: ExecutionContext, modules: Sequence[str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own program

@@ -1,4 +1,4 @@
-"""What a replica has loaded of a schedule: the watcher writes it, the gap scan reads it."""
+"""The state of a loaded schedule: written by the watcher, read by the gap scan."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +8,7 @@ from services.engine.timer import Entry
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What this replica knows about a schedule; without an entry in the timer it is switched off or parked."""
+    """What this replica knows about a schedule; without an entry in the timer it is disabled or parked."""
 
     revision: int
     effective_from: datetime

@@ -1,7 +1,7 @@
-"""Every background loop has one shape: a tick that may be called at any time, an interval, and a last progress.
+"""Background loops, all of one form: a tick that may be called at any time, an interval, and the time of last progress.
 
-A loop never dies of an exception; liveness means that every loop made progress lately. A loop whose ticks fail again
-and again says so (`trouble`), pauses longer each time, and is heard once: with its traceback, then with a count.
+A loop survives every exception; liveness means that every loop made progress recently. A loop whose ticks fail
+repeatedly reports it (`trouble`), pauses longer each time, and logs one traceback, then only a count.
 """
 
 import logging
@@ -22,7 +22,7 @@ REMIND_SECONDS = 60.0
 
 
 class Outages:
-    """Servers that do not answer, told once for all loops of a process: when it begins, once a minute, when it ends."""
+    """Servers that do not answer, logged once for all loops: at the start, every minute, and at the end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,8 +40,8 @@ class Outages:
                 return
             self._told_at[error.server] = now
             loops = ", ".join(sorted(waiting))
-        lasts = f"for {now - since:.0f} s now, " if now > since else ""
-        logger.warning("%s%s waits: %s", lasts, loops, error, extra={"event": "server_unavailable"})
+        lasts = f" for {now - since:.0f} s" if now > since else ""
+        logger.warning("%s waiting%s: %s", loops, lasts, error, extra={"event": "server_unavailable"})
 
     def answered(self, loop: str) -> None:
         if not self._waiting:
@@ -58,10 +58,10 @@ class Outages:
 
 
 class Loop:
-    """Calls `tick` every `interval_seconds`, at once when woken, and earlier when the tick itself says when.
+    """Calls `tick` every `interval_seconds`, at once when woken, and earlier if the tick returns an earlier time.
 
-    `on_turn` is called when `trouble` begins or ends. `is_proof` says, after a tick that did not fail, whether it did
-    what failed before: a tick that had nothing to do does not end a row of failures.
+    `on_turn` is called when `trouble` begins or ends. `is_proof` tells, after a successful tick, whether it did what
+    failed before: a tick that had nothing to do does not end a series of failures.
     """
 
     def __init__(
@@ -171,17 +171,17 @@ class Loop:
         now, kind = time.monotonic(), type(error).__name__
         facts = {"event": "loop_failed", "loop": self.name, "failures": self._failures}
         if kind != self._told:
-            logger.exception("%s failed; it goes on", self.name, extra=facts)
+            logger.exception("%s failed; it continues", self.name, extra=facts)
         elif _is_power_of_two(self._failures) or now >= self._told_at + REMIND_SECONDS:
             line = _first_line(error)
-            logger.error("%s failed %d times in a row, and goes on: %s", self.name, self._failures, line, extra=facts)
+            logger.error("%s failed %d times in a row and continues: %s", self.name, self._failures, line, extra=facts)
         else:
             return
         self._told_at, self._told = now, kind
 
 
 class Loops:
-    """The loops of one process. Their parts made them; here they are started, stopped and asked by name."""
+    """The loops of one process, created by their parts; here they are started, stopped and looked up by name."""
 
     def __init__(self, longest_pause_seconds: float = LONGEST_PAUSE_SECONDS) -> None:
         self._loops: dict[str, Loop] = {}

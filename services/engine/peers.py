@@ -1,4 +1,4 @@
-"""Who tries a fire first: rendezvous hashing over the live replicas, so that all of them agree without talking."""
+"""Which replica tries a fire first: rendezvous hashing over the live replicas, so that they agree without messages."""
 
 import hashlib
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ MULTIPLIER, MASK = 0x9E3779B97F4A7C15F39CC0605CEDC835, (1 << 128) - 1
 
 
 class Peers:
-    """The replicas that claim, as the last heartbeat saw them. Reading and replacing are atomic."""
+    """The replicas that claim, as of the last heartbeat. Reading and replacing are atomic."""
 
     def __init__(self, own_id: str) -> None:
         self._own = _seed(own_id)

@@ -1,8 +1,8 @@
-"""Runs executions in threads, each one under its timeout. Start reading at `WorkerPool._work` and `_watch`.
+"""Runs executions in threads, each with its timeout. Start reading at `WorkerPool._work` and `_watch`.
 
-Each submitted context ends in exactly one of three ways: `on_done` is called once, `may_run` refused it (dropped), or
-`take_back` or `shutdown` returned it. Whoever settles it first under the lock decides; what comes later is thrown away.
-`on_done` is called from a worker or from the watchdog: it must be quick, and whatever it raises is only logged.
+Each submitted context ends in exactly one of three ways: `on_done` is called once, `may_run` refuses it (dropped), or
+`take_back` or `shutdown` returns it. The first thread to settle it under the lock decides; later results are discarded.
+`on_done` is called from a worker or from the watchdog: it must be fast, and its exceptions are only logged.
 """
 
 import logging
@@ -32,7 +32,7 @@ MayRun = Callable[[ExecutionContext], bool]
 
 
 class WorkerPool:
-    """`max_workers` daemon threads on one queue, and one watchdog: a job that hangs cannot keep the process alive."""
+    """`max_workers` daemon threads on one queue, and one watchdog. A hanging job cannot keep the process alive."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""The rescuer: ends what dead replicas left. Claims that were not started go back to everybody; executions that were
-running become `abandoned`, and are retried where their schedule allows it.
+"""The rescuer: cleans up after dead replicas. Claims that were not started are handed back to all replicas; executions
+that were running become `abandoned` and are retried where their schedule allows it.
 
-A replica counts as dead after a timeout of silence. One whose sessions have vanished from the server, as those of a
-killed process do at once, counts as dead as soon as it has missed a heartbeat besides.
+A replica counts as dead after a timeout without a heartbeat. If its sessions have vanished from the server, as happens
+at once when a process is killed, one missed heartbeat is enough.
 """
 
 import logging
@@ -32,11 +32,10 @@ MAX_RESCUED = 500  # in one transaction
 
 
 class Sessions:
-    """Which replicas' sessions have vanished from the server, and for how long. For one thread.
+    """Which replicas' sessions have vanished from the server, and for how long. Used by one thread.
 
-    What counts is what we have seen ourselves: a replica that we never saw with a session, a look that came late, or a
-    session of our own that is younger than the timeout (the server was restarted, or ours are being cut, too) prove
-    nothing.
+    Only our own observations count. A replica that we never saw with a session, a check that came late, or an own
+    session younger than the timeout (the server was restarted, or our sessions are being cut, too) prove nothing.
     """
 
     def __init__(self, timeout_seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The statements of rescuer.py. Each comment says what a statement relies on."""
+"""The statements of rescuer.py. Each comment states the assumptions of its statement."""
 
 from services.ledger.verdicts import Reason
 

@@ -1,4 +1,4 @@
-"""One context on its way through the pool, and when the pool has to end it."""
+"""One context in the pool, and the time at which the pool must end it."""
 
 import math
 import time
@@ -11,7 +11,7 @@ from services.jobs.registry import JobDefinition
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """Changed under the pool's lock only."""
+    """Modified only under the pool's lock."""
 
     context: ExecutionContext
     definition: JobDefinition

@@ -1,7 +1,7 @@
-"""The start of a replica waits for a database that is only busy: a table that a migration holds, a server that starts.
+"""Startup of a replica waits for a database that is only busy: a table locked by a migration, a starting server.
 
-Everything else ends it at once, in one line: no schema, no rights, a wrong password, nobody at the address. An operator
-sees what to mend; an orchestrator starts the replica again.
+Every other problem ends startup at once, in one line: no schema, no privileges, a wrong password, no server at the
+address. An operator sees what to fix; an orchestrator starts the replica again.
 """
 
 import logging
@@ -21,14 +21,14 @@ AGAIN_SECONDS = 0.5
 
 
 class StartInterrupted(SchedulerError):
-    """Somebody asked for the end before it had begun."""
+    """A stop was requested during startup."""
 
     def __init__(self) -> None:
         super().__init__("the replica was stopped before it had started")
 
 
 class StartPatience:
-    """Calls the steps of one start. `pause` waits for so many seconds, and says whether somebody asks for the end."""
+    """Calls the steps of one startup. `pause` waits for a number of seconds and tells whether a stop was requested."""
 
     def __init__(self, pause: Callable[[float], bool]) -> None:
         self._pause = pause
@@ -60,7 +60,7 @@ class StartPatience:
         if not self._has_told:
             self._has_told = True
             logger.warning(
-                "the database is busy; the start waits for up to %.0f s: %s",
+                "the database is busy; startup waits for up to %.0f s: %s",
                 START_PATIENCE_SECONDS,
                 first_line(error),
                 extra={"event": "start_waits"},

@@ -1,4 +1,4 @@
-"""The order to end: SIGTERM, SIGINT, or a call of `give`. Whoever waits hears it, whenever it comes."""
+"""The stop signal: SIGTERM, SIGINT, or a call of `give`. Every waiting thread receives it, whenever it comes."""
 
 import signal
 from contextlib import suppress
@@ -9,7 +9,7 @@ WAIT_SECONDS = 1.0
 
 
 class StopSignal:
-    """An Event would not do: its set() in a signal handler can wait for the wait() that it interrupts."""
+    """Not an Event: set() in a signal handler can deadlock with the wait() that it interrupts."""
 
     def __init__(self) -> None:
         self._orders: SimpleQueue[None] = SimpleQueue()

@@ -1,8 +1,8 @@
-"""What is due now. The only module that knows APScheduler, which is the timer and nothing else.
+"""The timer: tells which fires are due now. The only module that uses APScheduler, which serves as the timer only.
 
-A job store of ours holds a heap of small entries instead of a Job object per schedule, and shows APScheduler one
-single job: "what is due". An executor of ours takes the planned fires from it and hands them over. Misfire, overlap and
-coalesce are decided elsewhere, with a row.
+Our own job store holds a heap of small entries instead of a Job object per schedule, and shows APScheduler one single
+job: "what is due". Our own executor takes the planned fires from it and hands them over. Misfire, overlap and coalesce
+are decided elsewhere, with a row.
 """
 
 import heapq
@@ -37,7 +37,7 @@ PATIENCE_SECONDS = 30.0
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One schedule in the timer. In the heap its due time never changes: new timing is a new entry."""
+    """One schedule in the timer. Its due time in the heap never changes: a new timing is a new entry."""
 
     schedule_id: UUID
     trigger: Trigger
@@ -56,7 +56,7 @@ class Entry:
 
 
 class Timer:
-    """Hands over fires when they come due, in batches, from a thread of its own; live means that it looked lately."""
+    """Hands over fires as they become due, in batches, from its own thread; it is live while it keeps checking."""
 
     name = "timer"
 
@@ -201,7 +201,7 @@ class _DueJob(Job):  # type: ignore[misc]
 
 
 class _DueStore(BaseJobStore):  # type: ignore[misc]
-    """Says when to wake up and that something is due. Nothing is ever added to it from outside."""
+    """Tells when to wake up and that something is due. No job is ever added from outside."""
 
     def __init__(self, timer: Timer) -> None:
         super().__init__()

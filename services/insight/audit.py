@@ -1,7 +1,7 @@
-"""The proof of G3: recompute every fire that was due from the schedules' own history, and compare it with the rows.
+"""The proof of G3: recompute every due fire from the schedules' own history and compare it with the rows.
 
-Two ordered streams, the stretches of timing and the rows, are read side by side in one snapshot; memory does not grow
-with their number. Start reading at `audit`.
+Two ordered streams, the periods of timing and the rows, are read side by side in one snapshot, in constant memory.
+Start reading at `audit`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +22,7 @@ from services.insight.audit_sql import DUPLICATES, ROWS, SEGMENTS, UNFINISHED, W
 from services.ledger.verdicts import CHANGE_EDGE, EARLY, Tolerances
 from services.triggers import spread_offset, trigger_of
 
-SHOWN = 100  # findings of each kind that are named; all are counted
+SHOWN = 100  # findings of each kind that are listed; all are counted
 FETCHED = 2000
 
 Progress = Callable[[int], None]
@@ -30,7 +30,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fire that is not as it should be."""
+    """One fire that violates a rule."""
 
     schedule_id: UUID
     schedule: str  # its name or domain
@@ -40,7 +40,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """Counts all, names the first; empty means that all is well."""
+    """Counts all findings and lists the first; empty means that nothing is wrong."""
 
     count: int = 0
     first: list[Finding] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Findings:
 
 @dataclass(slots=True)
 class AuditReport:
-    """What was due in (since, until], and what became of it."""
+    """The fires due in (since, until] and their outcome."""
 
     since: datetime
     until: datetime
@@ -67,14 +67,14 @@ class AuditReport:
     expected: int = 0
     accounted: int = 0
     duplicates: int = 0
-    on_the_edge: int = 0  # too young, or too near to a change, to be judged
+    on_the_edge: int = 0  # too recent, or too close to a change, to be judged
     in_progress: int = 0
-    watched_since: datetime | None = None  # between these a gap scan has vouched for every fire
+    watched_since: datetime | None = None  # between these, gap scans have verified every fire
     watched_until: datetime | None = None
-    unexplained: Findings = field(default_factory=Findings)  # watched, due, and without a row
-    unwatched: Findings = field(default_factory=Findings)  # without a row, and no replica has looked yet
-    extra: Findings = field(default_factory=Findings)  # a row for a fire that never was due
-    contradicted: Findings = field(default_factory=Findings)  # recorded as missed by a summary, and run after that
+    unexplained: Findings = field(default_factory=Findings)  # verified, due, but without a row
+    unwatched: Findings = field(default_factory=Findings)  # without a row, and no gap scan has checked yet
+    extra: Findings = field(default_factory=Findings)  # a row for a fire that was never due
+    contradicted: Findings = field(default_factory=Findings)  # recorded as missed by a summary, but run afterwards
     unfinished: Findings = field(default_factory=Findings)  # should have ended by now
 
     @property
@@ -83,7 +83,7 @@ class AuditReport:
         return not (self.duplicates or any(wrong))
 
     def is_watched(self, due_at: datetime) -> bool:
-        """Did a gap scan look at that moment? While nobody runs none does; the next one to start catches up on it."""
+        """Whether a gap scan has checked that moment. After a downtime the first replica to start checks it."""
         since, until = self.watched_since, self.watched_until
         return since is not None and until is not None and since < due_at <= until
 
@@ -92,11 +92,11 @@ class AuditReport:
 class _Window:
     since: datetime
     until: datetime
-    settled_at: datetime  # what was due later still has its ordinary chance
-    vouched_at: datetime  # and what was due after this one still has that of a gap scan, unless one has looked already
+    settled_at: datetime  # fires due later may still be claimed
+    vouched_at: datetime  # fires due later may still be found by a gap scan, unless one has checked already
 
     def fires(self, segment: Row[Any]) -> Iterator[tuple[datetime, datetime, bool]]:
-        """The fires of one stretch of timing, each with when it was due and whether it must have a row by now."""
+        """The fires of one period of timing, each with its due time and whether it must have a row by now."""
         if not segment.enabled:
             return
         try:
@@ -124,7 +124,7 @@ def audit(
     max_instances: int = 1,
     horizon_seconds: float = 86_400,
 ) -> AuditReport:
-    """Judge every fire in (since, until]; `on_progress` hears the number of schedules so far.
+    """Judge every fire in (since, until]; `on_progress` receives the number of schedules so far.
 
     `audit_by` knows the tolerances of the settings: how long a fire may be without a row, until a gap scan has vouched
     for it, and for how long after its time an execution may be open. Grace, timeout and instances are what a schedule
@@ -152,7 +152,7 @@ def audit(
 
 
 class _Rows:
-    """The rows of one schedule in the order of time, each one read once."""
+    """The rows of one schedule in order of time, each read once."""
 
     def __init__(
         self, window: _Window, segments: list[Row[Any]], rows: Iterator[Row[Any]], report: AuditReport
@@ -163,7 +163,7 @@ class _Rows:
         self._summaries: list[Row[Any]] = []
 
     def account_for(self, at: datetime) -> bool:
-        """Has this fire a row, or a summary that speaks for it? What lies before it is no fire."""
+        """Whether this fire has a row or is covered by a summary. Rows before it belong to no fire."""
         has_row = False
         while self._next is not None and self._next.scheduled_for <= at:
             has_row = self._next.scheduled_for == at
@@ -186,7 +186,7 @@ class _Rows:
         self._next = next(self._rows, None)
 
     def _is_early(self, row: Row[Any]) -> bool:
-        """Claimed a moment before its time, as a claim may, under a definition that ended within this moment."""
+        """Claimed slightly early, as a claim may be, under a definition that ended within that margin."""
         return any(timedelta(0) < row.scheduled_for - ended_at <= EARLY for ended_at in self._ends)
 
 
@@ -215,7 +215,7 @@ def audit_by(
 
 
 def _judge(window: _Window, segments: list[Row[Any]], found: Iterator[Row[Any]], report: AuditReport) -> None:
-    """One schedule: walk its fires and its rows together, both in the order of time."""
+    """One schedule: walk through its fires and rows together, both in order of time."""
     report.schedules += bool(segments)
     rows = _Rows(window, segments, found, report)
     for segment in segments:
@@ -250,7 +250,7 @@ def _note_open(row: Row[Any], report: AuditReport) -> None:
 
 @contextmanager
 def _snapshot(db: DatabaseConnection) -> Iterator[Connection]:
-    """All statements see the same moment, and may take their time."""
+    """All statements see the same snapshot, without a statement timeout."""
     with db.clear_errors(), db.engine.connect() as plain:
         connection = plain.execution_options(isolation_level="REPEATABLE READ")
         with connection.begin():
@@ -264,7 +264,7 @@ def _window(
     now: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
     for name, instant in (("since", since), ("until", until)):
         if instant is not None and instant.tzinfo is None:
-            raise InvalidInput(Problem(name, f"needs an offset, as in {instant.isoformat()}+00:00"))
+            raise InvalidInput(Problem(name, f"needs a UTC offset, as in {instant.isoformat()}+00:00"))
     last = min(until or now, now)
     if since >= last:
         raise InvalidInput(Problem("since", f"must be before {last.isoformat()}, got {since.isoformat()}"))
@@ -272,14 +272,14 @@ def _window(
 
 
 def _stream(connection: Connection, sql: str, values: dict[str, datetime]) -> Iterator[Row[Any]]:
-    """Read from a cursor in the server, piece by piece."""
+    """Read from a server-side cursor in chunks."""
     return iter(connection.execution_options(yield_per=FETCHED).exec_driver_sql(sql, values))
 
 
 def _side_by_side(
     segments: Iterable[Row[Any]], rows: Iterable[Row[Any]]
 ) -> Iterator[tuple[list[Row[Any]], Iterator[Row[Any]]]]:
-    """Both are ordered by schedule: each one's segments with its rows; either may be missing."""
+    """Merges both streams, ordered by schedule: segments with rows of each schedule; either may be missing."""
     by_schedule = attrgetter("schedule_id")
     groups = groupby(rows, by_schedule)
     group = next(groups, None)

@@ -1,4 +1,4 @@
-"""The statements of audit.py. Each comment says what a statement relies on."""
+"""The statements of audit.py. Each comment states the assumptions of its statement."""
 
 from services.ledger.verdicts import Reason, kind_of, patience_seconds
 
@@ -12,10 +12,10 @@ _DEFINITION = ", ".join(
     )
 )  # fmt: skip
 
-# Each stretch of time in which a schedule had one timing. The present one is the schedule's row; a former one is what a
-# change of the timing (and nothing else moves effective_from) or a deletion replaced. It ended where the next one
-# begins: a change of many rows is logged later, at its statement's end. TRUNCATE logs no rows: what it ended is what
-# each schedule's newest change before it says.
+# Each period in which a schedule had one timing. The current one is the schedule's row; an earlier one was replaced by
+# a change of the timing (only that moves effective_from) or by a deletion. It ended where the next one begins, because
+# a change of many rows is logged later, at the end of its statement. TRUNCATE logs no rows: what it ended follows from
+# each schedule's newest change before it.
 SEGMENTS = f"""
 WITH truncated AS (
     SELECT DISTINCT ON (t.change_id, c.schedule_id) c.new AS definition, t.changed_at AS ended_at
@@ -40,8 +40,8 @@ SELECT {_DEFINITION}, NULL FROM schedules AS s
 ORDER BY schedule_id, effective_from
 """
 
-# A row is never made before its fire is due, so the index on created_at finds the window. A summary row counts from its
-# first fire, which may lie before the window. Whoever records work of its own has no owner and is not on a full second.
+# A row is never created before its fire is due, so the index on created_at finds the window. A summary row counts from
+# its first fire, which may lie before the window. Whoever records work of its own has no owner and is not on a full second.
 # A backfill accounts for a fire that had no row, and may as well be one of a time before the schedule's; it is the one
 # way in which a fire that was recorded as missed may run.
 ROWS = f"""
@@ -57,7 +57,7 @@ WHERE created_at > %(since)s::timestamptz - interval '1 minute' AND scheduled_fo
 ORDER BY schedule_id, scheduled_for
 """
 
-# The unique key makes this impossible, which is no reason not to look.
+# The unique key makes duplicates impossible; this checks it anyway.
 DUPLICATES = """
 SELECT coalesce(sum(n - 1), 0)::bigint FROM (
     SELECT count(*) AS n FROM job_executions

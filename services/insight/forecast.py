@@ -1,6 +1,6 @@
-"""How much work the coming minutes bring, so that the pile-up of 02:00 is seen the day before.
+"""Forecast of the load in the coming minutes, which makes the pile-up at 02:00 visible the day before.
 
-Schedules with the same timing are counted together: a hundred thousand of them are a few hundred timings.
+Schedules with the same timing are counted together: a hundred thousand schedules have a few hundred timings.
 """
 
 from collections import Counter
@@ -17,19 +17,19 @@ from services.errors import InvalidSchedule
 from services.insight.overview_sql import DUE_WITHIN
 from services.triggers import trigger_of
 
-SAMPLE = 20_000  # newest executions that typical durations are taken from
-MOST_FIRES = 61  # of one timing that are computed one by one; a denser one goes on at the same rate
+SAMPLE = 20_000  # newest executions from which typical durations are taken
+MOST_FIRES = 61  # computed one by one for a timing; a denser timing is extrapolated
 MINUTE = timedelta(minutes=1)
 
 
 @dataclass(slots=True)
 class Load:
-    """What is due in one minute."""
+    """The load of one minute."""
 
     at: datetime
     fires: float = 0.0
-    seconds: float = 0.0  # of work, by what such executions typically take
-    labels: Counter[str] = field(default_factory=Counter)  # the timings that bring most
+    seconds: float = 0.0  # of work, by the typical duration of such executions
+    labels: Counter[str] = field(default_factory=Counter)  # fires by timing
 
 
 def forecast(db: DatabaseConnection, minutes: int = 60) -> list[Load]:
@@ -48,7 +48,7 @@ def forecast(db: DatabaseConnection, minutes: int = 60) -> list[Load]:
 
 
 def _fires(row: Row[Any], now: datetime, until: datetime) -> Iterator[tuple[datetime, float]]:
-    """When this timing fires, and how many fires stand behind that instant; a spread is shared among its minutes."""
+    """The fires of this timing, each with its weight; a spread is distributed over its minutes."""
     for at, weight in _nominal_fires(row, now, until):
         parts = max(1, -(-row.spread_seconds // 60))
         for part in range(parts):

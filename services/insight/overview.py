@@ -1,6 +1,6 @@
-"""What a person wants to see first: what ran, how late, what runs now, and what needs attention.
+"""The overview: recent executions, their lateness, running executions, and items that need attention.
 
-Every answer reads a bounded part of the tables, so that it stays quick with a long history and many schedules.
+Every query reads a bounded part of the tables, so it stays fast with a long history and many schedules.
 """
 
 from collections.abc import Iterator
@@ -18,26 +18,26 @@ from services.insight.unhandled_jobs import unhandled_jobs
 
 LATE_SECONDS = 120
 SILENT_SECONDS = 60
-GONE_SECONDS = 3600  # a replica that died was replaced by then, or is missed by nobody
+GONE_SECONDS = 3600  # after this time a dead replica has been replaced, or is not needed
 LETTER_HOURS = 24
 MOST_OF_A_KIND = 20
 MINUTE = timedelta(minutes=1)
 
 
 class Trouble(StrEnum):
-    """Why something needs attention, worst first."""
+    """Reasons for attention, worst first."""
 
-    STUCK = "stuck"  # claimed or running by a replica that is silent
-    LATE = "late"  # due, and nobody has claimed it
-    IDLE = "idle"  # a replica that lives and starts nothing
-    SILENT = "silent"  # a replica that died without a word
-    UNHANDLED = "unhandled"  # a job type that a live replica does not know
-    CIRCUIT = "circuit"  # a queue whose items keep failing rests
-    PARKED = "parked"  # makes no sense and does not fire
-    FAILING = "failing"  # its last run went wrong
-    DEAD = "dead"  # a queue whose items failed for good
-    PAUSED = "paused"  # a queue that somebody has stopped
-    WAITING = "waiting"  # a manual run or a retry that found no worker
+    STUCK = "stuck"  # claimed or running on a replica without heartbeats
+    LATE = "late"  # due, but not claimed
+    IDLE = "idle"  # a live replica that claims nothing
+    SILENT = "silent"  # a replica that died without a shutdown
+    UNHANDLED = "unhandled"  # a job type without a handler on a live replica
+    CIRCUIT = "circuit"  # a queue whose circuit breaker is open
+    PARKED = "parked"  # an invalid schedule that does not fire
+    FAILING = "failing"  # its last run failed
+    DEAD = "dead"  # a queue with new dead letters
+    PAUSED = "paused"  # a queue paused by an operator
+    WAITING = "waiting"  # a manual run or a retry without a free worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What was due in one minute, by outcome, and how late it started."""
+    """The executions due in one minute, by outcome, and their lateness."""
 
     at: datetime
     outcomes: dict[str, int] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Minute:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """An execution in the timeline."""
+    """One execution in the timeline."""
 
     execution_id: UUID
     schedule_id: UUID | None
@@ -79,7 +79,7 @@ class Overview:
         self._db = db
 
     def minutes(self, minutes: int = 60) -> list[Minute]:
-        """The last minutes, oldest first, without a hole: a minute in which nothing was due is part of the picture."""
+        """The last minutes, oldest first, including minutes in which nothing was due."""
         found: dict[datetime, Minute] = {}
         for row in self._rows(sql.MINUTES, minutes=minutes):
             minute = found.setdefault(row.at, Minute(row.at))
@@ -105,11 +105,11 @@ class Overview:
         ]
 
     def timeline(self, minutes: int = 60, limit: int = 2000) -> list[Bar]:
-        """What ran lately, newest first."""
+        """Recent executions, newest first."""
         return [Bar(**row._mapping) for row in self._rows(sql.TIMELINE, minutes=minutes, limit=limit)]
 
     def calendar(self, schedule_id: UUID, timezone: str, days: int = 365) -> dict[date, dict[str, int]]:
-        """How many fires of each local day ended how."""
+        """The number of fires by local day and outcome."""
         found: dict[date, dict[str, int]] = {}
         for row in self._rows(sql.CALENDAR, schedule_id=schedule_id, timezone=timezone, days=days):
             found.setdefault(row.day, {})[row.status] = row.executions
@@ -118,21 +118,26 @@ class Overview:
     # --- what needs attention ---
 
     def _stuck(self, limit: int) -> list[Attention]:
-        words = "{0.status} by {0.instance_id}, which does not say any more that it lives"
+        words = "{0.status} by {0.instance_id}, which has stopped sending heartbeats"
         rows = self._rows(sql.STUCK, seconds=SILENT_SECONDS, limit=limit)
         return [_attention(Trouble.STUCK, row, words.format(row), row.execution_id) for row in rows]
 
     def _late(self, limit: int) -> list[Attention]:
         rows = self._rows(sql.LATE, seconds=LATE_SECONDS, limit=limit)
-        return [_attention(Trouble.LATE, row, "was due, and no replica has claimed it") for row in rows]
+        return [_attention(Trouble.LATE, row, "is due, but no replica has claimed it") for row in rows]
 
     def _idle(self, limit: int) -> list[Attention]:
         rows = self._rows(sql.IDLE, seconds=SILENT_SECONDS, limit=limit)
-        return [_attention(Trouble.IDLE, row, f"lives, but starts nothing: {'; '.join(row.reasons)}") for row in rows]
+        return [
+            _attention(Trouble.IDLE, row, f"is alive, but claims nothing: {'; '.join(row.reasons)}") for row in rows
+        ]
 
     def _silent(self, limit: int) -> list[Attention]:
         rows = self._rows(sql.SILENT, seconds=SILENT_SECONDS, gone=GONE_SECONDS, limit=limit)
-        return [_attention(Trouble.SILENT, row, "died, or is cut off: the other replicas do its work") for row in rows]
+        return [
+            _attention(Trouble.SILENT, row, "has died or lost its connection; the other replicas have taken over")
+            for row in rows
+        ]
 
     def _unhandled(self, limit: int) -> list[Attention]:
         return [
@@ -147,7 +152,7 @@ class Overview:
         ]
 
     def _circuits(self, limit: int) -> list[Attention]:
-        words = "its items kept failing: the circuit is {0.circuit}"
+        words = "its items kept failing; the circuit breaker is {0.circuit}"
         rows = self._rows(sql.CIRCUITS, limit=limit)
         return [_attention(Trouble.CIRCUIT, row, words.format(row).replace("_", " ")) for row in rows]
 
@@ -158,7 +163,7 @@ class Overview:
         return [_attention(Trouble.FAILING, row, row.words) for row in self._rows(sql.FAILING, limit=limit)]
 
     def _dead(self, limit: int) -> list[Attention]:
-        """Counted as far as a person would; an old letter is somebody's decision to leave it there."""
+        """Counted up to a limit; old dead letters are left out, because an operator decided to keep them."""
         rows = self._rows(sql.DEAD, hours=LETTER_HOURS, limit=limit)
         return [_attention(Trouble.DEAD, row, f"{_letters(row.letters)} since yesterday: {row.error}") for row in rows]
 
@@ -168,7 +173,7 @@ class Overview:
 
     def _waiting(self, limit: int) -> list[Attention]:
         rows = self._rows(sql.WAITING, seconds=LATE_SECONDS, limit=limit)
-        words = "waits for a free worker of a replica that knows its job"
+        words = "is waiting for a free worker on a replica that has a handler for it"
         return [_attention(Trouble.WAITING, row, words, row.execution_id) for row in rows]
 
     # --- reading ---

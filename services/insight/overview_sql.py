@@ -5,7 +5,7 @@ They say now() and not clock_timestamp(): for a volatile limit the planner would
 
 LABEL = "CASE WHEN job_id = schedule_id::text THEN domain ELSE job_id END"
 
-# What was made since then, by the minute in which it was due.
+# Executions created since then, by the minute in which they were due.
 MINUTES = """
 SELECT date_trunc('minute', coalesce(due_at, scheduled_for)) AS at, status, count(*) AS executions,
        percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (
@@ -22,7 +22,7 @@ SELECT schedule_id, coalesce(name, domain) AS label, invalid_reason AS words, up
 FROM schedules WHERE invalid_reason IS NOT NULL ORDER BY updated_at DESC LIMIT %(limit)s
 """
 
-# The last words are those of the newest execution that went wrong, whatever else came since.
+# The text comes from the newest failed execution, whatever happened since.
 FAILING = """
 SELECT s.schedule_id, coalesce(s.name, s.domain) AS label, coalesce(e.error_message, s.last_status) AS words,
        s.last_run AS since
@@ -35,7 +35,7 @@ LEFT JOIN LATERAL (
 ORDER BY s.last_run DESC NULLS LAST
 """
 
-# next_run moves on when a fire is claimed: in the past it says that nobody has claimed it.
+# next_run advances when a fire is claimed: if it lies in the past, no replica has claimed the fire.
 LATE = """
 SELECT schedule_id, coalesce(name, domain) AS label, next_run AS since
 FROM schedules
@@ -54,7 +54,7 @@ WHERE e.status IN ('claimed', 'running') AND e.incarnation IS NOT NULL
 ORDER BY since LIMIT %(limit)s
 """
 
-# A draining one gives no reasons: that ends by itself.
+# A draining replica gives no reasons: it will stop soon.
 IDLE = """
 SELECT NULL::uuid AS schedule_id, instance_id AS label, facts->'not_claiming' AS reasons,
        (facts->>'not_claiming_since')::timestamptz AS since
@@ -63,7 +63,7 @@ WHERE NOT claiming AND facts ? 'not_claiming' AND heartbeat_at > now() - make_in
 ORDER BY since LIMIT %(limit)s
 """
 
-# The newest life of each name: one that was started again is not missed.
+# The newest incarnation of each instance: a restarted replica is not reported.
 SILENT = """
 SELECT NULL::uuid AS schedule_id, instance_id AS label, heartbeat_at AS since
 FROM (SELECT DISTINCT ON (instance_id) instance_id, heartbeat_at FROM scheduler_instances
@@ -117,7 +117,7 @@ WHERE schedule_id = %(schedule_id)s AND scheduled_for >= now() - make_interval(d
 GROUP BY 1, 2
 """
 
-# How long things typically take, from the newest part of the history; and what is due by which timing.
+# Typical durations from the newest part of the history, and the schedules due, grouped by timing.
 DUE_WITHIN = """
 WITH lately AS MATERIALIZED (
     SELECT schedule_id, duration_seconds FROM (

@@ -1,4 +1,4 @@
-"""Which replicas there are, how they are, and which of them have the newest change (convergence)."""
+"""The replicas, their state, and whether they have applied the newest change (convergence)."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ from services.schedules.changes import NEWEST_REVISION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaRecord:
-    """A row of `scheduler_instances` with what follows from it, as of the replica's last heartbeat."""
+    """A row of `scheduler_instances` with derived values, as of the replica's last heartbeat."""
 
     instance_id: str
     incarnation: UUID
@@ -22,7 +22,7 @@ class ReplicaRecord:
     claiming: bool
     running: int
     schedules: int
-    revision: int  # the newest change that it has applied
+    revision: int  # the newest change it has applied
     is_converged: bool
     clock_skew_seconds: float
     version: str | None
@@ -42,11 +42,11 @@ class Replicas:
 
     @property
     def are_converged(self) -> bool:
-        """Who has nobody that could have applied a change does not say that all have."""
+        """False without a live replica: then no replica has applied the changes."""
         return bool(self.live) and all(replica.is_converged for replica in self.live)
 
 
-# Former incarnations of a restarted replica are of no interest once they are silent.
+# Earlier incarnations of a restarted replica are left out once their heartbeats stop.
 REPLICAS = f"""
 WITH newest AS (SELECT ({NEWEST_REVISION}) AS revision), seen AS (
     SELECT i.*, extract(epoch FROM clock_timestamp() - i.heartbeat_at)::float8 AS age,
@@ -60,7 +60,7 @@ ORDER BY is_live DESC, instance_id, started_at DESC
 
 
 def list_replicas(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> Replicas:
-    """Live ones first; those that died are listed for a day."""
+    """Live replicas first; dead ones are listed for a day."""
     with db.transaction() as connection:
         rows = connection.exec_driver_sql(REPLICAS, {"timeout": heartbeat_timeout_seconds}).all()
     return Replicas(rows[0].newest_revision, [_to_record(row) for row in rows if row.instance_id is not None])

@@ -1,4 +1,4 @@
-"""Job types of enabled schedules that a live replica does not know, as the replicas' heartbeats tell."""
+"""Job types of enabled schedules for which a live replica has no handler, according to the replicas' heartbeats."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -20,12 +20,13 @@ class UnhandledJobs:
     def words(self) -> str:
         use = "1 schedule uses it" if self.schedules == 1 else f"{self.schedules:,} schedules use it"
         if not self.known_to:
-            return f"{use} and cannot run: no live replica knows it"
-        return f"{use}; {_who(self.unknown_to, 'does not', 'do not')} know it, {_who(self.known_to, 'does', 'do')}"
+            return f"{use} and cannot run: no live replica has a handler for it"
+        lack = _who(self.unknown_to, "has no handler", "have no handler")
+        return f"{use}; {lack} for it, {_who(self.known_to, 'has', 'have')} one"
 
 
 def unhandled_jobs(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> list[UnhandledJobs]:
-    """Those that nobody knows first. A replica of an older version, which does not tell, is not counted."""
+    """Those without any handler first. Replicas of an older version do not report their handlers and are ignored."""
     with db.transaction() as connection:
         told = connection.exec_driver_sql(LIVE, {"timeout": heartbeat_timeout_seconds}).all()
         if not told:

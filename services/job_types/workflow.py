@@ -18,7 +18,7 @@ class _WhichQueue(BaseModel):
     def _is_known(cls, name: str) -> str:
         if queues.get(name) is None:
             known = ", ".join(queue.name for queue in queues.all())
-            raise ValueError(f"there is no queue {name!r} (known: {known})")
+            raise ValueError(f"unknown queue {name!r} (known: {known})")
         return name
 
 

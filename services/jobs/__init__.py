@@ -1,6 +1,6 @@
 """The contract between the scheduler and a handler: the registry, the context, the results. No handler lives here.
 
-Start reading at registry.py (`@job`), context.py (what a handler is given) and results.py (how a handler ends).
+Start reading at registry.py (`@job`), context.py (what a handler receives) and results.py (what it returns or raises).
 The built-in handlers are in services/job_types/; services/engine/pool.py runs them.
 """
 

@@ -1,7 +1,7 @@
-"""Calls code that is not ours: whatever it does, the answer is a value, and it comes once.
+"""Calls user code: whatever it does, the call returns one value, once.
 
-A call that forks comes back in two processes. The copy ends here: it has our queues, our tokens and our pipes, and
-would go on with the next execution as if it were us.
+A call that forks returns in two processes. The child ends here: it has our queues, our tokens and our pipes, and would
+continue with the next execution as if it were this process.
 """
 
 import os

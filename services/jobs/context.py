@@ -1,9 +1,9 @@
-"""What a handler is given: the facts of its execution, and the ways to talk while it runs.
+"""The argument of a handler: the facts of its execution, and methods to report while it runs.
 
 The facts are frozen; log, progress and the stop flag are shared between threads behind one lock.
 
-JobCancelled and JobTimedOut are BaseExceptions, as asyncio.CancelledError is: handlers are full of `except Exception`
-around a page or a row, and such a line must not turn "stop" into "next one, please".
+JobCancelled and JobTimedOut are BaseExceptions, like asyncio.CancelledError: handlers often have `except Exception`
+around a page or a row, and such a line must not swallow a stop and continue with the next one.
 """
 
 import math
@@ -26,7 +26,7 @@ Listener = Callable[[dict[str, Any]], None]
 
 
 class JobStopped(BaseException):
-    """Raised by `check()`: let it pass, or clean up and raise it again."""
+    """Raised by `check()`: let it propagate, or clean up and raise it again."""
 
 
 class JobCancelled(JobStopped):
@@ -38,7 +38,7 @@ class JobTimedOut(JobStopped):
 
 
 class _Live:
-    """The part of an execution that changes while it runs."""
+    """The mutable state of a running execution."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -55,7 +55,7 @@ class _Live:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExecutionContext:
-    """One execution, as its handler sees it."""
+    """One execution, as seen by its handler."""
 
     execution_id: UUID
     schedule_id: UUID | None
@@ -213,5 +213,5 @@ class ExecutionContext:
 
 def _number(value: float) -> float:
     if not math.isfinite(value):  # raises TypeError for what is no number
-        raise ValueError(f"progress is counted in numbers, got {value!r}")
+        raise ValueError(f"progress must be a number, got {value!r}")
     return value if isinstance(value, int) else float(value)

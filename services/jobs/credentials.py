@@ -1,7 +1,7 @@
-"""Credentials that were written into a job's configuration instead of being referred to as `${env:NAME}`. Pure.
+"""Credentials written into a job's configuration instead of a `${env:NAME}` reference. Pure.
 
-They are recognised by the names around them and by their form, masked for viewers, and warned about when saved. What
-has neither name nor form stays visible: a configuration is no place for secrets.
+They are recognised by their field names and by their form, masked for viewers, and reported as a warning on saving. A
+secret with neither stays visible: do not write secrets into a configuration.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Which handler runs a job type, and what its configuration may say.
+"""The registry of job types: which handler runs a job type, and the model of its configuration.
 
 A handler registers itself when its module is imported: `@job("report", config_model=ReportConfig)`. Modules are
-imported by name: the users' by JOB_MODULES, a built-in one when its job type is first asked for. So the core knows the
-names of the built-in job types and imports none of them.
+imported by name: users' modules by JOB_MODULES, a built-in one when its job type is first requested. The core knows
+only the names of the built-in job types and imports none of them.
 """
 
 import importlib
@@ -37,7 +37,7 @@ Spelling = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class JobDefinition:
-    """One job type: who runs it and how."""
+    """One job type: its handler and how to run it."""
 
     name: str
     handler: Handler
@@ -72,7 +72,7 @@ class JobDefinition:
 
 
 class JobRegistry:
-    """`known` are job types without a handler here; `modules` are loaded when their job type is first asked for."""
+    """`known` are job types without a handler here; `modules` are loaded when their job type is first requested."""
 
     def __init__(self, known: Collection[str] = (), modules: Mapping[str, str] = MappingProxyType({})) -> None:
         self._known = frozenset(known) | modules.keys()

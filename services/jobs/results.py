@@ -1,4 +1,4 @@
-"""How an execution ended, as a value; and the exceptions by which a handler says that it failed."""
+"""The result of an execution as a value, and the exceptions with which a handler reports a failure."""
 
 import json
 import traceback
@@ -17,7 +17,7 @@ EXCERPT_CHARACTERS = 2048
 
 
 class JobFailed(Exception):
-    """Raise it in a handler: this run failed, and whether another attempt may help."""
+    """Raise it in a handler: this run failed; `retryable` tells whether another attempt may help."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class PermanentFailure(JobFailed):
 
 
 class JobSkipped(Exception):
-    """Raise it in a handler: there was a reason not to do this run; it is neither a success nor a failure."""
+    """Raise it in a handler: this run was skipped for a reason; it is neither a success nor a failure."""
 
     def __init__(self, reason: str, *, details: Mapping[str, Any] | None = None) -> None:
         super().__init__(reason)
@@ -48,7 +48,7 @@ class JobSkipped(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """What is written about an execution. All of it is safe for Postgres and free of hidden values."""
+    """The recorded result of an execution. All values can be stored by Postgres, and secrets are masked."""
 
     status: ExecutionStatus
     details: Mapping[str, Any] = field(default_factory=dict)  # `result`, `log`, `progress`: where there is one
@@ -75,7 +75,7 @@ def succeeded(returned: object, mapper: Mapper = str) -> JobResult:
     if returned is None:
         return JobResult(status=ExecutionStatus.SUCCESS)
     if not isinstance(returned, Mapping):
-        raise PermanentFailure(f"the handler returned {type(returned).__name__}; a mapping or None is expected")
+        raise PermanentFailure(f"the handler returned {type(returned).__name__}; it must return a mapping or None")
     scan_id = _scan_id(returned.get("scan_id"))
     plain = dict(returned) | ({"scan_id": str(scan_id)} if scan_id else {})
     try:

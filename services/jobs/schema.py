@@ -1,4 +1,4 @@
-"""What the job_config of a job type may contain, read from its model: for the command line and the documentation."""
+"""The fields of a job type's job_config, derived from its model, for the command line and the documentation."""
 
 import inspect
 import json
@@ -14,7 +14,7 @@ KINDS = {"string": "text", "integer": "whole number", "number": "number", "boole
 
 @dataclass(frozen=True, slots=True)
 class JobField:
-    """One field of a job_config. `default` is JSON text, empty for a field that must be given or is unset."""
+    """One field of a job_config. `default` is JSON text, empty for a field that is required or unset."""
 
     name: str
     kind: str

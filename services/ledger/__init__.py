@@ -1,4 +1,4 @@
-"""Rows of `job_executions`, the truth about every fire: values, claims, requests, pages, statistics, retention.
+"""The rows of `job_executions`, the source of truth for every fire: claims, requests, pages, statistics, retention.
 
-Programs come in by services/job_history.py; the engine uses claims.py.
+The entry point for programs is services/job_history.py; the engine uses claims.py.
 """

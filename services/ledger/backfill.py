@@ -1,7 +1,7 @@
-"""Past fires once more: a waiting row for each fire of a stretch of time that did not succeed.
+"""Backfill: inserts a pending row for each fire of a time range that did not succeed.
 
 A backfill is the next attempt at its fire, with the fire's own instant and idempotency key, so the unique key of a fire
-holds for it as for any other. Postgres says what is past. Start reading at `Backfills.request`.
+applies to it like to any other attempt. Postgres' clock decides what is past. Start reading at `Backfills.request`.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class BackfilledFire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """The fires that run once more, oldest first, and how many others there are of each kind."""
+    """The fires that will run again, oldest first, and the number of other fires of each kind."""
 
     schedule_id: UUID
     dry_run: bool
@@ -99,13 +99,15 @@ class Backfills:
     def _check_range(self, since: datetime, until: datetime, now: datetime) -> None:
         for name, instant in (("from", since), ("to", until)):
             if instant.tzinfo is None:
-                raise InvalidInput(Problem(name, f"needs an offset, as in {instant.isoformat()}+00:00"))
+                raise InvalidInput(Problem(name, f"needs a UTC offset, as in {instant.isoformat()}+00:00"))
         if since >= until:
             raise InvalidInput(Problem("from", f"must be before {_said(until)}, got {_said(since)}"))
         if until > now:
-            raise InvalidInput(Problem("to", f"only past fires can be run again, and it is {_said(now)}"))
+            raise InvalidInput(
+                Problem("to", f"must lie in the past: only past fires can be backfilled, and it is now {_said(now)}")
+            )
         if since < now - self._history:
-            why = "what ran before that is not known any more (HISTORY_RETENTION_DAYS)"
+            why = "earlier history has been deleted (HISTORY_RETENTION_DAYS)"
             raise InvalidInput(Problem("from", f"must not be before {_said(now - self._history)}: {why}"))
 
 
@@ -114,7 +116,9 @@ def _fires(row: Row[Any], since: datetime, until: datetime, limit: int) -> list[
     fires = list(islice(trigger.between(since - INSTANT, until - INSTANT), limit + 1))
     if not fires:
         raise InvalidInput(
-            Problem("from", f"there is no fire from {_said(since)} to {_said(until)}: it runs {trigger.describe()}")
+            Problem(
+                "from", f"no fire between {_said(since)} and {_said(until)}: the schedule runs {trigger.describe()}"
+            )
         )
     if len(fires) > limit:
         more = f", or a limit of up to {HIGHEST_LIMIT}" if limit < HIGHEST_LIMIT else ""

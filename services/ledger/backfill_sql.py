@@ -1,4 +1,4 @@
-"""The statements of backfill.py. Each comment says what a statement relies on."""
+"""The statements of backfill.py. Each comment states the assumptions of its statement."""
 
 from services.ledger.history_sql import LIVE
 

@@ -1,4 +1,4 @@
-"""The values that cross threads on the way of a fire: what is due, what was claimed, what became of it."""
+"""The values that are passed between threads: a due fire, its claim, and its result."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from services.schedules.spec import ScheduleSpec
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """One planned instant of one schedule. Every replica computes the same one."""
+    """One planned instant of one schedule. Every replica computes the same instant."""
 
     schedule_id: UUID
     scheduled_for: datetime
@@ -28,7 +28,7 @@ class Fire:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Which process an execution belongs to; a restarted one under the same name is another."""
+    """The process that an execution belongs to; after a restart under the same name it is a different owner."""
 
     instance_id: str
     incarnation: UUID
@@ -42,7 +42,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How fires of one schedule are treated: its own columns, or the settings where they are NULL."""
+    """The policies of one schedule: its own columns, or the settings where those are NULL."""
 
     max_instances: int
     coalesce: bool
@@ -72,7 +72,7 @@ class Policy:
 
 
 class Outcome(StrEnum):
-    """What a claim said about a fire. Only the first one gives the right to run it."""
+    """The result of a claim for one fire. Only the first value gives the right to run it."""
 
     CLAIMED = "claimed"
     EXISTS = "exists"  # somebody has it, or had it
@@ -89,7 +89,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The right to run one fire, proven by a committed row with this fencing token."""
+    """The right to run one fire, backed by a committed row with this fencing token."""
 
     execution_id: UUID
     schedule_id: UUID
@@ -121,7 +121,7 @@ def leases(claims: Iterable[Claim]) -> dict[UUID, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How one execution ended, as it will be written."""
+    """The result of one execution, as it will be written."""
 
     claim: Claim
     status: ExecutionStatus

@@ -1,6 +1,6 @@
-"""Was there such a fire? What the log of changes says about the timings that a schedule had before its present one.
+"""Whether a fire existed under an earlier timing of its schedule, according to the log of changes.
 
-A row is written only for a fire that some definition in force really had: switched off at its instant, there was none.
+A row is written only for a fire of a definition that was in effect: a schedule disabled at that instant had no fire.
 The rows are those of claims_sql.FORMER_TIMINGS.
 """
 

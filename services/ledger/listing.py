@@ -3,9 +3,9 @@
 The executions of one schedule are ordered by their fires, which its unique key has in order already; all others by the
 row's creation.
 
-Those of one domain are asked for as a range, in the order of (domain, creation). Asked for as an equality, in the order
-of creation, the planner may walk through everybody's executions: it expects those of a busy domain to come soon, also
-if none of them has the status that is wanted.
+Those of one domain are queried as a range in the order of (domain, creation). Queried as an equality in the order of
+creation, the planner may scan the executions of all domains: it expects those of a busy domain to come soon, even if
+none of them has the wanted status.
 """
 
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ from services.errors import InvalidInput, Problem
 from services.schedules.spec import aware, parse_uuid, plain_text
 
 OVERLAP = "overlap"
-OVERLAP_WITH_THE_GONE = "overlap with an execution of a replica that is gone"
+OVERLAP_WITH_THE_GONE = "overlap with an execution of a dead replica"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionRecord:
-    """A row of `job_executions` as it was read; `details` is the column `metadata`."""
+    """A row of `job_executions`; `details` is the column `metadata`."""
 
     execution_id: UUID
     schedule_id: UUID | None
@@ -74,9 +74,9 @@ class ExecutionPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFilter:
-    """All conditions that are set must hold; `since` and `until` limit when the row was made.
+    """All conditions that are set must hold; `since` and `until` limit the creation of the row.
 
-    `status` may be several, with commas between them.
+    `status` may be a comma-separated list.
     """
 
     schedule_id: UUID | str | None = None

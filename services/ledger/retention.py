@@ -1,7 +1,7 @@
-"""Deletes old history in small batches, each its own transaction, so that nobody ever waits for it.
+"""Deletes old history in small batches, each in its own transaction, so that no other session waits for it.
 
-Executions fence their fires, so none is deleted while its fire could still be claimed. Of the changes of a schedule the
-newest old one stays: it says what was valid at the beginning of what is kept.
+Executions fence their fires, so none is deleted while its fire could still be claimed. The newest expired change of a
+schedule is kept: it holds the definition in effect at the start of the retained history.
 """
 
 from collections.abc import Callable

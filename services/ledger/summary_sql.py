@@ -1,4 +1,4 @@
-"""Is a fire one of those that a summary row speaks for? One question for everybody who writes first attempts.
+"""Whether a summary row covers a fire: one SQL condition for every writer of first attempts.
 
 A summary (Reason.CATCHUP_CAP) says that every fire between its first and its last one which had no row of its own
 was missed. So it fences all of them, as a row of its own fences one. No summary speaks for a fire of the last seconds:

@@ -1,7 +1,7 @@
-"""Statistics of long times from hours that were counted once (`execution_hours`); exact but for the percentiles.
+"""Statistics over long periods from pre-aggregated hours (`execution_hours`); exact except for the percentiles.
 
-Who asks counts the hours that nobody has counted yet. Percentiles come from places on a logarithmic scale and are off
-by 2 % at most; while no counted hour is part of the answer, the rows themselves are asked.
+A query first aggregates the hours that are still missing. Percentiles come from buckets on a logarithmic scale and are
+off by at most 2 %; without an aggregated hour in the range, the rows themselves are queried.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,7 @@ FAILED = ("failed", "timed_out", "abandoned")
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How often which place on the scale."""
+    """The number of values in each bucket of the scale."""
 
     counts: Mapping[int, int]
 

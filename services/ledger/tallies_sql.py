@@ -1,7 +1,7 @@
-"""The statements of tallies.py. An hour is counted when nothing can be added to it any more:
+"""The statements of tallies.py. An hour is aggregated once nothing can be added to it:
 
-it ended an hour ago, none of its executions is live, and every transaction that ran when the mark (the row of
--infinity) was set, an hour after its end or later, is over. Later changes are noticed by triggers, which forget it.
+it ended an hour ago, none of its executions is live, and every transaction that was running when the marker (the row at
+-infinity) was set, an hour after its end or later, has ended. Triggers discard the aggregate after later changes.
 """
 
 from services.ledger.history_sql import LIVE, RAN

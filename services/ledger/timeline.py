@@ -1,4 +1,4 @@
-"""The life of one execution as moments in order: scheduled, due, claimed, started, asked to stop, ended."""
+"""The timeline of one execution: scheduled, due, claimed, started, cancellation requested, ended."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,16 +15,16 @@ class Moment:
 
 
 def timeline(record: ExecutionRecord) -> list[Moment]:
-    """What has happened so far; an instant that is not known is left out."""
+    """The events so far; unknown instants are left out."""
     by = f" by {record.instance_id}" if record.instance_id else ""
     asker = (record.details or {}).get("requested_by")
-    asked = f"asked for by {asker}" if asker else "asked for"
+    asked = f"requested by {asker}" if asker else "requested"
     known: list[tuple[datetime | None, str, str]] = [
-        (record.scheduled_for, "scheduled", asked if record.cause == "manual" else "its nominal time"),
+        (record.scheduled_for, "scheduled", asked if record.cause == "manual" else "nominal time"),
         (record.due_at, "due", "due" if record.attempt == 1 else f"due as attempt {record.attempt}"),
         (record.claimed_at, "claimed", f"claimed{by}"),
         (record.started_at, "started", f"started{by}"),
-        (record.cancel_requested_at, "cancel_requested", "somebody asked for its end"),
+        (record.cancel_requested_at, "cancel_requested", "cancellation requested"),
         (record.completed_at, record.status, _end(record)),
     ]
     moments = [Moment(at, what, text) for at, what, text in known if at is not None]

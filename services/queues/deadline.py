@@ -28,5 +28,5 @@ def remaining_seconds() -> float:
         return math.inf
     left = deadline.at - time.monotonic()
     if left <= 0 or deadline.given_up.is_set():
-        raise JobTimedOut("the item's time is over")
+        raise JobTimedOut("the item has timed out")
     return left

@@ -123,7 +123,7 @@ class ItemWriter(Generic[K]):
                     return None
                 case Raised(refusal):
                     logger.error(
-                        "%s %s: its failure could not be written", self._queue, claim.key, exc_info=refusal,
+                        "%s %s: the failure could not be recorded", self._queue, claim.key, exc_info=refusal,
                         extra={"event": "failure_unwritten", "queue": self._queue},
                     )  # fmt: skip
         return self._release(claim, failure)
@@ -160,7 +160,7 @@ class ItemWriter(Generic[K]):
             return Verdict.RETRIED if held else Verdict.LOST
         except DBAPIError:
             logger.exception(
-                "%s %s is left to the rescue", self._queue, claim.key,
+                "%s %s could not be handed back; the rescue will requeue it", self._queue, claim.key,
                 extra={"event": "item_stranded", "queue": self._queue},
             )  # fmt: skip
             return Verdict.LOST

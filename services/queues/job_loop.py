@@ -191,7 +191,7 @@ class JobLoop(Generic[K]):
         self._hand_back_all()
         self._patiently(lambda: self._states.pause(self._queue, reason, self._actor))
         self._context.log(f"paused: {reason}")
-        logger.error("queue %s pauses itself: %s", self._queue, reason, extra={"event": "queue_paused"})
+        logger.error("queue %s was paused automatically: %s", self._queue, reason, extra={"event": "queue_paused"})
 
     # --- now and then ---
 
@@ -275,7 +275,7 @@ class JobLoop(Generic[K]):
                     self._table.hand_back(connection, claim)
             except (Unavailable, DBAPIError) as error:
                 logger.warning(
-                    "%s %s is left to the rescue: %s", self._queue, claim.key, error,
+                    "%s %s could not be handed back; the rescue will requeue it: %s", self._queue, claim.key, error,
                     extra={"event": "item_stranded", "queue": self._queue},
                 )  # fmt: skip
                 if isinstance(error, Unavailable):  # else it is about this row: somebody has locked it

@@ -176,7 +176,7 @@ class Queues:
             if name in (queue.name, queue.job_id):
                 return queue
         known = ", ".join(self._queues)
-        raise InvalidInput(Problem("queue", f"there is no queue {name!r} (known: {known})"))
+        raise InvalidInput(Problem("queue", f"unknown queue {name!r} (known: {known})"))
 
     def all(self) -> list[Queue[Any]]:
         return list(self._queues.values())

@@ -35,7 +35,7 @@ class Rescue(Generic[K]):
         for item, verdict in self._writer.write([Ended(claim, gone) for claim in stale]):
             ledger.stale(verdict)
             logger.warning(
-                "%s %s had no worker any more: %s", self._queue, item.claim.key, verdict,
+                "%s %s had lost its worker: %s", self._queue, item.claim.key, verdict,
                 extra={"event": "item_rescued", "queue": self._queue, "key": str(item.claim.key)},
             )  # fmt: skip
         return len(stale)

@@ -86,5 +86,5 @@ def _require_no_awaitable(result: object) -> None:
     if inspect.iscoroutine(result):
         result.close()  # else Python warns that nobody awaited it
     raise ConfigurationError(
-        "the processing function returned a coroutine, and the job loop awaits nothing: write it as a plain `def`"
+        "the processing function returned a coroutine, but the job loop is synchronous: write it as a plain `def`"
     )

@@ -37,7 +37,7 @@ def install_system_schedules(db: DatabaseConnection, settings: Settings) -> None
         logger.info("system schedules: %d inserted, %d follow the settings", inserted, followed, extra=facts)
     for name in taken:
         logger.error(
-            "the workflow %s has no schedule: another schedule has its name", name, extra={"event": "name_taken"}
+            "the workflow %s has no schedule: its name is used by another schedule", name, extra={"event": "name_taken"}
         )
 
 

@@ -129,7 +129,7 @@ def _reason(message: str) -> str:
 def _check_address(address: str, *, relative: bool) -> None:
     """Raises ValueError for what can be no page of a web site."""
     if not address.isprintable() or " " in address:
-        raise ValueError(f"{address[:60]!r} contains white space or control characters")
+        raise ValueError(f"{address[:60]!r} contains whitespace or control characters")
     parts = urlsplit(address)
     if relative and not parts.scheme and not parts.netloc:
         return

@@ -78,7 +78,7 @@ def select_page(wanted: ScanFilter, limit: int, cursor: str | None) -> Select[An
 
 def _aware(field: str, value: datetime) -> datetime:
     if value.tzinfo is None:
-        raise InvalidInput(Problem(field, f"needs an offset, as in {value.isoformat()}+00:00"))
+        raise InvalidInput(Problem(field, f"needs a UTC offset, as in {value.isoformat()}+00:00"))
     return value
 
 

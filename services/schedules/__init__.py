@@ -1,4 +1,4 @@
-"""What a schedule says: its rules (spec), bulk writes (batch), pages (listing), previews and the log of changes.
+"""Schedule definitions: validation (spec), bulk writes (batch), pages (listing), previews and the log of changes.
 
-Programs come in by services/schedule_repository.py.
+The entry point for programs is services/schedule_repository.py.
 """

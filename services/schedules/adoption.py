@@ -1,6 +1,6 @@
-"""What became of the rows of an earlier scheduler when its database was taken over: told once, by run_migrations.
+"""Report on the rows of an earlier scheduler whose database is taken over, printed once by run_migrations.
 
-Rows whose timing no replica could read are parked at this moment, not by the first replica: the list is complete.
+Rows with an invalid timing are parked at this moment, not by the first replica, so the report is complete.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ ROWS_AT_ONCE = 2000
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """What was there before the first revision was applied."""
+    """Row counts before the first revision was applied."""
 
     schedules: int
     executions: int
@@ -26,30 +26,30 @@ class Adopted:
 
 
 def before_adoption(connection: Connection) -> Adopted | None:
-    """None: there is nothing to adopt, the database is empty or ours already."""
+    """None if there is nothing to adopt: the database is empty or already ours."""
     if connection.exec_driver_sql(IS_OF_AN_EARLIER_SCHEDULER).scalar_one():
         return Adopted(*connection.exec_driver_sql(BEFORE).one())
     return None
 
 
 def after_adoption(connection: Connection, adopted: Adopted) -> Iterator[str]:
-    """Lines for whoever ran the migrations."""
+    """Lines for the operator who ran the migrations."""
     _park_unreadable(connection)
     parked, translated, abandoned = connection.exec_driver_sql(AFTER).one()
     yield f"adopted {_counted(adopted.schedules, 'schedule')} and {_counted(adopted.executions, 'execution')}"
     if parked:
-        yield f"  parked: {_counted(parked, 'schedule')} with a timing that cannot be read; nothing was deleted"
+        yield f"  parked: {_counted(parked, 'schedule')} with an invalid timing; nothing was deleted"
         for row in connection.exec_driver_sql(PARKED, {"limit": SHOWN}):
             yield f"    {row.domain}: {row.invalid_reason[:150]}"
         yield "    list them: python manage.py schedule list --status invalid"
     if adopted.neither_on_nor_off:
-        yield f"  switched off: {_counted(adopted.neither_on_nor_off, 'schedule')} whose `enabled` was empty"
+        yield f"  disabled: {_counted(adopted.neither_on_nor_off, 'schedule')} whose `enabled` was empty"
         yield "    list them: python manage.py schedule list --disabled"
     if translated:
-        words = f", {abandoned:,} of them as abandoned: they had no end" if abandoned else ""
-        yield f"  translated: {_counted(translated, 'execution')} with another status than ours{words}"
+        words = f", {abandoned:,} to abandoned (no end recorded)" if abandoned else ""
+        yield f"  translated: {_counted(translated, 'execution')} with a status unknown to this scheduler{words}"
         yield "    list them: python manage.py executions --status abandoned" if abandoned else "    see metadata"
-    yield "times without a zone were read as UTC; check the next fires: python manage.py schedule list --sort next_run"
+    yield "times without a time zone were read as UTC; check the fires: python manage.py schedule list --sort next_run"
 
 
 def _park_unreadable(connection: Connection) -> None:

@@ -1,6 +1,6 @@
-"""One bulk write of schedules: what is new, what changes, what is refused; then one INSERT and one UPDATE.
+"""One bulk write of schedules: sorts items into new, changed and refused, then runs one INSERT and one UPDATE.
 
-Existing rows are locked in id order before anything is decided, as every writer of several schedules must.
+Existing rows are locked in id order before any decision. Every writer of several schedules must do the same.
 """
 
 import json
@@ -20,10 +20,10 @@ from services.schedules.spec import DEFINITION_FIELDS, ScheduleSpec, config_id, 
 
 TIMING_FIELDS = frozenset({"frequency", "time_config", "timezone", "start_at", "end_at", "enabled"})
 
-# How an item finds its row: by its id or else its name; by the external system's configuration; not at all.
+# How an item finds its row: by its id, otherwise its name; by the external system's configuration; not at all.
 Match = Literal["identity", "api", "new"]
 
-# What a bulk save has used up so far: (field, value) -> the item that named it. UUIDs as bytes: there may be millions.
+# Unique keys that a bulk save has used: (field, value) -> index of the item. UUIDs as bytes: there may be millions.
 Taken = dict[tuple[str, str | bytes], int]
 
 
@@ -36,7 +36,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRecord(ScheduleSpec):
-    """A row of `schedules` as it was read."""
+    """A row of `schedules`."""
 
     schedule_id: UUID
     next_run: datetime | None
@@ -50,24 +50,24 @@ class ScheduleRecord(ScheduleSpec):
 
     @property
     def job_id(self) -> str:
-        """What history calls this schedule: its name, if it has one."""
+        """The id of this schedule in the history: its name, if it has one."""
         return self.name or str(self.schedule_id)
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """The display name."""
         return self.name or self.domain
 
     def definition(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in DEFINITION_FIELDS}
 
     def changed_by(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The whole definition after a change; the note of what is switched on again is gone, as in the table."""
+        """The whole definition after a change; enabling a schedule clears its note, as in the table."""
         cleared = {"disabled_note": None} if given.get("enabled") is True else {}
         return {**self.definition(), **cleared, **given}
 
 
-# What an item means for the row that it found: (its index, its fields, the row under its lock) -> fields to write.
+# Adapts an item to the row it matched: (index, given fields, locked row) -> fields to write.
 Adjust = Callable[[int, Mapping[str, Any], ScheduleRecord], Mapping[str, Any]]
 
 # The plain table: the ORM's own bulk operations cost several times as much.
@@ -85,7 +85,7 @@ UPDATE = text(
 
 
 def _as_json(rows: list[dict[str, Any]]) -> str:
-    return json.dumps(rows, default=str)  # a UUID's and an instant's text are what Postgres reads
+    return json.dumps(rows, default=str)  # Postgres reads UUIDs and timestamps from their text form
 
 
 def to_record(row: Row[Any]) -> ScheduleRecord:
@@ -94,7 +94,7 @@ def to_record(row: Row[Any]) -> ScheduleRecord:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What became of one item of a bulk write."""
+    """The result for one item of a bulk write."""
 
     index: int
     action: Action
@@ -106,7 +106,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One thing to save: the fields as given, and the keys by which its row is found."""
+    """One schedule to save: the given fields, and the keys by which its row is found."""
 
     index: int
     given: Mapping[str, Any]
@@ -136,7 +136,7 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A valid item: what its row will say, and what that changes."""
+    """A valid item: the values its row will have, and the resulting changes."""
 
     item: _Item
     schedule_id: UUID
@@ -153,14 +153,14 @@ class _Plan:
     def values(self, now: datetime) -> dict[str, Any]:
         row = {name: getattr(self.spec, name) for name in DEFINITION_FIELDS}
         row["schedule_id"] = self.schedule_id
-        # The replicas move next_run forward; only new timing sets it anew.
+        # The replicas advance next_run; only a new timing resets it.
         same_timing = self.existing is not None and not TIMING_FIELDS & self.changes.keys()
         row["next_run"] = self.existing.next_run if self.existing and same_timing else self.spec.next_run_after(now)
         return row
 
 
 def _changes(existing: ScheduleRecord | None, spec: ScheduleSpec) -> dict[str, tuple[Any, Any]]:
-    """Field -> what it said and what it shall say."""
+    """Field -> old and new value."""
     if existing is None:
         return {}
     pairs = ((name, getattr(existing, name), getattr(spec, name)) for name in DEFINITION_FIELDS)
@@ -170,7 +170,7 @@ def _changes(existing: ScheduleRecord | None, spec: ScheduleSpec) -> dict[str, t
 class ScheduleBatch:
     """`plan` decides and locks, `write` writes; a dry run stops between the two.
 
-    `before` is what former batches of the same save have taken; `taken` is what this one adds to it.
+    `before` holds the keys used by previous batches of the same save; `taken` holds those that this one adds.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class ScheduleBatch:
         plans = sorted(self._plans, key=lambda plan: plan.schedule_id)
         created = [plan.values(now) for plan in plans if plan.action is Action.CREATED]
         updated = [plan.values(now) for plan in plans if plan.action is Action.UPDATED]
-        # Two writers of the same new names wait for each other in one order, not in a circle.
+        # Two writers of the same new names take their locks in the same order and cannot deadlock.
         created.sort(key=lambda row: (row["name"] or "", str(row["domain_config_id"])))
         if created:
             self._connection.execute(INSERT, {"rows": _as_json(created)})
@@ -230,15 +230,15 @@ class ScheduleBatch:
         if existing:
             merged = existing.changed_by(self._adjust(item.index, item.given, existing))
         if merged.get("domain_config_id") is None:
-            merged["domain_config_id"] = schedule_id  # it is about no domain, so it is about itself
+            merged["domain_config_id"] = schedule_id  # without a domain configuration the schedule uses its own id
         spec = parse_spec(merged, self._jobs)
         if item.given.get("external_id", spec.external_id) != spec.external_id:
-            reason = "cannot be given: it is the domain_config_id as another system wrote it; give that"
+            reason = "cannot be set directly: it is derived from domain_config_id; set that instead"
             raise InvalidSchedule(Problem("external_id", reason))
         return _Plan(item, schedule_id, spec, existing, _changes(existing, spec))
 
     def _read_existing(self, items: Sequence[_Item], lock: bool) -> list[ScheduleRecord]:
-        """Every row that an item means, or that holds a unique key which an item wants."""
+        """Every row that an item refers to, or that holds a unique key which an item needs."""
         records = self._read(
             {item.schedule_id for item in items if item.schedule_id},
             {item.name for item in items if item.name},
@@ -271,13 +271,13 @@ class ScheduleBatch:
             return
         known = set(self._connection.scalars(select(ScanProfile.profile_id).where(ScanProfile.profile_id.in_(wanted))))
         for plan in [plan for plan in self._plans if plan.spec.profile_id in wanted - known]:
-            problem = Problem("profile_id", f"there is no scan profile {plan.spec.profile_id}")
+            problem = Problem("profile_id", f"scan profile {plan.spec.profile_id} not found")
             self._plans.remove(plan)
             self._refused.append(Saved(plan.item.index, Action.REFUSED, plan.item.label, problems=(problem,)))
 
 
 class _Neighbours:
-    """The rows that a batch can meet, and the keys that the save's own items have taken so far."""
+    """The rows that a batch can conflict with, and the keys that earlier items of the save have used."""
 
     def __init__(self, records: Sequence[ScheduleRecord], match: Match, before: Taken, taken: Taken) -> None:
         self._match, self._before, self._taken = match, before, taken
@@ -297,27 +297,29 @@ class _Neighbours:
                 return self._by_id.get(item.schedule_id) if item.schedule_id else self._by_name.get(item.name)
 
     def check_room_for(self, plan: _Plan) -> None:
-        """Refuse what the table's unique keys would refuse, but with the field and the other one's place."""
+        """Refuse violations of the table's unique keys, naming the field and the conflicting item or row."""
         keys = list(_keys_of(plan))
         for key, shown in keys:
             item = self._taken.get(key, self._before.get(key))
             if item is not None:
-                raise InvalidSchedule(Problem(key[0], f"{shown} is in item {item + 1} already"))
+                raise InvalidSchedule(Problem(key[0], f"{shown} is already used by item {item + 1}"))
         if plan.existing is None and plan.schedule_id in self._by_id:
-            raise InvalidSchedule(Problem("schedule_id", f"schedule {plan.schedule_id} exists already"))
+            raise InvalidSchedule(Problem("schedule_id", f"schedule {plan.schedule_id} already exists"))
         namesake = self._by_name.get(plan.spec.name)
         if namesake and namesake.schedule_id != plan.schedule_id:
-            raise InvalidSchedule(Problem("name", f"{plan.spec.name!r} is taken by schedule {namesake.schedule_id}"))
+            raise InvalidSchedule(
+                Problem("name", f"{plan.spec.name!r} is already used by schedule {namesake.schedule_id}")
+            )
         holder = self._by_config.get(plan.spec.domain_config_id) if plan.spec.source == Source.API else None
         if holder and holder.schedule_id != plan.schedule_id:
             raise InvalidSchedule(
-                Problem("domain_config_id", f"has a schedule from the API already: {holder.schedule_id}")
+                Problem("domain_config_id", f"already has a schedule from the API: {holder.schedule_id}")
             )
         self._taken.update((key, plan.item.index) for key, _ in keys)
 
 
 def _keys_of(plan: _Plan) -> Iterator[tuple[tuple[str, str | bytes], object]]:
-    """The unique keys that an item uses up, each with its text; an id that was made up here meets nobody."""
+    """The unique keys that an item uses, each with its text; a newly generated id cannot conflict."""
     if plan.existing or plan.item.schedule_id:
         yield ("schedule_id", plan.schedule_id.bytes), plan.schedule_id
     if plan.spec.name:

@@ -1,4 +1,4 @@
-"""The log of changes: `schedule_changes`, one line per committed change of a schedule, whoever made it."""
+"""The log of changes: `schedule_changes`, one row per committed change of a schedule, by any actor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from sqlalchemy import Select, select, union_all
 
 from database.models import ScheduleChange
 
-LONGEST_COMMIT = timedelta(hours=1)  # between the moment in which a change was stamped and its commit
+LONGEST_COMMIT = timedelta(hours=1)  # between the timestamp of a change and its commit
 
-# Of what is there, and of the last changes: a deletion has a revision, but no row of the table. By their keys both are
-# a look at the end of an index. A few of them, because a late commit may have written the last row, but not the highest
-# revision. Retention keeps the last one.
+# From the rows and from the latest changes, because a deletion has a revision but no row in the table. Both read only
+# the end of an index. Several changes are read, because a late commit may have written the last one without having the
+# highest revision. Retention keeps the last one.
 NEWEST_REVISION = """
 SELECT greatest((SELECT max(revision) FROM schedules), (SELECT max(revision) FROM (
     SELECT revision FROM schedule_changes ORDER BY change_id DESC LIMIT 100) AS latest), 0)
@@ -23,7 +23,7 @@ SELECT greatest((SELECT max(revision) FROM schedules), (SELECT max(revision) FRO
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line of a schedule's history: who, when, what it was and what it became."""
+    """One change of a schedule: actor, time, old and new values."""
 
     changed_at: datetime
     changed_by: str
@@ -46,7 +46,7 @@ def select_changes(schedule_id: UUID, limit: int) -> Select[Any]:
 
 
 def select_deleted(name: str) -> Select[Any]:
-    """One look at the end of an index for each: an OR of the two would read all deletions of a busy name."""
+    """Two lookups at the end of an index; an OR of the two would read all deletions of a frequent name."""
     deleted = select(ScheduleChange.change_id, ScheduleChange.schedule_id).where(ScheduleChange.operation == "delete")
     last = [
         deleted.where(ScheduleChange.old[field].astext == name).order_by(ScheduleChange.change_id.desc()).limit(1)

@@ -1,4 +1,4 @@
-"""What a schedule says where nobody says anything else."""
+"""Defaults of a schedule's fields."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +10,6 @@ DEFAULTS = ScheduleSpec(domain="", frequency="", time_config={})
 
 
 def whole_definition(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Given as everything about a schedule: what is not mentioned goes back to its default."""
+    """A complete definition from the given fields: omitted fields are reset to their defaults."""
     rest = {name: getattr(DEFAULTS, name) for name in DEFINITION_FIELDS if name not in REQUIRED}
     return {**rest, **given}

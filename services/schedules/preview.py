@@ -1,4 +1,4 @@
-"""When a definition would fire, before it is saved: fires, words, warnings, and what else is wrong with it."""
+"""Preview of a definition before it is saved: next fires, description, warnings and other problems."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ class Preview:
     timezone: str
     fires: list[datetime]
     warnings: list[str]
-    problems: tuple[Problem, ...]  # of fields that have nothing to do with the timing
+    problems: tuple[Problem, ...]  # of fields unrelated to the timing
 
 
 def preview_definition(given: Mapping[str, Any], n: int = 5, jobs: JobRegistry = default_registry) -> Preview:
-    """As far as the timing can be read; raises InvalidSchedule with all problems if it cannot."""
+    """Requires only a valid timing; otherwise raises InvalidSchedule with all problems."""
     spec, problems = _readable(given, jobs)
     trigger, now = spec.trigger, datetime.now(UTC)
     warnings = [*trigger.warnings(now), *credential_warnings(spec.job_config)]
@@ -34,7 +34,7 @@ def preview_definition(given: Mapping[str, Any], n: int = 5, jobs: JobRegistry =
 
 
 def next_fires(trigger: Trigger, n: int, after: datetime) -> list[datetime]:
-    """The next n fire times (UTC); fewer when the schedule ends before."""
+    """The next n fire times (UTC); fewer if the schedule ends earlier."""
     if not 1 <= n <= PREVIEW_LIMIT:
         raise InvalidInput(Problem("n", f"must be between 1 and {PREVIEW_LIMIT}, got {n}"))
     fires: list[datetime] = []

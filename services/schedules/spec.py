@@ -1,6 +1,6 @@
-"""What a schedule may say, checked at the door: every problem is found at once and named by its field.
+"""Validation of a schedule's definition: all problems are reported at once, each with its field.
 
-`parse_spec` is used for users' input and for rows that somebody wrote by SQL alike. No I/O.
+`parse_spec` validates user input and rows written by SQL alike. No I/O.
 """
 
 import difflib
@@ -19,28 +19,28 @@ from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.jobs import JobRegistry
 from services.triggers import Trigger, parse_trigger, stored_trigger
 
-# Fixed for ever: stored ids were made with it.
+# Must never change: stored ids are derived from it.
 EXTERNAL_IDS = UUID("7d4c9d52-64b5-5a9c-8e0f-6a1c0a3c9b11")
 UUID_DIGITS = 32
-# As the table's CHECK constraints say, which also hold for what is written by SQL.
+# The same limits as the table's CHECK constraints, which also cover rows written by SQL.
 MAX_JSON_BYTES, MAX_JSON_DEPTH, MAX_JSON_NUMBER = 64 * 1024, 64, 10**309
 DAY_SECONDS = 86_400
-MOST_PROBLEMS, LONGEST_NAME = 20, 100  # of what is said about one schedule; the rest is counted
+MOST_PROBLEMS, LONGEST_NAME = 20, 100  # problems listed for one schedule; the rest is only counted
 DEFAULT_JOB_TYPE, DEFAULT_TIMEZONE = "cookie_scan", "UTC"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSpec:
-    """The definition of a schedule. None in a policy means: the setting."""
+    """The definition of a schedule. A policy of None falls back to the setting."""
 
     domain: str
     frequency: str
     time_config: Mapping[str, Any]
-    domain_config_id: UUID | None = None  # None: the schedule is about itself and gets its own id
+    domain_config_id: UUID | None = None  # None: the schedule gets its own id
     external_id: str | None = None
     profile_id: UUID | None = None
     enabled: bool = True
-    disabled_note: str | None = None  # why it is off
+    disabled_note: str | None = None  # why it is disabled
     name: str | None = None
     timezone: str = DEFAULT_TIMEZONE
     job_type: str = DEFAULT_JOB_TYPE
@@ -70,7 +70,7 @@ class ScheduleSpec:
 
 
 class ScheduleFields(TypedDict, total=False):
-    """The same fields as keyword arguments, as users write them."""
+    """The same fields as keyword arguments, with the types that callers may pass."""
 
     domain: str
     frequency: str
@@ -100,7 +100,7 @@ class ScheduleFields(TypedDict, total=False):
 
 
 def parse_spec(given: Mapping[str, Any], jobs: JobRegistry) -> ScheduleSpec:
-    """Check everything that was given; raises InvalidSchedule with all problems found."""
+    """Validate all given fields; raises InvalidSchedule with all problems found."""
     problems = unknown_fields(given) + _missing_fields(given)
     values: dict[str, Any] = {}
     for name, value in given.items():
@@ -118,7 +118,7 @@ def parse_spec(given: Mapping[str, Any], jobs: JobRegistry) -> ScheduleSpec:
 
 
 def config_id(value: UUID | str) -> UUID:
-    """The UUID that stands for a domain configuration; other systems' ids are mapped to a stable one."""
+    """The UUID of a domain configuration; ids of other systems are mapped to a stable UUID."""
     if isinstance(value, UUID):
         return value
     try:
@@ -135,7 +135,7 @@ def parse_uuid(value: UUID | str, field_name: str) -> UUID:
 
 
 def normal_key(field_name: str, value: Any) -> Any:
-    """A key in its one spelling, by which its row is found; None when it is none, which `parse_spec` explains."""
+    """The canonical spelling of a key, for lookups; None when it is invalid, which `parse_spec` explains."""
     try:
         return RULES[field_name](value)
     except ValueError:
@@ -143,7 +143,7 @@ def normal_key(field_name: str, value: Any) -> Any:
 
 
 def checked_note(value: Any, field_name: str = "disabled_note") -> str | None:
-    """Why a schedule is switched off, by itself; raises InvalidSchedule."""
+    """Validate only the note that says why a schedule is disabled; raises InvalidSchedule."""
     try:
         return _note(value)
     except ValueError as error:
@@ -153,21 +153,21 @@ def checked_note(value: Any, field_name: str = "disabled_note") -> str | None:
 def aware(field: str, value: datetime) -> datetime:
     """An instant with its offset; raises InvalidInput."""
     if value.tzinfo is None:
-        raise InvalidInput(Problem(field, f"needs an offset, as in {value.isoformat()}+00:00"))
+        raise InvalidInput(Problem(field, f"needs a UTC offset, as in {value.isoformat()}+00:00"))
     return value
 
 
 def plain_text(field_name: str, value: str) -> str:
-    """Text to look for or to record; refuses what Postgres cannot hold."""
+    """Text for a search or a record; refuses what Postgres cannot store."""
     if not isinstance(value, str):
         raise InvalidInput(Problem(field_name, f"must be text, got {_shown(value)}"))
     if "\0" in value or not _is_unicode(value):
-        raise InvalidInput(Problem(field_name, f"contains bytes that are no text: {_shown(value)}"))
+        raise InvalidInput(Problem(field_name, f"contains bytes that are not text: {_shown(value)}"))
     return value
 
 
 def _is_unicode(text: str) -> bool:
-    """False for what the command line makes of bytes that are not UTF-8."""
+    """False for the surrogates that Python's command line creates from bytes that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -184,7 +184,7 @@ def _identify_domain_config(values: dict[str, Any]) -> None:
     if _is_foreign(given):
         values["external_id"] = given
     elif external_id is not None and config_id(external_id) != values["domain_config_id"]:
-        values["external_id"] = None  # it belonged to a former configuration
+        values["external_id"] = None  # it belonged to a previous configuration
 
 
 def _is_foreign(given: UUID | str) -> bool:
@@ -198,7 +198,7 @@ def _is_foreign(given: UUID | str) -> bool:
 
 
 def unknown_fields(given: Collection[Any]) -> list[Problem]:
-    """Only the first ones are compared with the fields that there are; that takes its time."""
+    """Suggestions only for the first ones, because comparing names is slow."""
     names = [str(name)[:LONGEST_NAME] for name in given if name not in RULES]
     return [
         Problem(name, f"is not a field of a schedule{_did_you_mean(name, RULES) if place < MOST_PROBLEMS else ''}")
@@ -259,7 +259,7 @@ def _check_timing(values: dict[str, Any], broken: set[str]) -> list[Problem]:
 def _check_note(values: dict[str, Any]) -> list[Problem]:
     if values.get("disabled_note") is None or not values.get("enabled", True):
         return []
-    reason = "says why a schedule is off, but this one is on: give enabled=false with it, or no note"
+    reason = "explains why a schedule is disabled, but this one is enabled: set enabled=false or omit it"
     return [Problem("disabled_note", reason)]
 
 
@@ -268,7 +268,7 @@ def _did_you_mean(word: str, known: Collection[str]) -> str:
     return f", did you mean {close[0]!r}?" if close else ""
 
 
-# --- one rule per field: returns the value in its one spelling, or raises ValueError with the reason ---
+# --- one rule per field: returns the value in canonical form, or raises ValueError with the reason ---
 
 
 def _text(limit: int) -> Callable[[Any], str]:
@@ -278,7 +278,7 @@ def _text(limit: int) -> Callable[[Any], str]:
         if not value.strip():
             raise ValueError("must not be empty")
         if len(value) > limit:
-            raise ValueError(f"has {len(value)} characters, at most {limit} are allowed")
+            raise ValueError(f"has {len(value)} characters; at most {limit} are allowed")
         if not value.isprintable():
             raise ValueError("must not contain control characters")
         return value.strip()
@@ -287,7 +287,7 @@ def _text(limit: int) -> Callable[[Any], str]:
 
 
 def _note(value: Any) -> str | None:
-    """On one line, whatever somebody pasted; nothing said is no note."""
+    """Whitespace collapsed to one line; an empty note becomes None."""
     line = " ".join(value.split()) if isinstance(value, str) else value
     return None if line is None or line == "" else _text(500)(line)
 
@@ -323,15 +323,15 @@ def _instant(value: Any) -> datetime:
         try:
             value = datetime.fromisoformat(value)
         except ValueError:
-            raise ValueError(f"must be an ISO 8601 time, got {_shown(value)}") from None
+            raise ValueError(f"must be an ISO 8601 timestamp, got {_shown(value)}") from None
     if not isinstance(value, datetime):
-        raise ValueError(f"must be a time, got {_shown(value)}")
+        raise ValueError(f"must be a timestamp, got {_shown(value)}")
     if value.tzinfo is None:
-        raise ValueError(f"needs an offset, as in {value.isoformat()}+00:00")
+        raise ValueError(f"needs a UTC offset, as in {value.isoformat()}+00:00")
     try:
         return value.astimezone(UTC)
     except OverflowError:
-        raise ValueError(f"lies outside of the years 1 to 9999 in UTC, got {value.isoformat()}") from None
+        raise ValueError(f"must be between the years 1 and 9999 in UTC, got {value.isoformat()}") from None
 
 
 def _uuid(value: Any) -> UUID:
@@ -350,16 +350,16 @@ def _json_object(value: Any) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise ValueError(f"cannot be stored as JSON: {str(error).lower()}") from None
     except RecursionError:
-        raise ValueError(f"is nested too deeply, at most {MAX_JSON_DEPTH} levels are allowed") from None
+        raise ValueError(f"is nested too deeply; at most {MAX_JSON_DEPTH} levels are allowed") from None
     if size > MAX_JSON_BYTES:
-        raise ValueError(f"has {size} bytes as JSON, at most {MAX_JSON_BYTES} are allowed")
-    plain: dict[str, Any] = json.loads(encoded)  # as it will be read back: text for times, text for keys
+        raise ValueError(f"has {size} bytes as JSON; at most {MAX_JSON_BYTES} are allowed")
+    plain: dict[str, Any] = json.loads(encoded)  # as Postgres will return it: times and keys as text
     if SUSPICIOUS_JSON.search(encoded) or encoded.count("[") + encoded.count("{") > MAX_JSON_DEPTH:
         _refuse_what_postgres_cannot_hold(plain)
     return plain
 
 
-# Almost no JSON looks like this, so the closer look costs nothing: an escaped NUL, or a long number.
+# Rare in practice, so the full check costs almost nothing: an escaped NUL, or a long number.
 SUSPICIOUS_JSON = re.compile(r"\\u0000|\d{300}")
 
 
@@ -368,7 +368,7 @@ def _refuse_what_postgres_cannot_hold(plain: dict[str, Any]) -> None:
     while waiting:
         value, depth = waiting.pop()
         if depth > MAX_JSON_DEPTH:
-            raise ValueError(f"is nested too deeply, at most {MAX_JSON_DEPTH} levels are allowed")
+            raise ValueError(f"is nested too deeply; at most {MAX_JSON_DEPTH} levels are allowed")
         if isinstance(value, str) and "\0" in value:
             raise ValueError("must not contain NUL characters")
         if isinstance(value, int | float) and abs(value) >= MAX_JSON_NUMBER:
@@ -403,7 +403,7 @@ def _shown(value: object) -> str:
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # Python refuses to write out a number of more than 4300 digits
-        return "something too large to be shown"
+        return "a value too large to show"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -1,4 +1,4 @@
-"""What a bulk write did, counted."""
+"""Summaries of bulk writes."""
 
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -28,12 +28,12 @@ class BulkSummary:
 
 @dataclass(slots=True)
 class Switched:
-    """What became of schedules that were switched on or off together."""
+    """The result of enabling or disabling several schedules."""
 
     changed: list[UUID] = field(default_factory=list)
     unchanged: list[UUID] = field(default_factory=list)
     missing: list[UUID] = field(default_factory=list)
-    refused: dict[UUID, tuple[Problem, ...]] = field(default_factory=dict)  # invalid: it cannot be switched on
+    refused: dict[UUID, tuple[Problem, ...]] = field(default_factory=dict)  # invalid: cannot be enabled
 
     def count(self, schedule_id: UUID, saved: Saved) -> None:
         if saved.action is Action.REFUSED:

@@ -1,7 +1,7 @@
-"""What the watcher writes into `schedules`: senseless rows are parked, next_run follows changes made by plain SQL.
+"""The watcher's writes to `schedules`: invalid rows are parked, next_run follows changes made by plain SQL.
 
-None of it is on the way of a change into the timer: it is noted here and written afterwards, a part at a time, so that
-neither a hundred thousand rows nor a row that somebody holds keep the next change waiting.
+These writes never delay a change on its way into the timer: they are collected here and written afterwards in parts,
+so that neither a hundred thousand rows nor a row locked by another session holds up the next change.
 """
 
 import json
@@ -18,20 +18,20 @@ from database.connection import DedicatedConnection
 
 logger = logging.getLogger(__name__)
 
-# A part holds its rows for as long as its statement takes, and the fires of a held schedule wait.
+# A statement locks the rows of its part while it runs, and the fires of a locked schedule wait.
 REPAIR_ROWS = 500
 PARK_ROWS = 500
-NAMED_ROWS = 20  # of a part, each with a line in the log
+NAMED_ROWS = 20  # rows of a part that get their own log line
 
 
 class ScheduleUpkeep:
-    """For one thread, on its connection."""
+    """Used by one thread, on that thread's connection."""
 
     def __init__(self, connection: DedicatedConnection) -> None:
         self._connection = connection
         self._unparked: dict[UUID, tuple[int, str]] = {}  # revision and reason
         self._unplanned: dict[UUID, tuple[int, datetime | None]] = {}
-        self.is_busy = False  # there is more to write, and nobody holds all of it
+        self.is_busy = False  # more rows are waiting, and not all of them are locked by other sessions
 
     def park(self, schedule_id: UUID, revision: int, reason: str) -> None:
         self._unparked[schedule_id] = revision, reason
@@ -40,7 +40,7 @@ class ScheduleUpkeep:
         self._unplanned[schedule_id] = revision, next_run
 
     def write_some(self) -> None:
-        """One part of each kind; if that fails, the same one again next time."""
+        """Write one part of each kind; after a failure the next call retries the same part."""
         progressed = [self._repair_some(), self._park_some()]
         self.is_busy = bool(self._unparked or self._unplanned) and any(progressed)
 
@@ -52,7 +52,7 @@ class ScheduleUpkeep:
         return bool(part)
 
     def _park_some(self) -> bool:
-        """A row that somebody holds is parked by a later tick, after all others."""
+        """A row locked by another session is parked by a later tick, after all others."""
         part = dict(islice(self._unparked.items(), PARK_ROWS))
         if not part:
             return False
@@ -65,7 +65,7 @@ class ScheduleUpkeep:
         return len(held) < len(part)
 
     def _write(self, sql: str, part: Mapping[UUID, tuple[int, object]], name: str) -> list[Row[Any]]:
-        """In a transaction, where rows are found by their keys."""
+        """In a transaction, in which rows are found by their keys."""
         rows = [{"schedule_id": str(key), "revision": revision, name: value} for key, (revision, value) in part.items()]
         values = {"ids": [row["schedule_id"] for row in rows], "rows": json.dumps(rows, default=str)}
         with self._connection.transaction():
@@ -83,13 +83,13 @@ def _report(parked: Mapping[UUID, str]) -> None:
         logger.error("schedule %s is parked: %s", schedule_id, reason, extra=extra)
     if len(parked) > NAMED_ROWS:
         facts = {"event": "schedules_parked", "count": len(parked)}
-        logger.error("%d schedules are parked in all; invalid_reason says why", len(parked), extra=facts)
+        logger.error("%d schedules were parked in total; see invalid_reason for each", len(parked), extra=facts)
 
 
-# Both name the ids wherever they read the table. Where its statistics are of another time (it was empty when they were
-# made), a join is planned as if it had one row, and would compare each of a hundred thousand with each of the part.
+# Both list the ids wherever they read the table. With outdated statistics (collected on an empty table) Postgres
+# plans the join as if the table had one row, and would compare each of a hundred thousand rows with each of the part.
 
-# Answers with those that were not parked yet, and once more, marked, with those that are now: the others are held.
+# Returns the rows that were not parked before, and again, marked, those that are now: the rest is locked.
 PARK = """
 WITH wanted AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(rows)s::json) AS w (schedule_id uuid, revision bigint, reason text)
@@ -108,7 +108,7 @@ SELECT s.schedule_id, false FROM wanted AS w JOIN schedules AS s USING (schedule
 WHERE s.schedule_id = ANY(%(ids)s::uuid[]) AND s.invalid_reason IS DISTINCT FROM w.reason
 """
 
-# Locks only what it changes.
+# Locks only the rows that it changes.
 REPAIR_NEXT_RUN = """
 WITH wrong AS (
     SELECT s.schedule_id, planned.next_run

@@ -1,6 +1,6 @@
-"""Every collector, one screen. Call sites say what happened; here is decided what is counted.
+"""Every Prometheus collector, on one screen. Call sites report what happened; this module decides what is counted.
 
-Label values come from enums and job types only, so that the number of series stays bounded.
+Label values come only from enums and job types, so the number of series stays bounded.
 """
 
 import time
@@ -19,88 +19,112 @@ from services.ledger.fires import Claim, Ending, Outcome
 
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
 MAX_JOB_TYPES = MAX_QUEUES = 50
-disable_created_metrics()  # type: ignore[no-untyped-call]  # else each counter is two series
+disable_created_metrics()  # type: ignore[no-untyped-call]  # otherwise each counter is two series
 
-EXECUTIONS = Counter("scheduler_executions_total", "Executions that ended", ["job_type", "status"])
-DURATION = Histogram("scheduler_execution_seconds", "How long executions took", ["job_type"], buckets=_SECONDS)
-LATENESS = Histogram("scheduler_fire_lateness_seconds", "Start of an execution after its due time", buckets=_SECONDS)
+EXECUTIONS = Counter("scheduler_executions_total", "Finished executions", ["job_type", "status"])
+DURATION = Histogram("scheduler_execution_seconds", "Duration of executions", ["job_type"], buckets=_SECONDS)
+LATENESS = Histogram(
+    "scheduler_fire_lateness_seconds",
+    "Delay between the due time of a fire and the start of its execution",
+    buckets=_SECONDS,
+)
 CLAIMS = Counter(
-    "scheduler_claims_total", "What claims said: claimed is won, exists lost, locked a conflict", ["outcome"]
+    "scheduler_claims_total",
+    "Claim attempts: claimed = won, exists = lost to another replica, locked = conflict",
+    ["outcome"],
 )
-FILTERED = Counter("scheduler_redis_marks_total", "Fires at the Redis filter; no answer counts as won", ["answer"])
-UNVERIFIED = Counter("scheduler_fires_unverified_total", "Fires lost at the filter that had no row seconds later")
-REFUSED = Counter("scheduler_finishes_refused_total", "Results refused by their fence")
-RETRIES = Counter("scheduler_retries_total", "Further attempts that were planned")
-RESCUED = Counter("scheduler_rescued_total", "Executions of dead replicas", ["as"])
-GAPS = Counter("scheduler_gap_fires_total", "Fires without a row that the gap scan found", ["as"])
-CHANGES = Counter("scheduler_schedule_changes_total", "Changes applied by the watcher", ["kind"])
-SCHEDULES = Gauge("scheduler_schedules_loaded", "Schedules in the timer")
-REVISION = Gauge("scheduler_revision_applied", "Newest revision that this replica has applied")
+FILTERED = Counter(
+    "scheduler_redis_marks_total", "Fires checked by the Redis filter; no answer counts as won", ["answer"]
+)
+UNVERIFIED = Counter(
+    "scheduler_fires_unverified_total", "Fires lost at the Redis filter that still had no row when verified"
+)
+REFUSED = Counter("scheduler_finishes_refused_total", "Results refused because the claim was no longer valid (fencing)")
+RETRIES = Counter("scheduler_retries_total", "Retries scheduled")
+RESCUED = Counter("scheduler_rescued_total", "Executions taken over from dead replicas, by outcome", ["as"])
+GAPS = Counter("scheduler_gap_fires_total", "Fires without a row found by the gap scan, by outcome", ["as"])
+CHANGES = Counter("scheduler_schedule_changes_total", "Schedule changes applied by the watcher", ["kind"])
+SCHEDULES = Gauge("scheduler_schedules_loaded", "Schedules loaded into the timer")
+REVISION = Gauge("scheduler_revision_applied", "Newest schedule revision applied by this replica")
 WATCHER_SECONDS = Histogram(
-    "scheduler_watcher_seconds", "From a committed change to its place in the timer", buckets=_SECONDS
+    "scheduler_watcher_seconds",
+    "Delay between the commit of a schedule change and its arrival in the timer",
+    buckets=_SECONDS,
 )
-SYNCS = Counter("scheduler_api_syncs_total", "Syncs from the external API", ["result"])
-SYNCED = Counter("scheduler_api_sync_schedules_total", "What syncs did with the API's schedules", ["as"])
+SYNCS = Counter("scheduler_api_syncs_total", "Synchronizations from the external API, by result", ["result"])
+SYNCED = Counter("scheduler_api_sync_schedules_total", "Schedules processed by API syncs, by outcome", ["as"])
 SYNC_AGE = Gauge(
     "scheduler_api_sync_age_seconds",
-    "Since the last good sync, whichever replica it was; if none ever was: since we look",
+    "Seconds since the last successful sync by any replica; without one: since this process began to look",
 )
 SYNC_AGE.set(float("nan"))
 SYNC_OUTCOMES = ("none", "done", "not_modified", "removals_refused", "failed")
-SYNC_OUTCOME = Enum("scheduler_api_sync_outcome", "Of the last sync, whichever replica it was", states=SYNC_OUTCOMES)
-SYNC_REFUSED = Gauge("scheduler_api_sync_removals_refused", "Vanished schedules that stay: the answer was not trusted")
-SYNC_KEPT = Gauge("scheduler_api_sync_local_edits_kept", "Schedules that differ from the API because somebody wants it")
+SYNC_OUTCOME = Enum("scheduler_api_sync_outcome", "Outcome of the last sync by any replica", states=SYNC_OUTCOMES)
+SYNC_REFUSED = Gauge(
+    "scheduler_api_sync_removals_refused", "Schedules missing from an untrusted API answer and kept active"
+)
+SYNC_KEPT = Gauge("scheduler_api_sync_local_edits_kept", "Schedules that differ from the API because of local edits")
 QUEUE_ITEMS = Counter(
-    "scheduler_queue_items_total", "What became of a workflow's items; stale: their worker vanished", ["queue", "as"]
+    "scheduler_queue_items_total", "Workflow items by outcome; stale: the worker vanished", ["queue", "as"]
 )
-QUEUE_SKIPPED = Counter("scheduler_queue_runs_skipped_total", "Runs of a queue that did nothing", ["queue", "reason"])
-QUEUE_ITEM_SECONDS = Histogram("scheduler_queue_item_seconds", "How long items took", ["queue"], buckets=_SECONDS)
-QUEUE_RUN_SECONDS = Histogram(
-    "scheduler_queue_run_seconds", "How long runs of a workflow took", ["queue"], buckets=_SECONDS
+QUEUE_SKIPPED = Counter(
+    "scheduler_queue_runs_skipped_total", "Queue runs that did nothing, by reason", ["queue", "reason"]
 )
+QUEUE_ITEM_SECONDS = Histogram(
+    "scheduler_queue_item_seconds", "Processing time of queue items", ["queue"], buckets=_SECONDS
+)
+QUEUE_RUN_SECONDS = Histogram("scheduler_queue_run_seconds", "Duration of workflow runs", ["queue"], buckets=_SECONDS)
 PLACES_REQUESTS = Counter(
-    "scheduler_places_requests_total", "Requests of this process to the places API", ["api", "operation"]
+    "scheduler_places_requests_total", "Requests from this process to the places API", ["api", "operation"]
 )
 PLACES_TODAY = Gauge(
     "scheduler_places_requests_today",
-    "Requests to the places API since midnight UTC, of all processes: what its quota counts",
+    "Requests from all processes to the places API since midnight UTC, as its quota counts them",
     ["api", "operation"],
 )
-QUEUE_DEPTH = Gauge("scheduler_queue_depth", "Items that wait, those in their backoff included", ["queue"])
-QUEUE_PROCESSING = Gauge("scheduler_queue_processing", "Items that somebody has claimed", ["queue"])
+QUEUE_DEPTH = Gauge("scheduler_queue_depth", "Waiting items, including those in backoff", ["queue"])
+QUEUE_PROCESSING = Gauge("scheduler_queue_processing", "Claimed items", ["queue"])
 QUEUE_STALE = Gauge("scheduler_queue_stale", "Claimed items whose worker has vanished", ["queue"])
-QUEUE_FAILED = Gauge("scheduler_queue_failed", "Items that ended as failed and wait for a person", ["queue"])
+QUEUE_FAILED = Gauge("scheduler_queue_failed", "Failed items that wait for an operator", ["queue"])
 QUEUE_DEAD = Gauge("scheduler_queue_dead_letters", "Open dead letters", ["queue"])
-QUEUE_OLDEST = Gauge("scheduler_queue_oldest_seconds", "For how long the oldest item has been due", ["queue"])
-QUEUE_BATCH = Gauge("scheduler_queue_batch_size", "Rows that a run takes at once right now", ["queue"])
-QUEUE_CIRCUIT = Gauge("scheduler_queue_circuit", "0 closed, 1 half open (one item is tried), 2 open", ["queue"])
-QUEUE_PAUSED = Gauge("scheduler_queue_paused", "1 while a workflow is paused", ["queue"])
-QUEUE_LEAKED = Gauge("scheduler_queue_leaked_threads", "Items' threads that ignored their timeout and live", ["queue"])
-RUNNING = Gauge("scheduler_running", "Executions that run right now")
-WORKERS = Gauge("scheduler_workers", "Executions that can run at once")
-CONNECTIONS = Gauge("scheduler_database_connections_used", "Connections that are out of the engine's Postgres pool")
-QUEUED = Gauge("scheduler_fires_queued", "Fires that are due and wait")
+QUEUE_OLDEST = Gauge("scheduler_queue_oldest_seconds", "Seconds since the oldest waiting item became due", ["queue"])
+QUEUE_BATCH = Gauge("scheduler_queue_batch_size", "Rows that a run currently claims at once", ["queue"])
+QUEUE_CIRCUIT = Gauge(
+    "scheduler_queue_circuit", "Circuit breaker: 0 closed, 1 half open (probing with one item), 2 open", ["queue"]
+)
+QUEUE_PAUSED = Gauge("scheduler_queue_paused", "1 while the workflow is paused", ["queue"])
+QUEUE_LEAKED = Gauge(
+    "scheduler_queue_leaked_threads", "Item threads that ignored their timeout and are still running", ["queue"]
+)
+RUNNING = Gauge("scheduler_running", "Executions running now")
+WORKERS = Gauge("scheduler_workers", "Maximum concurrent executions of this replica")
+CONNECTIONS = Gauge("scheduler_database_connections_used", "Connections in use from the engine's Postgres pool")
+QUEUED = Gauge("scheduler_fires_queued", "Due fires waiting to run")
 OLDEST = Gauge(
     "scheduler_fires_oldest_seconds",
-    "How long ago the oldest fire that waits was due, those of held schedules included; 0 while none waits",
+    "Seconds since the oldest waiting fire became due, including fires of held schedules; 0 when none waits",
 )
-HELD = Gauge("scheduler_schedules_held", "Schedules whose fires wait because another session holds their row")
-LEAKED = Gauge("scheduler_leaked_threads", "Threads that ignored their timeout and still run")
-UNWRITTEN = Gauge("scheduler_results_unwritten", "Results that wait for Postgres")
+HELD = Gauge("scheduler_schedules_held", "Schedules whose fires wait because another session locks the schedule row")
+LEAKED = Gauge("scheduler_leaked_threads", "Threads that ignored their timeout and are still running")
+UNWRITTEN = Gauge("scheduler_results_unwritten", "Results waiting to be written to Postgres")
 REQUESTS = Counter("scheduler_http_requests_total", "Requests to the HTTP API", ["method", "route", "status"])
-REQUEST_SECONDS = Histogram("scheduler_http_request_seconds", "How long they took", ["route"], buckets=_SECONDS)
-DEGRADED = Gauge("scheduler_redis_degraded", "1 while Redis does not answer")
-SKEW = Gauge("scheduler_clock_skew_seconds", "Local clock ahead of Postgres'")
-CLAIMING = Gauge("scheduler_claiming", "1 while it may claim and its loops make progress; 0: /readyz says why not")
-HISTORY_ROWS = Gauge("scheduler_history_rows", "Rows of job_executions, as Postgres estimates them")
-HISTORY_BYTES = Gauge("scheduler_history_bytes", "Size of job_executions with its indexes")
+REQUEST_SECONDS = Histogram(
+    "scheduler_http_request_seconds", "Duration of requests to the HTTP API", ["route"], buckets=_SECONDS
+)
+DEGRADED = Gauge("scheduler_redis_degraded", "1 while Redis is not answering")
+SKEW = Gauge("scheduler_clock_skew_seconds", "Seconds by which the local clock is ahead of the Postgres clock")
+CLAIMING = Gauge(
+    "scheduler_claiming", "1 while the replica may claim and its loops make progress; 0: /readyz shows the reason"
+)
+HISTORY_ROWS = Gauge("scheduler_history_rows", "Rows in job_executions, as estimated by Postgres")
+HISTORY_BYTES = Gauge("scheduler_history_bytes", "Size of job_executions including indexes")
 
-# The coordinator counts by itself; its totals are handed on as they are.
+# The coordinator keeps its own counters; they are exported unchanged.
 _COORDINATOR = {
     "failures": ("scheduler_lock_failures", "Redis calls without a usable answer"),
-    "renewals": ("scheduler_lease_renewals", "Leases that were renewed"),
-    "lost_leases": ("scheduler_leases_lost", "Leases that a renewal found gone or replaced"),
-    "marks_unknown": ("scheduler_redis_marks_unknown", "Fires that Redis gave no answer about"),
+    "renewals": ("scheduler_lease_renewals", "Leases renewed"),
+    "lost_leases": ("scheduler_leases_lost", "Leases found expired or replaced on renewal"),
+    "marks_unknown": ("scheduler_redis_marks_unknown", "Fires for which Redis gave no answer"),
 }
 
 
@@ -116,7 +140,7 @@ OF_REQUESTS = ("scheduler_http_requests", "scheduler_http_request_seconds")
 
 
 class WithoutReplica(Collector):
-    """What a process that runs no replica has to say: the zeros of one that it is not would set off alerts."""
+    """The metrics of a process that runs no replica: a replica's metrics would all be 0 there and set off alerts."""
 
     def collect(self) -> Iterator[Metric]:
         for family in REGISTRY.collect():
@@ -127,7 +151,7 @@ class WithoutReplica(Collector):
 _coordinator_totals = _CoordinatorTotals()
 REGISTRY.register(_coordinator_totals)
 
-# A rate can only be taken of what was 0 before: what is known to happen is there from the start.
+# rate() misses the first increment of a series that did not exist before: the known ones start at 0.
 _AS_RESCUED, _AS_GAP = ("abandoned", "handed_back"), ("handed_over", "caught_up", "missed")
 _ENDED = [status.value for status in ExecutionStatus if status.is_terminal and status != ExecutionStatus.MISSED]
 for _counter, _values in ((CLAIMS, list(Outcome)), (RESCUED, _AS_RESCUED), (GAPS, _AS_GAP)):
@@ -145,7 +169,7 @@ def job_types_known(names: Iterable[str]) -> None:
 
 
 def _job_type(name: str) -> str:
-    """A schedule can name anything as its job type, also by SQL."""
+    """Bounded, because a schedule written by SQL can name anything as its job type."""
     if name not in _job_types and len(_job_types) >= MAX_JOB_TYPES:
         return "other"
     _job_types.add(name)
@@ -154,12 +178,12 @@ def _job_type(name: str) -> str:
 
 @cache
 def _of_executions(job_type: str, status: str) -> tuple[Counter, Histogram]:
-    """Few: job types are bounded. To look a series up costs more than to count."""
+    """Cached: looking up a series costs more than counting, and the number of job types is bounded."""
     return EXECUTIONS.labels(job_type, status), DURATION.labels(job_type)
 
 
 def execution_started(claim: Claim, now: datetime) -> None:
-    if claim.cause != Cause.BACKFILL:  # which waits for the others of its kind
+    if claim.cause != Cause.BACKFILL:  # backfills wait for each other by design
         LATENESS.observe(max(0.0, (now - claim.due_at).total_seconds()))
 
 
@@ -191,7 +215,7 @@ def fires_unverified(count: int) -> None:
 
 
 def rescued(*, abandoned: Sequence[str | None], handed_back: int, retried: int) -> None:
-    """`abandoned`: the job types of what ended so; None of those whose schedule is gone."""
+    """`abandoned`: the job type of each abandoned execution; None if its schedule was deleted."""
     RETRIES.inc(retried)
     RESCUED.labels("abandoned").inc(len(abandoned))
     RESCUED.labels("handed_back").inc(handed_back)
@@ -246,7 +270,7 @@ def _first_look_for_syncs() -> float:
 
 
 def request_served(*, method: str, route: str, status: int, seconds: float) -> None:
-    """`route` is the pattern of a path, never a path."""
+    """`route` is the route's path pattern, never an actual path."""
     REQUESTS.labels(method, route, str(status)).inc()
     REQUEST_SECONDS.labels(route).observe(seconds)
 
@@ -258,7 +282,7 @@ _queue_names: set[str] = set()
 
 
 def _queue(name: str) -> str:
-    """The workflows are few, but a program may run the loop under any name."""
+    """Bounded: there are few workflows, but a program may run the loop under any name."""
     if name not in _queue_names and len(_queue_names) >= MAX_QUEUES:
         return "other"
     _queue_names.add(name)
@@ -284,7 +308,7 @@ def places_request(api: str, operation: str) -> None:
 
 
 def places_used(used: Mapping[tuple[str, str], int]) -> None:
-    """Of today; what was yesterday's is gone."""
+    """Replaces yesterday's numbers with today's."""
     PLACES_TODAY.clear()
     for (api, operation), count in used.items():
         PLACES_TODAY.labels(api, operation).set(count)
@@ -305,7 +329,7 @@ def queue_state(queue: str, circuit: CircuitStatus, *, paused: bool, batch_size:
 def queue_seen(
     queue: str, *, depth: int, processing: int, stale: int, failed: int, dead: int, oldest_seconds: float, leaked: int
 ) -> None:
-    """As it is in the table, every few seconds; every replica tells the same."""
+    """The state of the table, every few seconds; every replica reports the same."""
     name = _queue(queue)
     gauges = (QUEUE_DEPTH, QUEUE_PROCESSING, QUEUE_STALE, QUEUE_FAILED, QUEUE_DEAD, QUEUE_OLDEST, QUEUE_LEAKED)
     for gauge, value in zip(gauges, (depth, processing, stale, failed, dead, oldest_seconds, leaked), strict=True):

@@ -1,7 +1,7 @@
 """When a schedule fires: frequency + time_config + timezone -> instants in UTC. Pure: no clock, no I/O, no database.
 
 The fires of a trigger are one fixed set of whole seconds, the same in every process. Start at Trigger.next_after; the
-rules are in times.py, the strict reading of input in definition.py, the words in words.py.
+rules are in times.py, the validation of input in definition.py, the wording in words.py.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class Trigger:
     _last: list[_Answer] = field(default_factory=lambda: [_NO_ANSWER], repr=False, compare=False)
 
     def next_after(self, instant: datetime) -> datetime | None:
-        """The first fire strictly after `instant`, or None when there is none any more.
+        """The first fire strictly after `instant`, or None when none is left.
 
         A fire t satisfies start_at <= t < end_at.
         """
@@ -72,7 +72,7 @@ class Trigger:
         return words.describe(self.definition)
 
     def warnings(self, since: datetime | None = None) -> list[str]:
-        """What may surprise the author: in general, and with `since` also the clock changes of the year after it."""
+        """Behaviour that may surprise the author; with `since`, also the clock changes in the year after it."""
         if self._fire_after(-1) is None:
             return ["never fires"]
         warnings = words.lasting_warnings(self.definition)
@@ -95,7 +95,7 @@ class Trigger:
 
 
 _shared: WeakValueDictionary[Definition, Trigger] = WeakValueDictionary()
-# A bulk save asks for one trigger after the other and keeps none; the newest stay alive with their remembered answer.
+# A bulk save asks for one trigger after the other and keeps none; the newest stay alive with their cached answer.
 _newest: deque[Trigger] = deque(maxlen=256)
 _shared_lock = Lock()
 
@@ -111,7 +111,7 @@ def parse_trigger(
 ) -> Trigger:
     """The one Trigger of this definition; raises InvalidSchedule with every problem found.
 
-    Without `suggest` a problem does not say what was probably meant: for rows, of which thousands may be wrong.
+    Without `suggest`, problems contain no "did you mean": for stored rows, of which thousands may be invalid.
     """
     definition = read_definition(frequency, time_config, timezone, start_at, end_at, suggest=suggest)
     with _shared_lock:
@@ -126,7 +126,7 @@ def parse_trigger(
 def stored_trigger(
     frequency: str, time_config: str, timezone: str, start_at: datetime | None, end_at: datetime | None
 ) -> Trigger:
-    """The same for rows of the table, with their JSON as text: many have the same timing, which is read once."""
+    """The same for stored rows, with their JSON as text: many rows share a timing, which is parsed once."""
     return parse_trigger(frequency, json.loads(time_config), timezone, start_at, end_at, suggest=False)
 
 
@@ -146,7 +146,7 @@ def _build(definition: Definition) -> Trigger:
 def spread_offset(schedule_id: UUID, spread_seconds: int) -> timedelta:
     """How long this schedule waits after its nominal time: the same in every process, uniform in [0, spread_seconds).
 
-    In milliseconds, so that 10,000 schedules spread over ten seconds do not meet in ten bursts.
+    In milliseconds, so that 10,000 schedules spread over ten seconds do not fire in ten bursts.
     """
     if spread_seconds <= 0:
         return _NO_SPREAD

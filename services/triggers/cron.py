@@ -1,8 +1,8 @@
-"""Cron expressions on a naive wall clock: the door to cronsim.
+"""Cron expressions on a naive wall clock; the only module that imports cronsim.
 
-cronsim reads the expression and matches days. It never sees a time zone: its own daylight-saving handling answers with
-a past instant inside a repeated hour; times.py applies one rule to all frequencies instead. And it does not
-search: it steps second by second or hour by hour, about ten times slower than looking up the times of a day.
+cronsim parses the expression and matches days. It never sees a time zone: inside a repeated hour its daylight-saving
+handling returns a past instant, so times.py applies one rule to all frequencies instead. cronsim does not search for
+the next fire either: it steps by seconds or hours, about ten times slower than looking up the times of a day.
 """
 
 from bisect import bisect_right
@@ -13,7 +13,7 @@ from cronsim import CronSim, CronSimError
 from services.triggers.cron_advice import advice_for
 from services.triggers.local_time import wall_datetime_of
 
-_MAX_LENGTH = 200  # longer ones are no schedules; also keeps int() away from absurd numbers
+_MAX_LENGTH = 200  # longer ones are not schedules; also keeps int() away from absurd numbers
 _ALLOWED = {
     "second": "0-59",
     "minute": "0-59",
@@ -35,7 +35,7 @@ _ANY_WALL = wall_datetime_of(0)
 _DAY = 86_400
 _ONE_DAY = timedelta(days=1)
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
-_RAREST_YEARS = 40  # 29 February on a given weekday, across 2100; what does not come in 40 years never comes
+_RAREST_YEARS = 40  # 29 February on a given weekday, across 2100; a date that does not occur in 40 years never does
 
 
 class Cron:
@@ -101,7 +101,7 @@ class Cron:
 
     @property
     def days_are_alternatives(self) -> bool | None:
-        """With day-of-month and weekday both set: True if one is enough, False if both must match; else None."""
+        """With day-of-month and weekday both set: True if either suffices, False if both must match; otherwise None."""
         days, weekdays = self._field(-3), self._field(-1)
         if "*" in (days, weekdays):
             return None
@@ -116,7 +116,7 @@ def _date_of(day: int) -> date:
 
 
 def _simulator(expression: str) -> CronSim | None:
-    """None for what is well written but never comes, such as 30 February (cronsim calls it a bad day)."""
+    """None for a valid expression that never fires, such as 30 February (cronsim calls it a bad day)."""
     try:
         return CronSim(expression, _ANY_WALL)
     except CronSimError as error:

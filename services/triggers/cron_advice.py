@@ -1,4 +1,4 @@
-"""How to write what other dialects of cron allow and this one does not: wrapped ranges, `?`, `15W`, `FRIL`. Pure."""
+"""Replacements for syntax that only other cron dialects support: wrapped ranges, `?`, `15W`, `FRIL`. Pure."""
 
 import re
 
@@ -20,7 +20,7 @@ _RANGE = re.compile(r"(\w+)-(\w+)(?:/([1-9][0-9]?))?")
 
 
 def advice_for(name: str, field: str) -> str | None:
-    """`name` as cronsim calls the field, in capitals as it was written; None: nothing but the limits can be said."""
+    """Advice for a field in upper case, `name` as cronsim calls it; None: only the limits apply."""
     if field == "?":
         return "write '*' instead of '?'"
     if name == "day-of-month" and (day := re.fullmatch(r"(\d\d?)W", field)):
@@ -29,7 +29,7 @@ def advice_for(name: str, field: str) -> str | None:
             " or 'LW' for the month's last weekday"
         )
     if name == "day-of-week" and (day := re.fullmatch(r"([A-Z]{3})L", field)) and day[1] in _NAMES[name]:
-        return f"write '{_NAMES[name][day[1]]}L' for the month's last one"
+        return f"write '{_NAMES[name][day[1]]}L' for the last one of the month"
     return _advice_for_ranges(name, field)
 
 
@@ -39,12 +39,12 @@ def _advice_for_ranges(name: str, field: str) -> str | None:
     if written == terms:
         return None
     ends_on_sunday = name == "day-of-week" and any(term.endswith("-7") for term in written)
-    reason = "a range that ends on Sunday ends in 7" if ends_on_sunday else "a range cannot pass its end"
+    reason = "a range that ends on Sunday must end in 7" if ends_on_sunday else "a range cannot wrap around"
     return f"{reason}: write '{','.join(written)}'"
 
 
 def _unwrapped(name: str, term: str) -> str:
-    """`22-2` -> `22-23,0-2`; as it is unless it is such a range."""
+    """`22-2` -> `22-23,0-2`; other terms unchanged."""
     found = _RANGE.fullmatch(term)
     if found is None:
         return term

@@ -1,7 +1,7 @@
-"""What people write into `frequency`, `time_config`, `timezone`, `start_at`, `end_at`, read strictly into a Definition.
+"""Validation of `frequency`, `time_config`, `timezone`, `start_at`, `end_at` into a Definition.
 
-Nothing is guessed or converted: every problem of the input is reported at once, with its field and a reason.
-Two ways to write the same thing give equal Definitions.
+Nothing is guessed or converted: all problems of the input are reported at once, each with its field and a reason.
+Two spellings of the same timing give equal Definitions.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -97,7 +97,7 @@ class Definition:
 def read_definition(
     frequency: object, time_config: object, timezone: object, start_at: object, end_at: object, *, suggest: bool = True
 ) -> Definition:
-    """`suggest`: a problem may name what was probably meant, which takes milliseconds. For people, not for rows."""
+    """`suggest`: problems may contain a "did you mean", which takes milliseconds. For user input, not for rows."""
     similar = _did_you_mean if suggest else _no_suggestion
     problems: list[Problem] = []
     zone_problems: list[Problem] = []
@@ -136,7 +136,7 @@ def _read_bounds(start_at: object, end_at: object, problems: list[Problem]) -> t
 
 
 def _is_beyond_time(end_at: object) -> bool:
-    """The year 9999 is how many systems write "without an end"."""
+    """Many systems write "no end" as the year 9999."""
     return isinstance(end_at, datetime) and end_at.utcoffset() is not None and end_at.year > LAST_YEAR
 
 
@@ -170,7 +170,7 @@ def _read_timing(
 
 
 class _TimeConfig:
-    """Reads one value after the other; a bad one is reported and replaced, so that the reading goes on."""
+    """Reads the values one by one; an invalid one is reported and replaced, so that reading continues."""
 
     def __init__(self, values: Mapping[Any, Any], clock: LocalClock, problems: list[Problem], similar: Similar) -> None:
         self._values, self._clock, self._problems, self._similar = values, clock, problems, similar
@@ -207,7 +207,7 @@ class _TimeConfig:
         elif isinstance(value, str) and (hint := self._similar(value, lambda: _WEEKDAY_SPELLINGS)):
             self._refuse("day", f"unknown weekday {_shown(value)}{hint}")
         else:
-            self._refuse("day", f"must be a weekday's name or 0 (Monday) to 6 (Sunday), got {_shown(value)}")
+            self._refuse("day", f"must be the name of a weekday or 0 (Monday) to 6 (Sunday), got {_shown(value)}")
         return 0
 
     def interval_seconds(self) -> int:
@@ -226,7 +226,7 @@ class _TimeConfig:
         if "expression" not in self._values:
             self._refuse("expression", "is required")
         elif not isinstance(value, str):
-            self._refuse("expression", f"must be a text such as '0 2 * * 1', got {_shown(value)}")
+            self._refuse("expression", f"must be text such as '0 2 * * 1', got {_shown(value)}")
         else:
             try:
                 return Cron(value).expression
@@ -281,7 +281,7 @@ def _is_whole(value: object) -> bool:
 
 
 def _iso_datetime(text: str) -> datetime | None:
-    """None for anything else, also for a date alone: midnight must be said."""
+    """None for anything else, including a date without a time: midnight must be explicit."""
     if len(text) <= len("2027-03-01"):
         return None
     try:

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import metadata
 
 # Two machines with different system tzdata would disagree about fire times, so only the pinned wheel is read.
-# Zones that somebody loaded earlier came from the system and must not be handed out again.
+# Zones that were loaded earlier came from the system and must not be served from the cache.
 zoneinfo.reset_tzpath(to=())
 zoneinfo.ZoneInfo.clear_cache()
 
@@ -36,7 +36,7 @@ def zone_names() -> frozenset[str]:
 
 
 def seconds_of(instant: datetime) -> int:
-    """The whole second that `instant` lies in; a naive datetime is no instant and is refused."""
+    """The whole second that contains `instant`; a naive datetime is not an instant and is refused."""
     if instant.tzinfo is not UTC and instant.utcoffset() is None:
         raise ValueError(f"a datetime without a time zone is not an instant: {instant!r}")
     elapsed = instant - _EPOCH
@@ -89,8 +89,8 @@ class LocalClock:
     def first_reaches(self, wall: int) -> int:
         """The first instant at which the clock reads `wall` or later.
 
-        So a time that is skipped (spring) comes at the end of the gap, a time that is repeated (autumn) comes the first
-        time; and because the first reach never goes back as `wall` grows, no order of walls is ever turned round.
+        A skipped time (spring) therefore fires at the end of the gap, a repeated time (autumn) at its first occurrence.
+        The result never decreases as `wall` grows, so the order of walls is preserved.
         """
         period = bisect_right(self._wall_ends, wall)
         at = wall - self._offsets[period]
@@ -110,7 +110,7 @@ def local_clock(name: str) -> LocalClock:
 
 
 def _changes(zone: zoneinfo.ZoneInfo) -> Iterator[int]:
-    """Every instant at which the zone's offset changes; zoneinfo keeps its own list to itself."""
+    """Every instant at which the zone's offset changes; zoneinfo does not expose its own list."""
     if zone.utcoffset(None) is not None:  # a zone that never changed
         return
     probe, end = _EPOCH, instant_of(END_OF_TIME)

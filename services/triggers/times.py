@@ -1,7 +1,7 @@
-"""Fire times as rising sequences of whole seconds: patterns, and the two rules that put them on a local clock.
+"""Fire times as ascending sequences of whole seconds: patterns, and the two rules that map them to a local clock.
 
-Everything has one shape, `after(t)`: the first member that is greater than t, or None. The members are a fixed set,
-so the answer never depends on where somebody started to ask.
+Every sequence has one method, `after(t)`: the first member greater than t, or None. The members are a fixed set, so
+the result never depends on earlier calls.
 """
 
 from calendar import monthrange
@@ -58,7 +58,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class OncePerReading:
-    """The day's rule: each wall time fires once, when the clock first reaches it. Several in one gap fire once."""
+    """Time of day: each wall time fires once, when the clock first reaches it. Several in one gap fire once."""
 
     walls: Times
     clock: LocalClock
@@ -69,13 +69,13 @@ class OncePerReading:
             at = self.clock.first_reaches(wall)
             if at > seconds:
                 return at
-            wall = self.walls.after(wall)  # repeated hour, second time: this wall has had its turn
+            wall = self.walls.after(wall)  # second pass of a repeated hour: this wall has already fired
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class WheneverTheClockReads:
-    """Real time: fires at every instant at which the clock reads a wall time; so twice in a repeated hour."""
+    """Real time: fires at every instant at which the clock shows a wall time, so twice in a repeated hour."""
 
     walls: Times
     clock: LocalClock
@@ -95,7 +95,7 @@ class WheneverTheClockReads:
 
 @dataclass(frozen=True, slots=True)
 class HourlyByTheClock:
-    """Real time, but a minute that comes again in less than an hour (Lord Howe turns back 30 minutes) fires once."""
+    """Real time, but a minute that repeats within an hour (Lord Howe turns back 30 minutes) fires once."""
 
     readings: WheneverTheClockReads
 
@@ -125,7 +125,7 @@ def fire_times(definition: Definition) -> Times:
 
 
 def pattern(timing: Timing, start: int | None = None) -> Times:
-    """The times as a wall clock shows them; for intervals and single moments, which know no wall clock, in UTC."""
+    """The times on a wall clock; in UTC for intervals and single moments, which do not depend on one."""
     match timing:
         case Hourly(minute):
             return Every(_HOUR, minute * 60)

@@ -1,4 +1,4 @@
-"""A timing in the words that people type ("weekly monday 02:00"), from and to frequency and time_config."""
+"""A timing as people type it ("weekly monday 02:00"), converted from and to frequency and time_config."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ Timing = tuple[str, dict[str, Any]]
 
 
 def parse_when(text: str) -> Timing:
-    """Only the form is judged here; whether 25:00 exists is the trigger's business."""
+    """Parses the syntax only; the trigger validates values such as 25:00."""
     word, _, rest = text.strip().partition(" ")
     reader = READERS.get(word.lower())
     timing = reader(rest.strip()) if reader else None
@@ -34,7 +34,7 @@ def parse_when(text: str) -> Timing:
 
 
 def when_words(frequency: str, time_config: Mapping[str, Any]) -> str:
-    """The same in words, for a form to start from: what `parse_when` reads back as this timing."""
+    """The text that `parse_when` parses into this timing; initial value of a form field."""
     given = dict(time_config)
     at = f"{given.get('hour', 0)}:{given.get('minute', 0):02}"
     match frequency:

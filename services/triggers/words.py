@@ -1,4 +1,4 @@
-"""A trigger in words: what it does (describe) and what may surprise its author (warnings)."""
+"""A trigger in words: a description, and warnings about behaviour that may surprise its author."""
 
 from collections.abc import Iterator
 from typing import assert_never
@@ -70,10 +70,10 @@ def _moment(clock: LocalClock, at: int) -> str:
 
 
 def lasting_warnings(definition: Definition) -> list[str]:
-    """What is worth knowing about the definition itself, at any time."""
+    """Warnings about the definition itself, independent of the date."""
     match definition.timing:
         case Monthly(day=day) if day > 28:
-            return [f"day {day} does not exist in every month: there it runs on the month's last day"]
+            return [f"day {day} does not exist in every month: in shorter months it runs on the last day"]
         case CronLine(expression):
             alternatives = Cron(expression).days_are_alternatives
             if alternatives is None:
@@ -98,12 +98,12 @@ def clock_change_warnings(definition: Definition, since: int, until: int) -> Ite
 
 
 def _consequences(timing: Timing) -> tuple[str, str] | None:
-    """What happens to a skipped and to a repeated time; None where a changed clock surprises nobody."""
+    """The effect on a skipped and on a repeated time; None where a clock change is no surprise."""
     if isinstance(timing, Hourly | Interval | Once):
         return None
     if isinstance(timing, CronLine) and (cron := Cron(timing.expression)).follows_real_time:
-        return None if cron.runs_every_hour else ("does not run then", "runs both times")
-    return "runs at {}", "runs once, the first time"
+        return None if cron.runs_every_hour else ("is skipped", "runs both times")
+    return "runs at {}", "runs once, at the first occurrence"
 
 
 def _effect(walls: Times, clock: LocalClock, change: int, consequences: tuple[str, str]) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _effect(walls: Times, clock: LocalClock, change: int, consequences: tuple[st
     if after > before:
         yield f"{times} does not exist on {first:%Y-%m-%d} in {clock.name}: {consequences[0].format(when)}"
     else:
-        yield f"{times} comes twice on {first:%Y-%m-%d} in {clock.name}: {consequences[1]}"
+        yield f"{times} occurs twice on {first:%Y-%m-%d} in {clock.name}: {consequences[1]}"
 
 
 def _members(walls: Times, start: int, end: int) -> Iterator[int]:

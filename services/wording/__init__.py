@@ -1,1 +1,1 @@
-"""How values read to people: durations, short ids, refusals of Postgres, text with invisible characters."""
+"""Formatting for people: durations, short ids, errors from Postgres, text with invisible characters."""

@@ -1,4 +1,4 @@
-"""How long something took or takes, for people: `42 ms`, `1.5 s`, `3 min 5 s`, `2 h 10 min`, `4 d 3 h`."""
+"""Durations for people: `42 ms`, `1.5 s`, `3 min 5 s`, `2 h 10 min`, `4 d 3 h`."""
 
 from datetime import timedelta
 

@@ -1,8 +1,8 @@
-"""Text of strangers for the eyes of people: what cannot be seen, or turns the text around it, as an escape."""
+"""Untrusted text for display: invisible and direction-changing characters become escapes."""
 
 
 def visible(text: str) -> str:
-    """In one line that no terminal obeys."""
+    """One line without characters that control a terminal."""
     return text if text.isprintable() else "".join(map(_visible_character, text))
 
 

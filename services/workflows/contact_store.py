@@ -107,7 +107,7 @@ class ContactStore:
         def create(connection: Connection) -> ContactRecord:
             domain = connection.scalar(select(Domain.domain).where(Domain.id == domain_id))
             if domain is None:
-                raise InvalidInput(Problem("domain_id", f"there is no domain {domain_id}"))
+                raise InvalidInput(Problem("domain_id", f"domain {domain_id} not found"))
             values.setdefault("email_type", type_of(values["email"], domain))
             new = insert(Contact).values(domain_id=domain_id, **values).on_conflict_do_nothing()
             created = connection.scalar(new.returning(Contact.id))

@@ -54,7 +54,7 @@ class NewPlace(BaseModel):
     @classmethod
     def _storable(cls, text: str | None) -> str | None:
         if text and storable(text) != text:
-            raise ValueError("contains bytes that are no text")
+            raise ValueError("contains bytes that are not text")
         return text or None
 
 

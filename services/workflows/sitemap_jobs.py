@@ -24,7 +24,7 @@ from services.workflows.web_pages import polite_fetcher
 def load(session: Session, key: int) -> str:
     job = session.get_one(Job, key)
     if job.job_type != JOB_TYPE:
-        raise PermanentFailure(f"nobody here does jobs of type {job.job_type!r}")
+        raise PermanentFailure(f"unknown job type {job.job_type!r}")
     return session.get_one(Domain, job.domain_id).domain
 
 

@@ -29,15 +29,15 @@ BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
     # domain
     ({"domain": ""}, ["domain: must not be empty"]),
     ({"domain": "   "}, ["domain: must not be empty"]),
-    ({"domain": "https://example.com/shop"}, ["domain: give the bare domain without a scheme: 'example.com'"]),
-    ({"domain": "example.com/shop"}, ["domain: give the bare domain without a path, not 'example.com/shop'"]),
-    ({"domain": "example.com:8080"}, ["domain: give the bare domain without a port: 'example.com'"]),
-    ({"domain": "me@example.com"}, ["domain: give the bare domain without a user name, not 'me@example.com'"]),
-    ({"domain": "exam ple.com"}, ["domain: 'exam ple.com' contains white space"]),
-    ({"domain": "localhost"}, ["domain: 'localhost' has no dot; a public domain name such as example.com is needed"]),
-    ({"domain": "127.0.0.1"}, ["domain: 127.0.0.1 is an IP address; a domain name is needed"]),
-    ({"domain": "[::1]"}, ["domain: [::1] is an IP address; a domain name is needed"]),
-    ({"domain": "a" * 300}, ["domain: has 300 characters, at most 255 are allowed"]),
+    ({"domain": "https://example.com/shop"}, ["domain: must be the bare domain without a scheme: 'example.com'"]),
+    ({"domain": "example.com/shop"}, ["domain: must be the bare domain without a path, got 'example.com/shop'"]),
+    ({"domain": "example.com:8080"}, ["domain: must be the bare domain without a port: 'example.com'"]),
+    ({"domain": "me@example.com"}, ["domain: must be the bare domain without a user name, got 'me@example.com'"]),
+    ({"domain": "exam ple.com"}, ["domain: 'exam ple.com' contains whitespace"]),
+    ({"domain": "localhost"}, ["domain: 'localhost' has no dot; a public domain name such as example.com is required"]),
+    ({"domain": "127.0.0.1"}, ["domain: 127.0.0.1 is an IP address; a domain name is required"]),
+    ({"domain": "[::1]"}, ["domain: [::1] is an IP address; a domain name is required"]),
+    ({"domain": "a" * 300}, ["domain: has 300 characters; at most 255 are allowed"]),
     ({"domain": "bad\x00.com"}, ["domain: must not contain control characters"]),
     # frequency
     ({"frequency": "dayly"}, ["frequency: unknown frequency 'dayly': did you mean 'daily'?"]),
@@ -62,19 +62,19 @@ BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
     ),
     # time zone and limits in time
     ({"timezone": "Europe/Berln"}, ["timezone: unknown time zone 'Europe/Berln': did you mean 'Europe/Berlin'?"]),
-    ({"start_at": "tomorrow"}, ["start_at: must be an ISO 8601 time, got 'tomorrow'"]),
-    ({"start_at": "2027-01-01T00:00:00"}, ["start_at: needs an offset, as in 2027-01-01T00:00:00+00:00"]),
+    ({"start_at": "tomorrow"}, ["start_at: must be an ISO 8601 timestamp, got 'tomorrow'"]),
+    ({"start_at": "2027-01-01T00:00:00"}, ["start_at: needs a UTC offset, as in 2027-01-01T00:00:00+00:00"]),
     (
         {"start_at": "2027-01-02T00:00:00+00:00", "end_at": "2027-01-01T00:00:00+00:00"},
         ["end_at: must be after start_at (2027-01-02T00:00:00+00:00)"],
     ),
     (
         {"start_at": "0001-01-01T00:00+14:00"},
-        ["start_at: lies outside of the years 1 to 9999 in UTC, got 0001-01-01T00:00:00+14:00"],
+        ["start_at: must be between the years 1 and 9999 in UTC, got 0001-01-01T00:00:00+14:00"],
     ),
     (
         {"end_at": "9999-12-31T23:59:59-12:00"},
-        ["end_at: lies outside of the years 1 to 9999 in UTC, got 9999-12-31T23:59:59-12:00"],
+        ["end_at: must be between the years 1 and 9999 in UTC, got 9999-12-31T23:59:59-12:00"],
     ),
     # the job
     ({"job_type": "ftp_fetch"}, [f"job_type: no job type 'ftp_fetch' is registered {KNOWN_JOBS}"]),
@@ -89,8 +89,8 @@ BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"job_config": "fast"}, ["job_config: must be an object, got 'fast'"]),
     ({"job_config": {"key": "a\x00b"}}, ["job_config: must not contain NUL characters"]),
-    ({"job_config": {"key": "x" * 70_000}}, ["job_config: has 70011 bytes as JSON, at most 65536 are allowed"]),
-    ({"job_config": DEEP}, ["job_config: is nested too deeply, at most 64 levels are allowed"]),
+    ({"job_config": {"key": "x" * 70_000}}, ["job_config: has 70011 bytes as JSON; at most 65536 are allowed"]),
+    ({"job_config": DEEP}, ["job_config: is nested too deeply; at most 64 levels are allowed"]),
     ({"job_config": {"n": [10**309]}}, ["job_config: must not contain numbers of more than 300 digits"]),
     # policies
     ({"timeout_seconds": -5}, ["timeout_seconds: must be between 1 and 2592000, got -5"]),
@@ -110,32 +110,32 @@ BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
     ({"enabled": False, "disabled_note": 7}, ["disabled_note: must be text, got 7"]),
     (
         {"enabled": False, "disabled_note": "x" * 501},
-        ["disabled_note: has 501 characters, at most 500 are allowed"],
+        ["disabled_note: has 501 characters; at most 500 are allowed"],
     ),
     ({"enabled": False, "disabled_note": "\x1b[2J"}, ["disabled_note: must not contain control characters"]),
     (
         {"disabled_note": "moving house"},
-        ["disabled_note: says why a schedule is off, but this one is on: give enabled=false with it, or no note"],
+        ["disabled_note: explains why a schedule is disabled, but this one is enabled: set enabled=false or omit it"],
     ),
     # identity
     ({"profile_id": "none"}, [f"profile_id: {UUID_TEXT} 'none'"]),
     (
         {"profile_id": "99999999-0000-0000-0000-000000000009"},
-        ["profile_id: there is no scan profile 99999999-0000-0000-0000-000000000009"],
+        ["profile_id: scan profile 99999999-0000-0000-0000-000000000009 not found"],
     ),
-    ({"name": "taken"}, [f"name: 'taken' is taken by schedule {TAKEN}"]),
-    ({"name": "x" * 256}, ["name: has 256 characters, at most 255 are allowed"]),
+    ({"name": "taken"}, [f"name: 'taken' is already used by schedule {TAKEN}"]),
+    ({"name": "x" * 256}, ["name: has 256 characters; at most 255 are allowed"]),
     ({"timezon": "UTC"}, ["timezon: is not a field of a schedule, did you mean 'timezone'?"]),
     (
         {"external_id": "abc"},
-        ["external_id: cannot be given: it is the domain_config_id as another system wrote it; give that"],
+        ["external_id: cannot be set directly: it is derived from domain_config_id; set that instead"],
     ),
     # several at once: all are told
     (
         {"domain": "localhost", "time_config": {"hour": 24, "minute": "0"}, "max_retries": -1},
         [
             "max_retries: must be between 0 and 100, got -1",
-            "domain: 'localhost' has no dot; a public domain name such as example.com is needed",
+            "domain: 'localhost' has no dot; a public domain name such as example.com is required",
             "time_config.hour: must be between 0 and 23, got 24",
             "time_config.minute: must be a whole number, got '0'",
         ],

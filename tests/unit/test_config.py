@@ -55,8 +55,8 @@ def test_a_default_is_what_the_contract_says(name: str, default: object) -> None
         ({"JOB_COALESCE": "maybe"}, "JOB_COALESCE='maybe': input should be a valid boolean"),
         ({"LOCK_FAILURE_POLICY": "x"}, "LOCK_FAILURE_POLICY='x': input should be 'degrade' or 'pause'"),
         ({"API_URL": "ftp://x"}, "API_URL='ftp://x': must start with http:// or https://"),
-        ({"API_TOKEN": "two words"}, "API_TOKEN='***': must be one word of plain characters"),
-        ({"API_TOKEN": "line\nbreak"}, "API_TOKEN='***': must be one word of plain characters"),
+        ({"API_TOKEN": "two words"}, "API_TOKEN='***': must consist of printable ASCII characters without spaces"),
+        ({"API_TOKEN": "line\nbreak"}, "API_TOKEN='***': must consist of printable ASCII characters without spaces"),
         (
             {"API_SYNC_MAX_REMOVALS_PERCENT": "101"},
             "API_SYNC_MAX_REMOVALS_PERCENT='101': input should be less than or equal to 100",
@@ -69,7 +69,7 @@ def test_a_default_is_what_the_contract_says(name: str, default: object) -> None
         ),
         (
             {"REDIS_URL": "redis://a", "REDIS_HOST": "b"},
-            "REDIS_URL and REDIS_HOST are both set; keep one of them",
+            "REDIS_URL and REDIS_HOST are both set; keep only one",
         ),
         (
             {"JOB_MISFIRE_GRACE_TIME": "4000"},
@@ -85,7 +85,7 @@ def test_a_default_is_what_the_contract_says(name: str, default: object) -> None
         ),
         (
             {"WORKFLOW_CIRCUIT_FAILURES": "21"},
-            "WORKFLOW_CIRCUIT_FAILURES=21 must not be more than WORKFLOW_CIRCUIT_WINDOW=20",
+            "WORKFLOW_CIRCUIT_FAILURES=21 must not exceed WORKFLOW_CIRCUIT_WINDOW=20",
         ),
         (
             {"HEARTBEAT_INTERVAL_SECONDS": "8"},
@@ -104,7 +104,7 @@ def test_a_default_is_what_the_contract_says(name: str, default: object) -> None
             {"DEEP_SCAN_SCHEDULER_CONCURRENCY": "many"},
             "DEEP_SCAN_SCHEDULER_CONCURRENCY='many': input should be a valid integer",
         ),
-        ({"ENV_FILE": "missing.env"}, "ENV_FILE='missing.env': there is no such file"),
+        ({"ENV_FILE": "missing.env"}, "ENV_FILE='missing.env': file not found"),
         ({"ENV_FILE": "/"}, "/: cannot be read: is a directory"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Compares the fires that should have been with the rows that are, and closes every hole. Start at scanner.py."""
+"""The gap scan: compares expected fires with recorded rows and closes every gap. Start at scanner.py."""

@@ -1,6 +1,6 @@
 """Which fires of one schedule without a row are run late, tried again, or recorded; verdicts.py says as what. Pure.
 
-However many there are, one schedule gets a bounded number of rows: what is beyond the cap shares one summary row.
+One schedule gets a bounded number of rows, however many fires it missed: those beyond the cap share one summary row.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from services.ledger.verdicts import HANDED_OVER, Kind, Reason, Situation, Stage
 
 
 class Gap:
-    """The fires of one schedule that have no row, added oldest first: all are counted, the newest are held."""
+    """The fires of one schedule that have no row, added oldest first: all are counted, the newest are kept."""
 
     def __init__(self, watched: Watched, first: datetime, held: int) -> None:
         self.watched, self.first = watched, first
@@ -34,7 +34,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One row to be written."""
+    """One row to write."""
 
     scheduled_for: datetime
     status: ExecutionStatus | None

@@ -1,9 +1,9 @@
-"""Compares the fires that should have been with the rows that are, and closes every hole.
+"""Compares expected fires with recorded rows and closes every gap.
 
-The first scan of a process goes on where the last one of any replica ended, and applies the catch-up rule to what
-came due while nobody was there. Other late fires go to the dispatcher, whose claim decides: run, or `missed`. A scan is
-many short steps, one per tick: each has a transaction of its own, and between them the loop can stop and is seen to
-live. Start reading at `GapScanner.tick`.
+The first scan of a process continues where the last scan of any replica ended, and applies the catch-up policy to fires
+that became due while no replica ran. Other late fires go to the dispatcher, whose claim decides: run, or `missed`. A
+scan consists of many short steps, one per tick. Each has its own transaction, and between them the loop can stop and
+reports progress. Start reading at `GapScanner.tick`.
 """
 
 import json
@@ -56,7 +56,7 @@ ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(slots=True)
 class _Scan:
-    """One look at everything, as far as it has come."""
+    """One scan over all schedules, with its progress."""
 
     window: Window
     attended_since: datetime | None  # what came due later was somebody's to run; None: nobody was there
@@ -263,7 +263,7 @@ class GapScanner:
         metrics.gaps_found(handed_over=scan.handed_over, caught_up=scan.caught_up, missed=scan.missed)
         if scan.handed_over or scan.caught_up or scan.missed:
             logger.warning(
-                "fires without a row: %d tried again, %d run late, %d recorded as missed",
+                "fires without a row: %d dispatched again, %d caught up, %d recorded as missed",
                 scan.handed_over,
                 scan.caught_up,
                 scan.missed,

@@ -1,4 +1,4 @@
-"""The statements of scanner.py. Each comment says what a statement relies on."""
+"""The statements of scanner.py. Each comment states the assumptions of its statement."""
 
 from services.ledger.summary_sql import LOOKED_AT, recorded_as_missed
 from services.ledger.verdicts import Reason

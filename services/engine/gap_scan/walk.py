@@ -1,7 +1,7 @@
-"""Which fires should have a row: schedules in blocks, each block walked in pieces of a bounded size. Pure.
+"""Which fires should have a row: schedules in blocks, each block processed in pieces of bounded size. Pure.
 
-Schedules that share a trigger are walked together: a piece costs by its distinct fire times, and Postgres pairs those
-with the schedules. Start reading at `expected_fires` and `Block.piece`.
+Schedules that share a trigger are processed together: the cost of a piece depends on its distinct fire times, and
+Postgres combines those with the schedules. Start reading at `expected_fires` and `Block.piece`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ SCHEDULES_PER_BLOCK = 1000
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One schedule, and the stretch of nominal time in which its fires are looked for: after < t <= until."""
+    """One schedule and the range of nominal times to check: after < t <= until."""
 
     schedule_id: UUID
     after: datetime
@@ -32,7 +32,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one scan looks at: what came due in (since, until], and more where an earlier scan could not look."""
+    """The range of one scan: fires due in (since, until], and earlier ones that a previous scan could not check."""
 
     since: datetime
     until: datetime
@@ -50,7 +50,7 @@ class Window:
         """A fire counts from when it is due, not from its nominal time; late commits bring timing that is not new."""
         entry = known.entry
         if entry is None:
-            raise ValueError("a schedule that is switched off or parked owes nothing")
+            raise ValueError("a disabled or parked schedule has no expected fires")
         after = self.since - entry.spread if known.load < self.new_load else self.oldest
         after = min(after, self.behind.get(entry.schedule_id, after))
         until = self.until - entry.spread
@@ -60,7 +60,7 @@ class Window:
 
 @dataclass(slots=True)
 class Part:
-    """Some schedules with one trigger, walked up to and including `reached`."""
+    """Some schedules with one trigger, processed up to and including `reached`."""
 
     trigger: Trigger
     schedules: Sequence[Watched]
@@ -75,7 +75,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one statement compares, and which parts had no room in it."""
+    """The fires that one statement compares, and the parts that did not fit in."""
 
     taken: list[tuple[Part, list[datetime]]]
     rest: list[Part]
@@ -96,7 +96,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Block:
-    """At most about SCHEDULES_PER_BLOCK schedules, so that what is found about them can be held."""
+    """At most about SCHEDULES_PER_BLOCK schedules, so that the findings fit into memory."""
 
     parts: list[Part]
     _open: list[Part] = field(init=False)

@@ -1,5 +1,5 @@
-"""Why did this fire run, not run, or run late? The ledger, the timing of that day, the log of changes and the replicas,
-put together into an answer in sentences. Start reading at `Explainer.explain`.
+"""Explains in sentences why a fire ran, did not run, or ran late: from the ledger, the timing in effect, the log of
+changes and the replicas. Start reading at `Explainer.explain`.
 """
 
 import re
@@ -30,7 +30,7 @@ LOOK_BACK = tuple(timedelta(days=days) for days in (1 / 24, 1, 8, 32, 367, 3670)
 
 
 class Verdict(StrEnum):
-    """What became of a moment that somebody asks about."""
+    """The outcome of the moment in question."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"  # also timed out or abandoned
@@ -41,15 +41,15 @@ class Verdict(StrEnum):
     MISSED = "missed"
     UPCOMING = "upcoming"
     NOT_A_FIRE = "not_a_fire"
-    NOT_YET_VALID = "not_yet_valid"  # a fire of today's timing, which did not hold then
+    NOT_YET_VALID = "not_yet_valid"  # a fire of the current timing, which was not in effect then
     DISABLED = "disabled"
     INVALID = "invalid"
     NOT_EXISTING = "not_existing"
-    SETTLING = "settling"  # due a moment ago, or changed at the same moment
-    FORGOTTEN = "forgotten"  # older than the history that is kept
+    SETTLING = "settling"  # due just now, or changed at the same moment
+    FORGOTTEN = "forgotten"  # older than the retained history
     NO_REPLICA = "no_replica"
-    UNWATCHED = "unwatched"  # has no row, and no replica has looked yet
-    UNACCOUNTED = "unaccounted"  # should have a row, and has none
+    UNWATCHED = "unwatched"  # has no row, and no gap scan has checked yet
+    UNACCOUNTED = "unaccounted"  # should have a row, but has none
 
 
 VERDICTS = {
@@ -73,7 +73,7 @@ class Explanation:
     timezone: str
     verdict: Verdict
     sentences: list[str]
-    late_seconds: float | None = None  # of what started
+    late_seconds: float | None = None  # if it started
     previous_fire_at: datetime | None = None
     next_fire_at: datetime | None = None
     executions: list[ExecutionRecord] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Explainer:
         )
 
     def explain(self, schedule_id: UUID, at: datetime | None = None) -> Explanation:
-        """Without a time: the latest fire. Also of a schedule that was deleted."""
+        """Without a time, the latest fire. Also works for a deleted schedule."""
         circumstances = self._history.circumstances()
         present = self._history.present(schedule_id)
         instant = self._moment_meant(schedule_id, at, present, circumstances)
@@ -121,7 +121,7 @@ class Explainer:
         return self._without_row(case)
 
     def explain_text(self, schedule_id: UUID, at: str | None) -> Explanation:
-        """`at` as a person writes it; without an offset it is meant in the schedule's time zone."""
+        """`at` as typed by a user; without an offset it is in the schedule's time zone."""
         present = self._history.present(schedule_id)
         zone = "UTC" if present is None else present.row.timezone
         if at is None:
@@ -131,8 +131,8 @@ class Explainer:
             return self.explain(schedule_id, meant)
         found = self.explain(schedule_id, after)
         gap = (
-            f"{at.strip()} does not exist in {zone}: the clocks are put forward over it, to {moment(after, zone)}, "
-            "and what is planned for a time in between runs then."
+            f"{at.strip()} does not exist in {zone}: the clocks skip it and go forward to {moment(after, zone)}; "
+            "a fire scheduled for a skipped time runs then."
         )
         return replace(found, sentences=[gap, *found.sentences])
 
@@ -143,7 +143,7 @@ class Explainer:
             latest = None if present is None else _previous_fire(present, circumstances.now)
             return latest or circumstances.now.replace(microsecond=0)
         if self._history.executions(schedule_id, at):
-            return at  # a manual run has a time of its own
+            return at  # a manual run has its own time, with fractions of a second
         return at.replace(microsecond=0)
 
     # --- there are rows ---
@@ -160,7 +160,7 @@ class Explainer:
             late_seconds=None if late_by is None else late_by.total_seconds(),
         )
 
-    # --- there is none ---
+    # --- there are no rows ---
 
     def _without_row(self, case: "_Case") -> Explanation:
         if case.at > case.circumstances.now:
@@ -168,24 +168,24 @@ class Explainer:
         definition, change = case.held.definition, case.held.change
         if definition is None:
             if change is not None:
-                return case.answer(Verdict.NOT_EXISTING, f"The schedule was deleted then{case.by(change, 'deleted')}.")
+                return case.answer(Verdict.NOT_EXISTING, f"The schedule had been deleted{case.by(change, 'deleted')}.")
             return case.answer(
                 Verdict.NOT_EXISTING, f"The schedule did not exist yet{case.by(case.held.ended_by, 'created')}."
             )
         return self._judge(case, definition) or self._unaccounted(case, definition)
 
     def _judge(self, case: "_Case", definition: Definition) -> Explanation | None:
-        """What the definition of that moment says about it; None when it should have fired."""
+        """The verdict by the definition in effect at that moment; None when it should have fired."""
         if not definition.row.enabled:
             change = self._history.change_of(case.schedule_id, "enabled", case.at)
-            off = f"The schedule was switched off{case.by(change, 'switched off')}"
+            off = f"The schedule was disabled{case.by(change, 'disabled')}"
             note = definition.row.disabled_note
             return case.answer(Verdict.DISABLED, f"{off}." if note is None else f"{off}: {note}")
         try:
             trigger = definition.trigger
         except InvalidSchedule as error:
             return case.answer(
-                Verdict.INVALID, f"The schedule makes no sense and is parked: {error}{case.by(case.held.change)}."
+                Verdict.INVALID, f"The schedule is invalid and parked: {error}{case.by(case.held.change)}."
             )
         if definition.fires_at(case.at):
             return None
@@ -199,19 +199,17 @@ class Explainer:
         change = self._history.change_of(case.schedule_id, "effective_from", case.circumstances.now)
         return case.answer(
             Verdict.NOT_YET_VALID,
-            f"It is a fire of the present timing, which holds since {moment(since, case.timezone)}{case.by(change)}.",
-            f"At that time the timing was: {trigger.describe()}. What lies before a change is never made up for.",
+            f"It is a fire of the current timing, in effect since {moment(since, case.timezone)}{case.by(change)}.",
+            f"The timing at that moment was: {trigger.describe()}. Fires from before a change are never caught up.",
         )
 
     def _unaccounted(self, case: "_Case", definition: Definition) -> Explanation:
         now, due_at = case.circumstances.now, case.at + definition.spread
         if due_at > now:
-            wait = f"It is spread by {duration(definition.spread)}"
-            return case.answer(Verdict.UPCOMING, f"{wait} and will run at {moment(due_at, case.timezone)}.")
+            wait = f"Its spread delays it by {duration(definition.spread)}"
+            return case.answer(Verdict.UPCOMING, f"{wait}; it will run at {moment(due_at, case.timezone)}.")
         if self._has_its_chance(case.circumstances, due_at):
-            return case.answer(
-                Verdict.SETTLING, "It was due a moment ago and has its ordinary chance still; ask again."
-            )
+            return case.answer(Verdict.SETTLING, "It became due a moment ago and may still be claimed; ask again.")
         ended_by = case.held.ended_by
         if ended_by is not None and ended_by.changed_at - due_at <= CHANGE_EDGE:
             return case.answer(Verdict.SETTLING, f"The schedule was changed at the same moment{case.by(ended_by)}.")
@@ -221,25 +219,26 @@ class Explainer:
         return self._no_replica(case, due_at)
 
     def _has_its_chance(self, facts: Circumstances, due_at: datetime) -> bool:
-        """Of a claim or a verification; and, where a replica lives, of a gap scan that has not looked yet."""
+        """Whether a claim or a verification may still follow, or, with a live replica, a gap scan."""
         is_scanned_soon = facts.live_replicas > 0 and not facts.is_watched(due_at)
         return facts.now - due_at < (self._tolerances.vouch if is_scanned_soon else self._tolerances.settle)
 
     def _no_replica(self, case: "_Case", due_at: datetime) -> Explanation:
         facts = case.circumstances
         if facts.is_watched(due_at):
-            advice = "`python manage.py audit` names all such fires; please report them."
-            return case.answer(Verdict.UNACCOUNTED, f"It was due and has no row, although replicas watched. {advice}")
-        rule = f"The first replica that looks decides by the catch-up rule {self._own(case).catchup!r}."
+            advice = "`python manage.py audit` lists all such fires; please report them."
+            said = "It was due and has no row, although a gap scan checked that moment."
+            return case.answer(Verdict.UNACCOUNTED, f"{said} {advice}")
+        rule = f"The next gap scan decides by the catch-up policy {self._own(case).catchup!r}."
         if facts.live_replicas == 0:
             seen = facts.last_heartbeat_at
-            last = "" if seen is None else f"; the last sign of life was at {moment(seen, case.timezone)}"
+            last = "" if seen is None else f"; the last heartbeat was at {moment(seen, case.timezone)}"
             return case.answer(Verdict.NO_REPLICA, f"It was due, but no replica is running{last}.", rule)
         if facts.earliest_started_at is not None and facts.earliest_started_at > due_at:
-            why = f"the oldest one started at {moment(facts.earliest_started_at, case.timezone)}"
+            why = f"the oldest live replica started at {moment(facts.earliest_started_at, case.timezone)}"
             return case.answer(Verdict.NO_REPLICA, f"It was due, but no replica was running: {why}.", rule)
-        wait = "The gap scan looks every GAP_SCAN_SECONDS."
-        return case.answer(Verdict.UNWATCHED, f"It was due and has no row, but no replica has looked yet. {wait}", rule)
+        wait = "The gap scan runs every GAP_SCAN_SECONDS."
+        return case.answer(Verdict.UNWATCHED, f"It was due and has no row, but no gap scan checked yet. {wait}", rule)
 
     def _own(self, case: "_Case") -> Policy:
         return self._policy if case.definition is None else case.definition.policy(self._policy)
@@ -248,7 +247,7 @@ class Explainer:
         if case.present is None:
             return case.answer(
                 Verdict.NOT_EXISTING,
-                f"The schedule is deleted{case.by(case.held.change, 'deleted')}: nothing will run.",
+                f"The schedule was deleted{case.by(case.held.change, 'deleted')}: nothing will run.",
             )
         verdict = self._judge(case, case.present)
         if verdict is not None:
@@ -258,7 +257,7 @@ class Explainer:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One question with what was found out about it."""
+    """One question with the facts found for it."""
 
     schedule_id: UUID
     at: datetime
@@ -285,16 +284,16 @@ class _Case:
         )
 
     def not_a_fire(self, definition: Definition, trigger: Trigger) -> Explanation:
-        said = [f"It is no fire of this schedule, which runs {trigger.describe()}."]
+        said = [f"It is not a fire of this schedule, which runs {trigger.describe()}."]
         start_at, end_at = definition.row.start_at, definition.row.end_at
         if start_at is not None and self.at < start_at:
             said.append(f"The schedule starts at {moment(start_at, self.timezone)}.")
         if end_at is not None and self.at >= end_at:
             said.append(f"The schedule ended at {moment(end_at, self.timezone)}.")
-        names = ("before", "after")
+        names = ("previous", "next")
         for name, fire in zip(names, _neighbours(definition, self.at), strict=True):
             if fire is not None:
-                said.append(f"The fire {name} it is {moment(fire, self.timezone)}.")
+                said.append(f"The {name} fire is {moment(fire, self.timezone)}.")
         return self.answer(Verdict.NOT_A_FIRE, *said)
 
     def by(self, change: Any, verb: str = "changed") -> str:
@@ -302,7 +301,7 @@ class _Case:
 
 
 def parse_moment(text: str, timezone: str, field: str = "at") -> datetime:
-    """ISO 8601. A plus sign that arrived as a blank, as in a query that nobody encoded, is read as what it was."""
+    """ISO 8601. A plus sign that arrived as a space, as in an unencoded query, is restored."""
     mended = re.sub(r" (?=\d\d:?\d\d$)", "+", text.strip()) if text.count(":") > 1 and "T" in text else text.strip()
     try:
         instant = datetime.fromisoformat(mended)
@@ -311,12 +310,12 @@ def parse_moment(text: str, timezone: str, field: str = "at") -> datetime:
             raise ValueError("no schedule fires then")
         return aware.astimezone(UTC)
     except ValueError:
-        example = "an ISO 8601 time between 1971 and 2199, such as 2027-01-31T02:00"
+        example = "an ISO 8601 timestamp between 1971 and 2199, such as 2027-01-31T02:00"
         raise InvalidInput(Problem(field, f"must be {example}, got {text[:60]!r}")) from None
 
 
 def end_of_gap(text: str, timezone: str) -> datetime | None:
-    """Of a wall time that no clock of the zone ever shows: when the clocks have been put forward over it."""
+    """For a wall time that the zone skips: the instant at which the clocks go forward."""
     try:
         local = datetime.fromisoformat(text.strip())
         clock = local_clock(ZoneInfo(timezone).key)
@@ -337,7 +336,7 @@ def _timezone(held: Held, present: Definition | None) -> str:
 def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
-    except (ValueError, OSError, KeyError):  # a row by SQL may say anything
+    except (ValueError, OSError, KeyError):  # a row written by SQL may contain anything
         return ZoneInfo("UTC")
 
 

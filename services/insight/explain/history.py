@@ -1,4 +1,4 @@
-"""What was true about a schedule at some moment: its definition then, who made it so, its rows, the replicas."""
+"""The facts about a schedule at some moment: its definition, the change behind it, its rows, the replicas."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ from services.triggers import Trigger, spread_offset, trigger_of
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A schedule as it was, or is."""
+    """A past or present definition of a schedule."""
 
     schedule_id: UUID
     row: Row[Any]
@@ -50,7 +50,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What held at a moment. Without a definition there was no schedule; `change` says who made it so."""
+    """The definition in effect at a moment, None if there was no schedule; `change` is the change behind it."""
 
     definition: Definition | None
     change: Change | None = None
@@ -67,13 +67,13 @@ class Circumstances:
     watched_until: datetime | None
 
     def is_watched(self, due_at: datetime) -> bool:
-        """Has a gap scan made sure that a fire of this moment has a row?"""
+        """Whether a gap scan has verified that fires due at this moment have rows."""
         since, until = self.watched_since, self.watched_until
         return since is not None and until is not None and since < due_at <= until
 
 
 class ScheduleHistory:
-    """Reads only. Safe to share between threads."""
+    """Read-only. Safe to share between threads."""
 
     def __init__(self, db: DatabaseConnection, heartbeat_timeout_seconds: float) -> None:
         self._db, self._timeout = db, heartbeat_timeout_seconds
@@ -85,7 +85,7 @@ class ScheduleHistory:
         if before is not None:
             gone = before.operation in ("delete", "truncate")
             return Held(None if gone else Definition(schedule_id, before), _change(before), ended_by)
-        if after is not None:  # what was before is not in the log any more, unless there was nothing
+        if after is not None:  # the log no longer contains what was before, unless there was nothing
             return Held(None if after.operation == "insert" else Definition(schedule_id, after), None, ended_by)
         present = self.present(schedule_id)
         existed = present is not None and present.row.created_at < at
@@ -96,7 +96,7 @@ class ScheduleHistory:
         return None if row is None else Definition(schedule_id, row)
 
     def change_of(self, schedule_id: UUID, field: str, before: datetime) -> Change | None:
-        """Who made this field what it was then."""
+        """The change that gave this field its value at that time."""
         return _change(self._first(sql.CHANGE_OF_FIELD, id=schedule_id, field=field, at=before))
 
     def last_change(self, schedule_id: UUID, before: datetime) -> Change | None:

@@ -1,4 +1,4 @@
-"""The statements of history.py. Each comment says what a statement relies on."""
+"""The statements of history.py. Each comment states the assumptions of its statement."""
 
 from services.ledger.verdicts import Reason
 
@@ -11,8 +11,8 @@ _DEFINITION = ", ".join(
     )
 )  # fmt: skip
 
-# A fire belongs to the definition that was valid before it: one at the very moment of a change is the former one's.
-# A change without a schedule is a TRUNCATE, which ended all of them.
+# A fire belongs to the definition in effect before it: at the exact moment of a change, the old one still applies.
+# A change without a schedule is a TRUNCATE, which ended all schedules.
 CHANGE_BEFORE = f"""
 SELECT c.operation, c.changed_at, c.changed_by, c.revision, c.old, c.new, {_DEFINITION}
 FROM schedule_changes AS c, jsonb_populate_record(NULL::schedules, c.new) AS s
@@ -29,15 +29,15 @@ ORDER BY c.change_id LIMIT 1
 
 PRESENT = f"SELECT {_DEFINITION}, s.created_at, s.invalid_reason FROM schedules AS s WHERE s.schedule_id = %(id)s"
 
-# What made it what it was then: the newest change before that touched this field.
+# The newest change before that moment that touched this field.
 CHANGE_OF_FIELD = """
 SELECT operation, changed_at, changed_by, revision, old, new FROM schedule_changes
 WHERE schedule_id = %(id)s AND changed_at < %(at)s AND old->%(field)s IS DISTINCT FROM new->%(field)s
 ORDER BY change_id DESC LIMIT 1
 """
 
-# One row always. `earliest` is when the oldest of the living replicas was started; between the two `watched` a gap scan
-# has vouched for every fire.
+# Always one row. `earliest` is the start of the oldest live replica; between the two `watched` instants gap scans have
+# verified every fire.
 CIRCUMSTANCES = """
 SELECT clock_timestamp() AS now, count(*) FILTER (WHERE is_live) AS live, min(started_at) FILTER (WHERE is_live) AS
        earliest, max(heartbeat_at) AS last_heartbeat_at,
@@ -49,7 +49,7 @@ FROM (
 ) AS seen
 """
 
-# Executions of the same schedule that had a place when this one asked for it. A backfill's fire may be of any age.
+# Executions of the same schedule that occupied a slot when this one needed it. A backfill's fire may be of any age.
 BLOCKERS = """
 SELECT execution_id, scheduled_for, started_at, completed_at, instance_id, status FROM job_executions
 WHERE schedule_id = %(id)s AND execution_id <> %(execution_id)s
@@ -67,7 +67,7 @@ WHERE schedule_id = %(id)s AND scheduled_for > %(at)s AND attempt = 1 AND create
 ORDER BY scheduled_for LIMIT 1
 """
 
-# Only what was made in the hour before: enough to say whether the replicas were busy, and cheap.
+# Only executions created in the hour before: cheap, and enough to tell whether the replicas were busy.
 BUSY = """
 SELECT count(*) AS running, count(DISTINCT instance_id) AS replicas FROM job_executions
 WHERE created_at > %(at)s::timestamptz - interval '1 hour' AND created_at <= %(at)s

@@ -1,4 +1,4 @@
-"""Why a fire that has rows ended as it did, or started late: one attempt after the other, in sentences."""
+"""Explains in sentences, attempt by attempt, why a fire that has rows ended as it did or started late."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ from services.ledger.listing import OVERLAP_WITH_THE_GONE, ExecutionRecord
 from services.ledger.verdicts import Reason
 from services.wording.durations import duration
 
-LATE = timedelta(seconds=5)  # less is noise
+LATE = timedelta(seconds=5)  # a shorter delay is noise
 WORTH_TELLING = timedelta(seconds=1)
 SLACK_SECONDS = 3600
 
@@ -40,7 +40,7 @@ class RowsExplained:
 
     @property
     def late_by(self) -> timedelta | None:
-        """How long after its due time it first started; None if it did not, or as a backfill."""
+        """The delay between due time and first start; None if it never started, or is a backfill."""
         first = next((record for record in self._executions if record.started_at is not None), None)
         if first is None or first.started_at is None or first.cause == Cause.BACKFILL:
             return None
@@ -60,7 +60,7 @@ class RowsExplained:
         when = f"due at {self._at(self.due_at)}, started at {self._at(first.started_at)}"
         yield f"It started {duration(late_by)} late: {when}."
         if first.cause == Cause.CATCHUP:
-            yield "No replica took it when it was due; it was caught up afterwards by the catch-up rule."
+            yield "No replica claimed it when it was due; it was caught up later by the catch-up policy."
         if first.claimed_at is not None and first.started_at is not None:
             if first.claimed_at - self.due_at >= WORTH_TELLING and first.cause != Cause.CATCHUP:
                 after = duration(first.claimed_at - self.due_at)
@@ -76,21 +76,21 @@ class RowsExplained:
         asked = (record.details or {}).get("requested_by")
         if record.cause == Cause.BACKFILL and asked:
             which = f"Attempt {record.attempt}" if record.attempt > 1 else "It"
-            yield f"{which} is a backfill, asked for by {asked} at {self._at(record.created_at)}."
+            yield f"{which} is a backfill, requested by {asked} at {self._at(record.created_at)}."
         elif len(self._executions) > 1 or record.attempt > 1:
-            yield f"Attempt {record.attempt}{f', asked for by {asked}' if asked and record.attempt > 1 else ''}:"
+            yield f"Attempt {record.attempt}{f', requested by {asked}' if asked and record.attempt > 1 else ''}:"
         elif record.cause == Cause.MANUAL:
-            yield f"It is a manual run, asked for by {asked or 'somebody'} at {self._at(record.scheduled_for)}."
+            yield f"It is a manual run, requested by {asked or 'an unknown user'} at {self._at(record.scheduled_for)}."
         yield from self._by_status[ExecutionStatus(record.status)](self, record)
 
     def _waiting(self, record: ExecutionRecord) -> Iterator[str]:
         now, due_at = self._circumstances.now, record.due_at or record.scheduled_for
         if self._circumstances.live_replicas == 0:
-            yield "It waits: no replica is running that could take it."
+            yield "It is waiting: no replica is running."
         elif due_at > now:
-            yield f"It waits until {self._at(due_at)}: the pause before a retry."
+            yield f"It is waiting until {self._at(due_at)}: the backoff before a retry."
         else:
-            yield f"It has been waiting for a free place since {self._at(due_at)}."
+            yield f"It has been waiting for a free slot since {self._at(due_at)}."
             yield from self._blocked_by(record, now)
 
     def _claimed(self, record: ExecutionRecord) -> Iterator[str]:
@@ -98,29 +98,29 @@ class RowsExplained:
 
     def _running(self, record: ExecutionRecord) -> Iterator[str]:
         since = "" if record.started_at is None else f" for {duration(self._circumstances.now - record.started_at)}"
-        asked = ", and was asked to stop" if record.cancel_requested_at else ""
+        asked = "; its cancellation was requested" if record.cancel_requested_at else ""
         yield f"It has been running{since} on {record.instance_id or 'another program'}{asked}."
 
     def _success(self, record: ExecutionRecord) -> Iterator[str]:
         yield f"It ran on {record.instance_id or 'another program'} and succeeded{_after(record)}."
 
     def _failed(self, record: ExecutionRecord) -> Iterator[str]:
-        word = {"timed_out": "was stopped at its timeout"}.get(record.status, "failed")
+        word = {"timed_out": "timed out"}.get(record.status, "failed")
         why = f": {_first_line(record.error_message)}" if record.error_message else ""
         yield f"It ran on {record.instance_id or 'another program'} and {word}{_after(record)}{why}."
 
     def _abandoned(self, record: ExecutionRecord) -> Iterator[str]:
         yield (
-            f"Its replica {record.instance_id} gave no sign of life any more, so it was given up at "
-            f"{self._at(record.completed_at)}; whatever that replica still did was not recorded."
+            f"Its replica {record.instance_id} stopped sending heartbeats, so it was abandoned at "
+            f"{self._at(record.completed_at)}; anything that replica did afterwards was not recorded."
         )
 
     def _cancelled(self, record: ExecutionRecord) -> Iterator[str]:
-        asked = "" if record.cancel_requested_at is None else f", asked for at {self._at(record.cancel_requested_at)}"
+        asked = "" if record.cancel_requested_at is None else f", requested at {self._at(record.cancel_requested_at)}"
         began = (
             f"after it had run for {duration(record.duration_seconds)}"
             if record.duration_seconds
-            else "before it began"
+            else "before it started"
         )
         yield f"It was cancelled {began}{asked}."
 
@@ -129,17 +129,17 @@ class RowsExplained:
         match record.reason:
             case Reason.MISFIRE:
                 late, grace = duration(found_at - self.due_at), duration(self._own_policy.misfire_grace_seconds)
-                yield f"It was found {late} after it was due, too late: {grace} are allowed (misfire_grace_seconds)."
+                yield f"It was found {late} after it was due; the misfire grace is {grace} (misfire_grace_seconds)."
             case Reason.NO_HANDLER:
-                yield f"It waited for a replica that can run it: {record.error_message or 'none knew its job type'}."
-                yield "Load the module that registers it on all replicas (JOB_MODULES); `manage.py doctor` names them."
+                yield f"No replica could run it: {record.error_message or 'none has a handler for its job type'}."
+                yield "Load the module of the handler on all replicas (JOB_MODULES); `manage.py doctor` lists them."
             case Reason.DOWNTIME:
-                yield f"No replica was running when it was due; that was noticed at {self._at(found_at)}."
-                yield f"The catch-up rule is {self._own_policy.catchup!r}: this fire is recorded, not run."
+                yield f"No replica was running when it was due; a replica noticed this at {self._at(found_at)}."
+                yield f"The catch-up policy is {self._own_policy.catchup!r}: this fire is recorded, not run."
             case Reason.CATCHUP_CAP:
                 yield from self._summary(record)
             case Reason.CHANGED:
-                yield "No replica was running when it was due, and the timing that it belonged to has ended since then."
+                yield "No replica was running when it was due, and the timing was changed since then."
                 yield from self._changed_by(record)
             case reason:
                 yield f"It was missed: {reason or 'no reason was recorded'}."
@@ -149,7 +149,7 @@ class RowsExplained:
         first, last = (datetime.fromisoformat(str(facts[name])) for name in ("first", "last"))
         yield (
             f"No replica was running: {facts.get('count')} fires between {self._at(first)} and {self._at(last)} were "
-            "missed and share one row, because they are more than are ever caught up (CATCHUP_MAX_FIRES)."
+            "missed and share one row, because they exceed the number that is caught up (CATCHUP_MAX_FIRES)."
         )
 
     def _skipped(self, record: ExecutionRecord) -> Iterator[str]:
@@ -157,42 +157,42 @@ class RowsExplained:
         match record.reason:
             case Reason.OVERLAP:
                 limit = self._own_policy.max_instances
-                yield f"It was skipped: of this schedule at most {limit} may run at once (max_instances)."
+                yield f"It was skipped: at most {limit} of this schedule may run at once (max_instances)."
                 yield from self._blocked_by(record, decided_at)
             case Reason.COALESCED:
-                yield "It was overdue together with later fires; with coalesce on, only the latest of them runs."
+                yield "It was overdue together with later fires; with coalesce enabled, only the latest one runs."
                 if (ran := self._history.coalesced_into(record)) is not None:
-                    yield f"The one that stands for it is {self._at(ran.scheduled_for)} ({ran.status})."
+                    yield f"The fire that ran instead is {self._at(ran.scheduled_for)} ({ran.status})."
             case Reason.DISABLED:
-                yield "The schedule was switched off before it could start."
+                yield "The schedule was disabled before it could start."
                 yield from self._changed_by(record)
             case Reason.CHANGED:
-                yield "The timing was changed before it could start, and the new one has no such fire."
+                yield "The timing was changed before it could start, and the new timing does not include this fire."
                 yield from self._changed_by(record)
             case Reason.DELETED:
                 yield "The schedule was deleted before it could start."
                 yield from self._changed_by(record)
             case Reason.PAUSED:
-                yield "It was skipped: somebody had paused its queue."
+                yield "It was skipped: its queue was paused."
             case Reason.CIRCUIT_OPEN:
-                yield "It was skipped: the items of its queue kept failing; it rests for a while (its circuit is open)."
+                yield "It was skipped: the circuit breaker of its queue is open, because its items kept failing."
             case reason:
                 yield f"It was skipped: {reason or 'no reason was recorded'}."
 
-    # --- who was in the way ---
+    # --- blocking executions ---
 
     def _blocked_by(self, record: ExecutionRecord, at: datetime) -> Iterator[str]:
         reach = self._own_policy.timeout_seconds + self._own_policy.misfire_grace_seconds + SLACK_SECONDS
         for other in self._history.blockers(record, at, reach):
-            one = f"the one of {self._at(other.scheduled_for)} on {other.instance_id}"
-            which = f"In the way: {one}"
+            one = f"the execution of {self._at(other.scheduled_for)} on {other.instance_id}"
+            which = f"Blocked by {one}"
             if other.status == ExecutionStatus.ABANDONED:
                 said = OVERLAP_WITH_THE_GONE.capitalize()
-                yield f"{said}: {one}, which was given up at {self._at(other.completed_at)}."
+                yield f"{said}: {one}, which was abandoned at {self._at(other.completed_at)}."
             elif other.completed_at is None:
-                yield f"{which}, which is still going on."
+                yield f"{which}, which is still running."
             else:
-                yield f"{which}, which went on until {self._at(other.completed_at)}."
+                yield f"{which}, which ran until {self._at(other.completed_at)}."
 
     def _changed_by(self, record: ExecutionRecord) -> Iterator[str]:
         if record.schedule_id is None:

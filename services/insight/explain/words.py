@@ -1,4 +1,4 @@
-"""Instants and people in the words of an explanation."""
+"""Formatting of instants and actors in an explanation."""
 
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -7,12 +7,12 @@ from services.schedules.changes import Change
 
 
 def moment(instant: datetime, timezone: str) -> str:
-    """As people of that zone read it; with the milliseconds of what is not on a full second."""
+    """Local time in that zone, with milliseconds if it is not a full second."""
     local = instant.astimezone(ZoneInfo(timezone))
     fraction = f".{local.microsecond // 1000:03}" if local.microsecond else ""
     return f"{local:%Y-%m-%d %H:%M:%S}{fraction} {local:%Z}"
 
 
 def by_whom(change: Change | None, timezone: str, verb: str = "changed") -> str:
-    """` (changed by cli:anna at …)`; nothing when the log does not say."""
+    """` (changed by cli:anna at …)`; empty when the log has no entry."""
     return "" if change is None else f" ({verb} by {change.changed_by} at {moment(change.changed_at, timezone)})"

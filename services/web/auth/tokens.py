@@ -171,7 +171,7 @@ def _in_the_future(expires_at: datetime | None) -> datetime | None:
     if expires_at is None:
         return None
     if expires_at.tzinfo is None:
-        raise InvalidInput(Problem("expires_at", f"needs an offset, as in {expires_at.isoformat()}+00:00"))
+        raise InvalidInput(Problem("expires_at", f"needs a UTC offset, as in {expires_at.isoformat()}+00:00"))
     if expires_at <= datetime.now(UTC):
         raise InvalidInput(Problem("expires_at", f"must be in the future, got {expires_at.isoformat()}"))
     return expires_at

@@ -43,7 +43,7 @@ class MomentOut(BaseModel):
 
     at: datetime
     what: str = Field(examples=["scheduled", "claimed", "started", "success"])
-    text: str = Field(examples=["its nominal time"])
+    text: str = Field(examples=["nominal time"])
 
 
 class ExecutionDetail(ExecutionOut):

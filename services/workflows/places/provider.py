@@ -109,7 +109,7 @@ class KeyedApi:
     def answer(self, fetched: Fetched) -> Mapping[str, Any]:
         """The JSON object of an answer with status 200; anything else is the service's trouble, not the place's."""
         if fetched.status_code in (401, 403):
-            raise ConfigurationError(f"the places API refuses the key: {self.said(fetched.text)}")
+            raise ConfigurationError(f"the places API rejected the key: {self.said(fetched.text)}")
         if fetched.status_code != 200:
             said = f"the places API answered {fetched.status_code}"
             raise JobFailed(said, retry_after_seconds=fetched.retry_after_seconds)

@@ -87,11 +87,11 @@ def test_a_replica_whose_claims_all_fail_says_so_and_comes_back_by_itself(cluste
     cluster.run("ALTER TABLE schedules RENAME COLUMN max_instances TO gone")
     eventually(lambda: readiness(free_port)[0] == 503, 20)
     (reason,) = readiness(free_port)[1]
-    assert reason.startswith("failing again and again: dispatcher (UndefinedColumn: column s.max_instances")
+    assert reason.startswith("failing repeatedly: dispatcher (UndefinedColumn: column s.max_instances")
     eventually(lambda: gauge(free_port, "scheduler_claiming") == 0, 10)
     eventually(lambda: cluster.rows("SELECT claiming FROM scheduler_instances") == [(False,)], 10)
     (idle,) = [item for item in Overview(cluster.db).attention() if item.trouble is Trouble.IDLE]
-    assert (idle.label, idle.words) == (replica.name, f"lives, but starts nothing: {reason}")
+    assert (idle.label, idle.words) == (replica.name, f"is alive, but claims nothing: {reason}")
     cluster.run("ALTER TABLE schedules RENAME COLUMN gone TO max_instances")
     eventually(lambda: cluster.rows("SELECT claiming FROM scheduler_instances") == [(True,)], 10)
     eventually(lambda: readiness(free_port) == (200, []), 10)

@@ -329,7 +329,7 @@ def test_a_schedule_is_run_now_and_watched_until_it_ends(page: Page, cluster: Cl
     expect(page).to_have_url(re.compile("/executions/"))
     expect(page.get_by_text("success", exact=True).first).to_be_visible()
     expect(page.get_by_text(re.compile("^started by replica-1"))).to_be_visible()
-    expect(page.get_by_text(re.compile("^asked for by token:olga"))).to_be_visible()
+    expect(page.get_by_text(re.compile("^requested by token:olga"))).to_be_visible()
     page.get_by_role("link", name="slow one").click()
     expect(page.get_by_text("last: success")).to_be_visible()
 

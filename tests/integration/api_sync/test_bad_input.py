@@ -20,21 +20,21 @@ def at(frequency: Any, **time: Any) -> dict[str, Any]:
     return {"schedule": {"frequency": frequency, "time": time}}
 
 
-IP = "is an IP address; a domain name is needed"
-DISGUISED = "would be read as an IP address; a domain name is needed"
-NO_DOT = "has no dot; a public domain name such as example.com is needed"
+IP = "is an IP address; a domain name is required"
+DISGUISED = "would be read as an IP address; a domain name is required"
+NO_DOT = "has no dot; a public domain name such as example.com is required"
 DAY = "data.schedule.time.day"
 
 # (what differs from a good item, what is told)
 BAD_ITEMS: list[tuple[dict[str, Any], list[str]]] = [
     # domains
     ({"domain": ""}, ["data.domain: must not be empty"]),
-    ({"domain": "exam ple.com"}, ["data.domain: 'exam ple.com' contains white space"]),
-    ({"domain": "https://example.com/a"}, ["data.domain: give the bare domain without a scheme: 'example.com'"]),
-    ({"domain": "//example.com"}, ["data.domain: give the bare domain without a path, not '//example.com'"]),
-    ({"domain": "example.com:8443"}, ["data.domain: give the bare domain without a port: 'example.com'"]),
-    ({"domain": "anna@example.com"}, ["data.domain: give the bare domain without a user name, not 'anna@example.com'"]),
-    ({"domain": "a" * 300}, ["data.domain: has 300 characters, at most 255 are allowed"]),
+    ({"domain": "exam ple.com"}, ["data.domain: 'exam ple.com' contains whitespace"]),
+    ({"domain": "https://example.com/a"}, ["data.domain: must be the bare domain without a scheme: 'example.com'"]),
+    ({"domain": "//example.com"}, ["data.domain: must be the bare domain without a path, got '//example.com'"]),
+    ({"domain": "example.com:8443"}, ["data.domain: must be the bare domain without a port: 'example.com'"]),
+    ({"domain": "a@example.com"}, ["data.domain: must be the bare domain without a user name, got 'a@example.com'"]),
+    ({"domain": "a" * 300}, ["data.domain: has 300 characters; at most 255 are allowed"]),
     ({"domain": "localhost"}, [f"data.domain: 'localhost' {NO_DOT}"]),
     ({"domain": "169.254.169.254"}, [f"data.domain: 169.254.169.254 {IP}"]),
     ({"domain": "127.0.0.1"}, [f"data.domain: 127.0.0.1 {IP}"]),

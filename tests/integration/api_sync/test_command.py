@@ -64,7 +64,7 @@ def test_skipped_items_are_told_and_are_no_failure(cli: Cli, api: ApiStandIn) ->
     assert result.exit_code == 0
     assert lines(result) == [
         "what item schedule how",
-        "skipped 4 localhost data.domain: 'localhost' has no dot; a public domain name such as example.com is needed",
+        "skipped 4 localhost data.domain: 'localhost' has no dot; a public domain name such as example.com is required",
         "9 created, 1 skipped",
     ]
 

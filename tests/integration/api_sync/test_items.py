@@ -115,9 +115,9 @@ def test_a_bad_item_is_skipped_with_its_reason_and_spoils_nothing(api: ApiStandI
         (3, ("must be an object, got None",)),
         (
             4,
-            ("data.domain: 'localhost' has no dot; a public domain name such as example.com is needed",),
+            ("data.domain: 'localhost' has no dot; a public domain name such as example.com is required",),
         ),
-        (5, ("domain_config_id: 'config-1' is in item 2 already",)),
+        (5, ("domain_config_id: 'config-1' is already used by item 2",)),
     ]
 
 

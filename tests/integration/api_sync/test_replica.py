@@ -69,7 +69,7 @@ def test_a_failure_is_logged_and_counted_and_the_schedules_stay(
     replica.tick()
     (failed,) = [record for record in caplog.records if vars(record).get("event") == "sync_failed"]
     assert failed.levelno == logging.ERROR
-    assert failed.getMessage().endswith("it answered 401 Unauthorized; the last good schedules stay")
+    assert failed.getMessage().endswith("it answered 401 Unauthorized; the schedules stay as they are")
     assert value("scheduler_api_syncs_total", result="failed") == before + 1
     assert value("scheduler_api_sync_outcome", scheduler_api_sync_outcome="failed") == 1
     assert replica.facts()["outcome"] == "failed"

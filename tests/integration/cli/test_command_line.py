@@ -86,7 +86,7 @@ def test_bad_input_gets_the_same_answer_on_the_command_line(
         (["preview"], "preview: give either a schedule or --when"),
         (["preview", "taken", "-n", "0"], "n: must be between 1 and 1000, got 0"),
         (["list", "--sort", "colour"], "sort: must be one of domain, name"),
-        (["list", "--cursor", "x"], "cursor: is not one that a former page of this list gave"),
+        (["list", "--cursor", "x"], "cursor: must come from an earlier page of this list"),
         (["import", "missing.yaml"], "missing.yaml: cannot be read: no such file or directory"),
         (["add", "example.com", "--when", "every 5m", "--set", "domain=x"], "domain: is given twice"),
         (["add", "example.com", "--when", "every 5m", "--set", "frequency=daily"], "frequency: is given twice"),
@@ -101,8 +101,8 @@ def test_bad_input_gets_the_same_answer_on_the_command_line(
         (["edit", "taken", "--set", f"priority={'9' * 5000}"], "priority: must be a whole number, got '999"),
         (["preview", "taken", "--timezone", "Europe/Berln"], "timezone: unknown time zone 'Europe/Berln'"),
         (["preview", "--when", "daily 02:00", "--timezone", ""], "timezone: must not be empty"),
-        (["show", "\udcff"], "schedule: contains bytes that are no text: '\\udcff'"),
-        (["list", "--search", "\udcff"], "search: contains bytes that are no text: '\\udcff'"),
+        (["show", "\udcff"], "schedule: contains bytes that are not text: '\\udcff'"),
+        (["list", "--search", "\udcff"], "search: contains bytes that are not text: '\\udcff'"),
     ],
 )
 def test_a_command_that_makes_no_sense_says_why(
@@ -230,7 +230,7 @@ def test_a_note_is_edited_and_taken_away(cli: Cli) -> None:
     cli("schedule", "enable", "one")
     refused = cli("schedule", "edit", "one", "--set", "disabled_note=too late")
     assert (refused.exit_code, refused.stderr.partition(":")[0]) == (2, "disabled_note")
-    assert "give enabled=false with it" in refused.stderr
+    assert "set enabled=false or omit it" in refused.stderr
 
 
 def test_a_note_is_left_out_where_a_terminal_has_no_room(
@@ -279,7 +279,7 @@ def test_an_edit_says_what_changed_and_refuses_a_stale_revision(cli: Cli) -> Non
         "schedule", "edit", "example.com", "--set", "priority=1", "--expected-revision", str(record["revision"])
     )
     assert stale.exit_code == 1
-    assert "somebody changed it meanwhile" in stale.stderr
+    assert "it was changed in the meantime" in stale.stderr
 
 
 def test_a_long_list_is_read_page_by_page(cli: Cli, repository: ScheduleRepository) -> None:
@@ -412,7 +412,7 @@ def test_items_that_clash_across_commits_stop_the_import(
     file.write_text("".join(schedule_files.yaml_text(item) for item in [twin, *many(1001), twin]))
     result = cli("schedule", "import", str(file))
     assert result.exit_code == 2
-    assert "! item 1003 (twin): name: twin is in item 1 already" in result.stderr
+    assert "! item 1003 (twin): name: twin is already used by item 1" in result.stderr
     assert repository.count_schedules() == 0
 
 
@@ -431,7 +431,7 @@ def test_an_import_that_is_beaten_to_a_name_says_so(
     monkeypatch.setattr(schedule_files, "_save", beaten)
     result = cli("schedule", "import", str(file))
     assert result.exit_code == 2
-    assert "! item 1 (wanted): name: 'wanted' is taken by schedule" in result.stderr
+    assert "! item 1 (wanted): name: 'wanted' is already used by schedule" in result.stderr
     assert "0 created, 0 updated, 0 unchanged, 1 refused" in result.stdout
 
 
@@ -496,7 +496,7 @@ def test_one_bad_item_stops_an_import_unless_told_otherwise(
     refused = cli("schedule", "import", str(file))
     assert refused.exit_code == 2
     assert refused.stderr.splitlines() == [
-        "! item 2 (localhost): domain: 'localhost' has no dot; a public domain name such as example.com is needed",
+        "! item 2 (localhost): domain: 'localhost' has no dot; a public domain name such as example.com is required",
         "nothing was written: 1 created, 0 updated, 0 unchanged, 1 refused; mend the file or use --skip-invalid",
     ]
     assert repository.count_schedules() == 0
@@ -750,7 +750,8 @@ def test_the_doctor_names_job_types_that_live_replicas_do_not_know(cli: Cli, db:
     result = cli("doctor")
     assert result.exit_code == 0
     assert (
-        "warn  jobs         job type 'cookie_scan': 1 schedule uses it; old does not know it, new does" in result.stdout
+        "warn  jobs         job type 'cookie_scan': 1 schedule uses it; old has no handler for it, new has one"
+        in result.stdout
     )
     with db.transaction() as connection:
         connection.exec_driver_sql("DELETE FROM scheduler_instances WHERE instance_id = 'new'")
@@ -858,10 +859,13 @@ def test_a_newer_schema_is_normal_while_replicas_are_upgraded_one_after_the_othe
         cli("doctor").stdout
     )
     assert add(cli)["revision"] > 0
-    assert run_program(["run_migrations.py"], own_process).stdout == "the schema is at 0815, nothing to do\n"
+    assert (
+        run_program(["run_migrations.py"], own_process).stdout
+        == "the database schema is at revision 0815, nothing to do\n"
+    )
     refused = run_program(["run_migrations.py", "--down=-1", "-y"], own_process)
     assert refused.returncode == 1
-    assert refused.stderr.startswith("the schema is at revision 0815, which this program does not know")
+    assert refused.stderr.startswith("the database schema is at revision 0815, which this program does not know")
 
 
 REPLICA, WEB = ["services/enhanced_scheduler.py"], ["manage.py", "web", "--port", "0"]
@@ -877,14 +881,16 @@ def test_a_schema_that_does_not_fit_is_the_same_clear_line_from_every_program(
     downgrade(db, "-1")
     behind = schema_state(db).current
     expect_line(
-        program, own_process, f"the schema is at revision {behind}, this program needs {newest}; run: {migrations}"
+        program,
+        own_process,
+        f"the database schema is at revision {behind}, but this program needs {newest}; run: {migrations}",
     )
     upgrade(db)
     with db.transaction() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0817'")
         connection.exec_driver_sql("UPDATE schema_compatibility SET oldest_program = '0816'")
-    understood = "the schema is at revision 0817, which only programs from 0816 on understand"
-    expect_line(program, own_process, f"{understood}; this one is of {newest}: use a newer version")
+    understood = "the database schema is at revision 0817 and requires a program of revision 0816 or newer"
+    expect_line(program, own_process, f"{understood}; this program is at {newest}: install a newer version")
     with db.transaction() as connection:
         connection.exec_driver_sql("DROP TABLE alembic_version")
     expect_line(program, own_process, f"the database has no schema; run: {migrations}")
@@ -920,11 +926,12 @@ def test_what_the_login_may_not_do_is_one_clear_line(cli: Cli, db: Any) -> None:
             connection.exec_driver_sql(f"DROP ROLE {role}")
     assert (listed.exit_code, listed.stderr) == (
         1,
-        "this login may not do that: permission denied for table schedules; "
+        "the database login lacks a privilege: permission denied for table schedules; "
         "grant it, or use another login in DATABASE_URL\n",
     )
     assert (
-        "FAIL  schema       this login may not do that: permission denied for table alembic_version" in examined.stdout
+        "FAIL  schema       the database login lacks a privilege: permission denied for table alembic_version"
+        in examined.stdout
     )
 
 
@@ -942,7 +949,7 @@ def test_a_lock_that_somebody_holds_too_long_is_one_clear_line(
         result = cli("schedule", "disable", "example.com")
     assert result.exit_code == 1
     assert result.stderr.startswith(
-        "Postgres took too long: canceling statement due to statement timeout; see DATABASE_"
+        "Postgres took too long: canceling statement due to statement timeout; check DATABASE_"
     )
 
 
@@ -952,7 +959,7 @@ def test_a_database_without_a_schema_is_one_clear_line(cli: Cli, db: Any) -> Non
     result = cli("schedule", "list")
     assert (result.exit_code, result.stderr) == (
         1,
-        "the database has no (or an old) schema; run: python run_migrations.py\n",
+        "the database schema is missing or outdated; run: python run_migrations.py\n",
     )
 
 
@@ -996,7 +1003,10 @@ def test_dev_fills_an_empty_database_once(
             {"DATABASE_URL": "postgresql://u:hunter2@127.0.0.1:1/db", "REDIS_HOST": "x"},
             "Postgres at u:***@127.0.0.1:1/db does",
         ),
-        ({"REDIS_HOST": "x"}, "REDIS_HOST is set but DATABASE_URL is not; set it, or unset REDIS_HOST to use"),
+        (
+            {"REDIS_HOST": "x"},
+            "REDIS_HOST is set but DATABASE_URL is not; set DATABASE_URL, or unset REDIS_HOST to use",
+        ),
     ],
 )
 def test_a_program_that_cannot_start_ends_with_one_line(variables: dict[str, str], line: str) -> None:
@@ -1047,7 +1057,7 @@ def test_a_key_that_is_there_twice_is_refused_on_the_command_line(cli: Cli, opti
     result = cli(
         "schedule", "add", "example.com", "--frequency", "daily", *timing, option.format('{"hour": 1, "hour": 2}')
     )
-    assert (result.exit_code, "the key 'hour' is there twice" in result.stderr) == (2, True), result.output
+    assert (result.exit_code, "duplicate key 'hour'" in result.stderr) == (2, True), result.output
 
 
 @pytest.mark.parametrize("evil", ["\x9b31m", "\x7f", "\u202e", "\u2066", "\u2028"])

@@ -175,7 +175,7 @@ def test_an_overlap_with_an_execution_of_a_replica_that_is_gone_says_so(
     skipped, gone = add(db, schedule_id, "skipped", 30), add(db, schedule_id, "abandoned", 60)
     run_sql(db, "UPDATE job_executions SET reason = 'overlap' WHERE execution_id = %s", skipped)
     run_sql(db, "UPDATE job_executions SET claimed_at = created_at, completed_at = now() WHERE execution_id = %s", gone)
-    words = "overlap with an execution of a replica that is gone"
+    words = "overlap with an execution of a dead replica"
     assert words in cli("execution", str(skipped)).stdout
     assert json.loads(cli("executions", "--json").stdout)["items"][0]["note"] == words
     assert words in " ".join(cli("executions", "--status", "skipped").stdout.split())

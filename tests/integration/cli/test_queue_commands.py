@@ -119,7 +119,7 @@ def test_show_tells_everything_about_one_queue(cli: Cli, db: DatabaseConnection)
 def test_an_unknown_queue_is_one_clear_line(cli: Cli, arguments: tuple[str, ...]) -> None:
     result = cli(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("queue: there is no queue 'x' (known: ")
+    assert result.stderr.startswith("queue: unknown queue 'x' (known: ")
 
 
 # --- pause and resume ---

@@ -116,10 +116,10 @@ def test_a_profile_is_the_beginning_and_the_command_line_wins(cli: Cli, site: Sc
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (["https://example.com/x"], 2, "domain: give the bare domain without a scheme: 'example.com'"),
+        (["https://example.com/x"], 2, "domain: must be the bare domain without a scheme: 'example.com'"),
         (["localhost"], 2, "domain: 'localhost' has no dot"),
         (["169.254.169.254"], 2, "domain: 169.254.169.254 is an IP address"),
-        (["exam ple.com"], 2, "domain: 'exam ple.com' contains white space"),
+        (["exam ple.com"], 2, "domain: 'exam ple.com' contains whitespace"),
         (["a.example", "--engine", "lynx"], 2, "engine: "),
         (["a.example", "--pages", "0"], 2, "max_pages: "),
         (["a.example", "--profile", "nobody"], 2, "profile: there is no profile nobody"),
@@ -157,7 +157,7 @@ def test_without_tables_no_scan_is_begun(cli: Cli, site: ScanSite, db: DatabaseC
         connection.exec_driver_sql("DROP TABLE scans CASCADE")
     result = scan(cli, site)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "the database has no (or an old) schema; run: python run_migrations.py\n"
+    assert result.stderr == "the database schema is missing or outdated; run: python run_migrations.py\n"
     assert site.requests() == []
 
 
@@ -230,7 +230,7 @@ def test_a_scan_is_shown_by_the_beginning_of_its_id_or_by_its_domain(cli: Cli, s
         (["--engine", "lynx"], "engine: must be one of http, browser, got 'lynx'"),
         (["--since", "soon"], "since: cannot read 'soon'"),
         (["--limit", "0"], "limit: must be between 1 and 1000, got 0"),
-        (["--cursor", "x"], "cursor: is not one that a former page of this list gave"),
+        (["--cursor", "x"], "cursor: must come from an earlier page of this list"),
         (["show", "00000000"], "scan: there is no scan 00000000"),
         (["show", "nobody.example"], "scan: there is no scan of nobody.example"),
         (["show", "a\x00b"], "domain: must not contain control characters"),

@@ -60,7 +60,7 @@ def test_an_exhausted_pool_is_a_clear_error(database_url: str, monkeypatch: pyte
     db = DatabaseConnection(database_url, pool_size=1)
     with (
         db.transaction(),
-        pytest.raises(Unavailable, match=r"all connections of this process were busy for 0\.2 s"),
+        pytest.raises(Unavailable, match=r"all connections of this process have been busy for 0\.2 s"),
         db.transaction(),
     ):
         pass
@@ -151,7 +151,7 @@ def test_a_server_that_accepts_but_says_nothing_is_given_up(silent_port: int) ->
 
 
 def test_an_address_that_is_none_is_a_configuration_error() -> None:
-    with pytest.raises(ConfigurationError, match="is not a URL of a Postgres server"):
+    with pytest.raises(ConfigurationError, match="is not the URL of a Postgres server"):
         DatabaseConnection("postgresql://host:port/db")
 
 
@@ -227,7 +227,7 @@ def test_a_call_without_a_schema_is_one_sentence_with_the_way_out(
 ) -> None:
     with closing(DatabaseConnection(empty_database_url)) as db, pytest.raises(SchedulerError) as refused:
         LIBRARY_CALLS[call](db)
-    assert str(refused.value) == "the database has no (or an old) schema; run: python run_migrations.py"
+    assert str(refused.value) == "the database schema is missing or outdated; run: python run_migrations.py"
     assert refused.value.__suppress_context__, "the traceback shows our call, not the driver's"
 
 

@@ -362,9 +362,11 @@ def test_the_command_needs_only_the_database_and_says_what_it_did(empty_database
     assert (first.returncode, first.stderr) == (0, "")
     assert [line.split(":")[0] for line in first.stdout.splitlines()] == [
         *(f"applied {revision}" for revision in REVISIONS),
-        f"the schema is at {REVISIONS[-1]}",
+        f"the database schema is at revision {REVISIONS[-1]}",
     ]
-    assert command(url=empty_database_url).stdout == f"the schema is at {REVISIONS[-1]}, nothing to do\n"
+    assert (
+        command(url=empty_database_url).stdout == f"the database schema is at revision {REVISIONS[-1]}, nothing to do\n"
+    )
     assert command("--status", url=empty_database_url).stdout == f"applied: {REVISIONS[-1]}   newest: {REVISIONS[-1]}\n"
 
 
@@ -380,16 +382,16 @@ def test_the_command_says_what_became_of_the_rows_of_an_earlier_scheduler(
     assert result.returncode == 0, result.stderr
     said = result.stdout.splitlines()[len(REVISIONS) :]
     assert said[0] == "adopted 4 schedules and 3 executions"
-    assert said[1] == "  parked: 3 schedules with a timing that cannot be read; nothing was deleted"
+    assert said[1] == "  parked: 3 schedules with an invalid timing; nothing was deleted"
     assert said[2].startswith("    four.example: frequency: ")
     assert said[5:] == [
         "    list them: python manage.py schedule list --status invalid",
-        "  switched off: 1 schedule whose `enabled` was empty",
+        "  disabled: 1 schedule whose `enabled` was empty",
         "    list them: python manage.py schedule list --disabled",
-        "  translated: 2 executions with another status than ours, 1 of them as abandoned: they had no end",
+        "  translated: 2 executions with a status unknown to this scheduler, 1 to abandoned (no end recorded)",
         "    list them: python manage.py executions --status abandoned",
-        "times without a zone were read as UTC; check the next fires: python manage.py schedule list --sort next_run",
-        f"the schema is at {REVISIONS[-1]}",
+        "times without a time zone were read as UTC; check the fires: python manage.py schedule list --sort next_run",
+        f"the database schema is at revision {REVISIONS[-1]}",
     ]
     parked = run_sql(first_db, "SELECT domain FROM schedules WHERE last_status = 'invalid' ORDER BY 1")
     assert [row.domain for row in parked] == ["four.example", "three.example", "two.example"]
@@ -400,7 +402,7 @@ def test_going_back_asks_first(database_url: str) -> None:
     assert refused.returncode == 1
     assert schema_state(DatabaseConnection(database_url)).current == REVISIONS[-1]
     agreed = command("--down", "-1", url=database_url, answer="y\n")
-    assert f"the schema is at {REVISIONS[-2]}" in agreed.stdout
+    assert f"the database schema is at revision {REVISIONS[-2]}" in agreed.stdout
 
 
 def test_sql_can_be_printed_and_applied_by_hand(

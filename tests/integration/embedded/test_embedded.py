@@ -377,7 +377,7 @@ def test_an_interrupted_initdb_is_done_again(new_root: Path) -> None:
 def test_data_of_another_postgres_version_is_refused_with_the_way_out(new_root: Path) -> None:
     (new_root / "postgres").mkdir(parents=True)
     (new_root / "postgres/PG_VERSION").write_text("12\n")
-    with pytest.raises(ConfigurationError, match=r"made by PostgreSQL 12, .* is 18\.\d+: delete .*DATABASE_URL"):
+    with pytest.raises(ConfigurationError, match=r"created by PostgreSQL 12, .* is 18\.\d+: delete .*DATABASE_URL"):
         servers_at(new_root).start()
 
 
@@ -411,7 +411,7 @@ def test_a_socket_directory_that_others_can_enter_is_refused(new_root: Path) -> 
     eventually(lambda: all_gone(root))
     run.mkdir(mode=0o755)
     try:
-        with pytest.raises(ConfigurationError, match=f"{run} must be a directory of this user with mode 0700"):
+        with pytest.raises(ConfigurationError, match=f"{run} must be a directory owned by this user with mode 0700"):
             servers_at(root).start()
     finally:
         run.rmdir()

@@ -209,7 +209,7 @@ def test_a_start_waits_neither_for_a_schema_nor_for_a_newer_one(
 ) -> None:
     with db.transaction() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
-    with pytest.raises(ConfigurationError, match="the schema is at revision 0001"):
+    with pytest.raises(ConfigurationError, match="the database schema is at revision 0001"):
         replica().start()
     with db.transaction() as connection:
         connection.exec_driver_sql("DROP TABLE alembic_version")

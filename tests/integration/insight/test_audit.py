@@ -474,7 +474,7 @@ def test_a_run_that_may_wait_for_room_longer_than_its_grace_is_not_unfinished(pa
 def test_a_window_that_makes_no_sense_is_refused(past: Past) -> None:
     with pytest.raises(InvalidInput, match=r"since: must be before"):
         audit(past.db, datetime.now(UTC) + HOUR)
-    with pytest.raises(InvalidInput, match=r"since: needs an offset"):
+    with pytest.raises(InvalidInput, match=r"since: needs a UTC offset"):
         audit(past.db, datetime(2025, 1, 1))  # noqa: DTZ001 - that is the mistake
 
 

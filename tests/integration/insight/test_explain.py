@@ -110,7 +110,7 @@ def test_what_was_caught_up_says_so(explainer: Explainer, make: Make, db: Databa
     insert(db, schedule_id, ago(900), status="success", cause="catchup", started_at=ago(10), claimed_at=ago(11))
     answer = explainer.explain(schedule_id, ago(900))
     assert "It started 14 min 50 s late" in said(answer)
-    assert "it was caught up afterwards by the catch-up rule" in said(answer)
+    assert "it was caught up later by the catch-up policy" in said(answer)
 
 
 def insert(db: DatabaseConnection, schedule_id: UUID, at: datetime, **columns: Any) -> UUID:
@@ -136,7 +136,7 @@ def insert(db: DatabaseConnection, schedule_id: UUID, at: datetime, **columns: A
     ("status", "sentence"),
     [
         (ExecutionStatus.FAILED, "It ran on replica and failed after 1.5 s: no such host."),
-        (ExecutionStatus.TIMED_OUT, "It ran on replica and was stopped at its timeout after 1.5 s: no such host."),
+        (ExecutionStatus.TIMED_OUT, "It ran on replica and timed out after 1.5 s: no such host."),
     ],
 )
 def test_a_failure_tells_what_was_said(
@@ -157,7 +157,7 @@ def test_every_attempt_is_told(explainer: Explainer, store: ExecutionStore, make
     answer = explainer.explain(schedule_id, ago(1))
     assert answer.verdict is Verdict.WAITING
     assert "Attempt 1: It ran on replica and failed" in said(answer)
-    assert "Attempt 2: It waits until" in said(answer)
+    assert "Attempt 2: It is waiting until" in said(answer)
     assert len(answer.executions) == 2
 
 
@@ -166,7 +166,7 @@ def test_a_retry_by_hand_names_who_asked(explainer: Explainer, store: ExecutionS
     failed = start(store, schedule_id)
     end(store, failed, ExecutionStatus.FAILED, error_message="boom")
     JobHistory(db).request_retry(failed.execution_id, "token:anna")
-    assert "Attempt 2, asked for by token:anna: It waits: no replica is running" in said(
+    assert "Attempt 2, requested by token:anna: It is waiting: no replica is running" in said(
         explainer.explain(schedule_id, ago(1))
     )
 
@@ -176,7 +176,7 @@ def test_an_abandoned_execution_names_its_replica(explainer: Explainer, make: Ma
     insert(db, schedule_id, ago(50), status="abandoned", started_at=ago(50), completed_at=ago(20))
     answer = explainer.explain(schedule_id, ago(50))
     assert answer.verdict is Verdict.FAILED
-    assert "Its replica replica gave no sign of life any more" in said(answer)
+    assert "Its replica replica stopped sending heartbeats" in said(answer)
 
 
 def test_a_cancelled_one_says_when_somebody_asked(explainer: Explainer, make: Make, db: DatabaseConnection) -> None:
@@ -184,7 +184,7 @@ def test_a_cancelled_one_says_when_somebody_asked(explainer: Explainer, make: Ma
     insert(db, schedule_id, ago(50), status="cancelled", cancel_requested_at=ago(30), completed_at=ago(29))
     answer = explainer.explain(schedule_id, ago(50))
     assert answer.verdict is Verdict.CANCELLED
-    assert "It was cancelled before it began, asked for at" in said(answer)
+    assert "It was cancelled before it started, requested at" in said(answer)
 
 
 def test_a_manual_run_is_found_by_its_own_time(explainer: Explainer, make: Make, db: DatabaseConnection) -> None:
@@ -194,8 +194,8 @@ def test_a_manual_run_is_found_by_its_own_time(explainer: Explainer, make: Make,
     assert record is not None
     answer = explainer.explain(schedule_id, record.scheduled_for)
     assert answer.verdict is Verdict.WAITING
-    assert "It is a manual run, asked for by token:anna" in said(answer)
-    assert "no replica is running that could take it" in said(answer)
+    assert "It is a manual run, requested by token:anna" in said(answer)
+    assert "It is waiting: no replica is running." in said(answer)
 
 
 def test_a_claimed_one_is_about_to_start(explainer: Explainer, store: ExecutionStore, make: Make) -> None:
@@ -223,8 +223,10 @@ def test_an_overlap_names_what_was_in_the_way(explainer: Explainer, store: Execu
     store.claim([fire(schedule_id, 1)])
     answer = explainer.explain(schedule_id, ago(1))
     assert answer.verdict is Verdict.SKIPPED
-    assert "It was skipped: of this schedule at most 1 may run at once (max_instances)." in said(answer)
-    assert f"In the way: the one of {ago(3):%Y-%m-%d %H:%M:%S} UTC on replica, which is still going on." in said(answer)
+    assert "It was skipped: at most 1 of this schedule may run at once (max_instances)." in said(answer)
+    assert f"Blocked by the execution of {ago(3):%Y-%m-%d %H:%M:%S} UTC on replica, which is still running." in said(
+        answer
+    )
 
 
 def test_an_overlap_with_an_execution_of_a_dead_replica_says_so(
@@ -239,8 +241,8 @@ def test_an_overlap_with_an_execution_of_a_dead_replica_says_so(
             (claim.execution_id,),
         )
     answer = explainer.explain(schedule_id, ago(1))
-    gone = f"Overlap with an execution of a replica that is gone: the one of {ago(3):%Y-%m-%d %H:%M:%S} UTC on replica"
-    assert f"{gone}, which was given up at " in said(answer)
+    gone = f"Overlap with an execution of a dead replica: the execution of {ago(3):%Y-%m-%d %H:%M:%S} UTC on replica"
+    assert f"{gone}, which was abandoned at " in said(answer)
 
 
 def test_a_coalesced_fire_names_the_one_that_ran_for_it(
@@ -250,7 +252,7 @@ def test_a_coalesced_fire_names_the_one_that_ran_for_it(
     store.claim([fire(schedule_id, 3), fire(schedule_id, 2), fire(schedule_id, 1)])
     answer = explainer.explain(schedule_id, ago(3))
     assert answer.verdict is Verdict.SKIPPED
-    assert f"The one that stands for it is {ago(1):%Y-%m-%d %H:%M:%S} UTC (claimed)." in said(answer)
+    assert f"The fire that ran instead is {ago(1):%Y-%m-%d %H:%M:%S} UTC (claimed)." in said(answer)
 
 
 def test_a_misfire_compares_lateness_and_grace(explainer: Explainer, store: ExecutionStore, make: Make) -> None:
@@ -259,13 +261,13 @@ def test_a_misfire_compares_lateness_and_grace(explainer: Explainer, store: Exec
     answer = explainer.explain(schedule_id, ago(600))
     assert answer.verdict is Verdict.MISSED
     assert "It was found 10 min" in said(answer)
-    assert "too late: 1 min are allowed (misfire_grace_seconds)." in said(answer)
+    assert "the misfire grace is 1 min (misfire_grace_seconds)." in said(answer)
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"enabled": False}, "The schedule was switched off before it could start."),
+        ({"enabled": False}, "The schedule was disabled before it could start."),
         ({"frequency": "daily", "time_config": {"hour": 3}}, "The timing was changed before it could start"),
     ],
 )
@@ -302,9 +304,9 @@ def test_a_fire_of_a_deleted_schedule_is_explained_after_its_end(
 @pytest.mark.parametrize(
     ("reason", "sentence"),
     [
-        ("downtime", "The catch-up rule is 'one': this fire is recorded, not run."),
-        ("changed", "the timing that it belonged to has ended since then"),
-        ("no_handler", "It waited for a replica that can run it: none knew its job type."),
+        ("downtime", "The catch-up policy is 'one': this fire is recorded, not run."),
+        ("changed", "the timing was changed since then"),
+        ("no_handler", "No replica could run it: none has a handler for its job type."),
         ("planned_outage", "It was missed: planned_outage."),
     ],
 )
@@ -337,8 +339,8 @@ def test_an_unknown_reason_is_repeated_and_a_known_one_is_a_sentence(
     insert(db, schedule_id, ago(400), status="skipped", reason="circuit_open", completed_at=ago(399))
     insert(db, schedule_id, ago(300), status="skipped", reason="paused", completed_at=ago(299))
     assert "It was skipped: sunspots." in said(explainer.explain(schedule_id, ago(500)))
-    assert "the items of its queue kept failing" in said(explainer.explain(schedule_id, ago(400)))
-    assert "somebody had paused its queue" in said(explainer.explain(schedule_id, ago(300)))
+    assert "because its items kept failing" in said(explainer.explain(schedule_id, ago(400)))
+    assert "its queue was paused" in said(explainer.explain(schedule_id, ago(300)))
 
 
 # --- there is no row ---
@@ -352,8 +354,8 @@ def test_a_time_that_is_no_fire_names_its_neighbours(
     backdate(db, schedule_id, 400)
     answer = explainer.explain(schedule_id, datetime(2026, 8, 1, 12, 0, tzinfo=UTC))
     assert answer.verdict is Verdict.NOT_A_FIRE
-    assert "It is no fire of this schedule, which runs daily at 02:00" in said(answer)
-    assert "The fire before it is 2026-08-01 02:00:00 CEST." in said(answer)
+    assert "It is not a fire of this schedule, which runs daily at 02:00" in said(answer)
+    assert "The previous fire is 2026-08-01 02:00:00 CEST." in said(answer)
     assert answer.next_fire_at == datetime(2026, 8, 2, 0, 0, tzinfo=UTC)
 
 
@@ -385,7 +387,7 @@ def test_a_fire_before_the_timing_was_changed_is_not_made_up_for(
     answer = explainer.explain(schedule_id, yesterday)
     assert answer.verdict is Verdict.NOT_YET_VALID
     assert "(changed by token:anna at" in said(answer)
-    assert "At that time the timing was: daily at 02:00 UTC." in said(answer)
+    assert "The timing at that moment was: daily at 02:00 UTC." in said(answer)
 
 
 def test_a_schedule_that_was_off_names_who_switched_it_off(
@@ -396,7 +398,7 @@ def test_a_schedule_that_was_off_names_who_switched_it_off(
     backdate(db, schedule_id, 1)
     answer = explainer.explain(schedule_id, ago(30))
     assert answer.verdict is Verdict.DISABLED
-    assert "switched off (switched off by token:anna at" in said(answer)
+    assert "disabled (disabled by token:anna at" in said(answer)
 
 
 def test_a_schedule_that_was_off_says_the_note_of_that_time(
@@ -407,9 +409,9 @@ def test_a_schedule_that_was_off_says_the_note_of_that_time(
     backdate(db, schedule_id, 1)
     edit.update_schedule(schedule_id, disabled_note="supplier still migrates", actor="token:bert")
     then = explainer.explain(schedule_id, ago(30))
-    assert re.search(r"switched off by token:anna at [^)]+\): supplier migrates$", said(then))
+    assert re.search(r"disabled by token:anna at [^)]+\): supplier migrates$", said(then))
     coming = explainer.explain(schedule_id, datetime.now(UTC) + timedelta(days=1))
-    assert re.search(r"switched off by token:anna at [^)]+\): supplier still migrates$", said(coming))
+    assert re.search(r"disabled by token:anna at [^)]+\): supplier still migrates$", said(coming))
 
 
 def test_a_schedule_that_is_off_now_was_on_then(
@@ -460,7 +462,7 @@ def test_after_its_deletion_there_is_nothing(
     run_sql(db, "UPDATE schedule_changes SET changed_at = changed_at - interval '1 hour'")
     answer = explainer.explain(schedule_id, ago(5))
     assert answer.verdict is Verdict.NOT_EXISTING
-    assert "The schedule was deleted then (deleted by token:anna at" in said(answer)
+    assert "The schedule had been deleted (deleted by token:anna at" in said(answer)
 
 
 def test_a_truncated_table_ended_every_schedule(explainer: Explainer, make: Make, db: DatabaseConnection) -> None:
@@ -482,7 +484,7 @@ def test_a_spread_fire_waits_for_its_turn(explainer: Explainer, make: Make, db: 
     backdate(db, schedule_id, 1)
     answer = explainer.explain(schedule_id, ago(2))
     assert answer.verdict is Verdict.UPCOMING
-    assert "It is spread by" in said(answer)
+    assert "Its spread delays it by" in said(answer)
 
 
 def test_a_fire_of_a_moment_ago_still_has_its_chance(explainer: Explainer, make: Make, db: DatabaseConnection) -> None:
@@ -535,8 +537,8 @@ def test_without_any_replica_nothing_runs(explainer: Explainer, make: Make, db: 
     a_replica(db, beat=timedelta(minutes=10))
     died = explainer.explain(schedule_id, ago(300))
     assert died.verdict is Verdict.NO_REPLICA
-    assert "the last sign of life was at" in said(died)
-    assert "catch-up rule 'one'" in said(died)
+    assert "the last heartbeat was at" in said(died)
+    assert "catch-up policy 'one'" in said(died)
 
 
 def test_a_replica_that_started_later_could_not_have_run_it(
@@ -547,7 +549,7 @@ def test_a_replica_that_started_later_could_not_have_run_it(
     a_replica(db, started=timedelta(seconds=100))
     answer = explainer.explain(schedule_id, ago(300))
     assert answer.verdict is Verdict.NO_REPLICA
-    assert "the oldest one started at" in said(answer)
+    assert "the oldest live replica started at" in said(answer)
 
 
 def test_what_no_replica_has_looked_at_yet_is_no_hole(explainer: Explainer, make: Make, db: DatabaseConnection) -> None:
@@ -556,7 +558,7 @@ def test_what_no_replica_has_looked_at_yet_is_no_hole(explainer: Explainer, make
     a_replica(db)
     answer = explainer.explain(schedule_id, ago(300))
     assert answer.verdict is Verdict.UNWATCHED
-    assert "no replica has looked yet" in said(answer)
+    assert "no gap scan checked yet" in said(answer)
 
 
 def test_a_hole_is_called_one(explainer: Explainer, make: Make, db: DatabaseConnection) -> None:

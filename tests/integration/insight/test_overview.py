@@ -77,7 +77,7 @@ def test_a_fire_that_is_still_spread_is_not_late(db: DatabaseConnection, make: M
 def test_an_execution_of_a_silent_replica_needs_attention(db: DatabaseConnection) -> None:
     _execution(db, status="running", incarnation=UUID(int=7), instance_id="replica-1", started_at=datetime.now(UTC))
     assert _troubles(db) == [
-        (Trouble.STUCK, "running by replica-1, which does not say any more that it lives"),
+        (Trouble.STUCK, "running by replica-1, which has stopped sending heartbeats"),
     ]
 
 
@@ -89,14 +89,14 @@ def test_an_execution_of_a_living_replica_needs_none(db: DatabaseConnection) -> 
 
 def test_a_queue_whose_circuit_is_not_closed_needs_attention(db: DatabaseConnection) -> None:
     _sql(db, "INSERT INTO workflow_queues (queue, circuit) VALUES ('deep_scan', 'half_open'), ('other', 'closed')")
-    assert _troubles(db) == [(Trouble.CIRCUIT, "its items kept failing: the circuit is half open")]
+    assert _troubles(db) == [(Trouble.CIRCUIT, "its items kept failing; the circuit breaker is half open")]
 
 
 def test_a_replica_that_died_lately_needs_attention_until_it_is_back(db: DatabaseConnection) -> None:
     died = "INSERT INTO scheduler_instances (instance_id, incarnation, heartbeat_at) VALUES (%s, %s, now() - %s)"
     _sql(db, died, "of yesterday", UUID(int=1), timedelta(hours=20))
     _sql(db, died, "replica-1", UUID(int=2), timedelta(minutes=5))
-    assert _troubles(db) == [(Trouble.SILENT, "died, or is cut off: the other replicas do its work")]
+    assert _troubles(db) == [(Trouble.SILENT, "has died or lost its connection; the other replicas have taken over")]
     _sql(db, died, "replica-1", UUID(int=3), timedelta(0))
     assert _troubles(db) == []
 
@@ -105,7 +105,7 @@ def test_a_replica_that_lives_and_starts_nothing_needs_attention_unless_it_drain
     beat = "INSERT INTO scheduler_instances (instance_id, incarnation, claiming, facts) VALUES (%s, %s, false, %s)"
     _sql(db, beat, "draining", UUID(int=1), "{}")
     _sql(db, beat, "skewed", UUID(int=2), '{"not_claiming": ["the clock is off"], "not_claiming_since": "2026-01-01"}')
-    assert _troubles(db) == [(Trouble.IDLE, "lives, but starts nothing: the clock is off")]
+    assert _troubles(db) == [(Trouble.IDLE, "is alive, but claims nothing: the clock is off")]
 
 
 def test_items_that_failed_for_good_need_attention_for_a_day(db: DatabaseConnection) -> None:
@@ -133,7 +133,7 @@ def test_a_queue_that_somebody_paused_needs_attention_with_the_reason(db: Databa
 
 def test_a_manual_run_that_finds_no_worker_needs_attention(db: DatabaseConnection) -> None:
     _execution(db, status="pending", cause="manual", due_at=datetime.now(UTC) - timedelta(minutes=10))
-    assert _troubles(db) == [(Trouble.WAITING, "waits for a free worker of a replica that knows its job")]
+    assert _troubles(db) == [(Trouble.WAITING, "is waiting for a free worker on a replica that has a handler for it")]
 
 
 def test_backfills_that_wait_for_each_other_need_none(db: DatabaseConnection) -> None:

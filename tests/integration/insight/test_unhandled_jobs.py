@@ -117,7 +117,9 @@ def test_what_a_live_replica_does_not_know_is_told_with_who_does(db: DatabaseCon
     assert unhandled_jobs(db, 15) == [
         UnhandledJobs(job_type="noop", schedules=2, known_to=("new",), unknown_to=("old",), schedule_id=None)
     ]
-    assert _troubles(db) == [(Trouble.UNHANDLED, "job type noop", "2 schedules use it; old does not know it, new does")]
+    assert _troubles(db) == [
+        (Trouble.UNHANDLED, "job type noop", "2 schedules use it; old has no handler for it, new has one")
+    ]
 
 
 def test_what_nobody_knows_is_told_as_such(db: DatabaseConnection, make: Make) -> None:
@@ -126,7 +128,7 @@ def test_what_nobody_knows_is_told_as_such(db: DatabaseConnection, make: Make) -
     (found,) = unhandled_jobs(db, 15)
     assert (found.known_to, found.unknown_to, found.schedule_id) == ((), ("one",), schedule)
     assert _troubles(db) == [
-        (Trouble.UNHANDLED, "job type noop", "1 schedule uses it and cannot run: no live replica knows it")
+        (Trouble.UNHANDLED, "job type noop", "1 schedule uses it and cannot run: no live replica has a handler for it")
     ]
 
 

@@ -382,7 +382,7 @@ def test_a_variable_that_nobody_allowed_is_not_sent_away(ledger: Ledger, monkeyp
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
     result = call(ledger.url, headers={"Authorization": "${env:AWS_SECRET_ACCESS_KEY}"})
     assert (result.status, result.retryable) == (FAILED, False)
-    assert str(result.error_message).startswith("JOB_SECRETS does not name the environment variable AWS_SECRET")
+    assert str(result.error_message).startswith("JOB_SECRETS does not list the environment variable AWS_SECRET")
     assert ledger.requests() == []
 
 

@@ -128,9 +128,9 @@ def test_fires_of_a_time_before_the_timing_or_of_a_disabled_schedule_may_be_want
     [
         (60, 60, 100, "from: must be before "),
         (60, 120, 100, "from: must be before "),
-        (60, -3600, 100, "to: only past fires can be run again, and it is "),
+        (60, -3600, 100, "to: must lie in the past: only past fires can be backfilled, and it is now "),
         (90 * 86_400, 0, 100, "from: must not be before "),
-        (3540, 3530, 100, "from: there is no fire from "),
+        (3540, 3530, 100, "from: no fire between "),
         (50, 0, 49, "limit: there are more than 49 fires; take "),
         (50, 0, 0, "limit: must be between 1 and 1000, got 0"),
         (50, 0, 1001, "limit: must be between 1 and 1000, got 1001"),
@@ -232,13 +232,13 @@ def test_explain_says_that_it_was_a_backfill_and_who_wanted_it(
     backfills.request(schedule_id, ago(1000), ago(998), "cli:anna")
     (claim,), _ = store.claim_pending(10)
     first = explainer.explain(schedule_id, ago(999))
-    assert "It is a backfill, asked for by cli:anna at " in " ".join(first.sentences)
+    assert "It is a backfill, requested by cli:anna at " in " ".join(first.sentences)
     finish(store, claim)
     answer = explainer.explain(schedule_id, ago(1000))
     said = " ".join(answer.sentences)
     assert (answer.verdict, answer.late_seconds) == (Verdict.SUCCEEDED, None)
-    assert "too late: 1 min are allowed" in said
-    assert "Attempt 2 is a backfill, asked for by cli:anna at " in said
+    assert "the misfire grace is 1 min" in said
+    assert "Attempt 2 is a backfill, requested by cli:anna at " in said
 
 
 def test_explain_names_the_backfill_that_was_in_the_way(
@@ -250,7 +250,7 @@ def test_explain_names_the_backfill_that_was_in_the_way(
     (claim,), _ = store.claim_pending(10)
     assert store.claim([fire(schedule_id)]).outcomes == {fire(schedule_id): Outcome.OVERLAP}
     said = " ".join(explainer.explain(schedule_id, ago(1)).sentences)
-    assert f"In the way: the one of {claim.scheduled_for:%Y-%m-%d %H:%M:%S} UTC on replica" in said
+    assert f"Blocked by the execution of {claim.scheduled_for:%Y-%m-%d %H:%M:%S} UTC on replica" in said
 
 
 # --- the command ---

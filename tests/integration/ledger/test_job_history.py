@@ -115,10 +115,10 @@ def test_an_overlap_with_an_execution_of_a_replica_that_is_gone_says_so(
     add(db, uuid4(), at["meanwhile"], "skipped", completed_at=at["meanwhile"], reason="overlap")
     add(db, schedule_id, at["meanwhile"] + timedelta(seconds=1), "skipped", completed_at=NOW, reason="disabled")
     told = {each.execution_id: each.why for each in history.list_executions().items if each.note is not None}
-    assert told == {skipped["meanwhile"]: "overlap with an execution of a replica that is gone"}
+    assert told == {skipped["meanwhile"]: "overlap with an execution of a dead replica"}
     shown = history.find_execution(skipped["meanwhile"])
-    assert (shown.reason, shown.why) == ("overlap", "overlap with an execution of a replica that is gone")
-    assert timeline(shown)[-1].text == "skipped: overlap with an execution of a replica that is gone"
+    assert (shown.reason, shown.why) == ("overlap", "overlap with an execution of a dead replica")
+    assert timeline(shown)[-1].text == "skipped: overlap with an execution of a dead replica"
     assert history.find_execution(skipped["after"]).why == "overlap"
 
 
@@ -170,10 +170,10 @@ def test_a_list_can_be_narrowed(db: DatabaseConnection, history: JobHistory, sch
         (ExecutionFilter(status="fine"), 50, None, "status: must be one of pending, claimed, running"),
         (ExecutionFilter(cause="magic"), 50, None, "cause: must be one of schedule, manual, catchup, backfill"),
         (ExecutionFilter(schedule_id="x"), 50, None, "schedule_id: must be a UUID, got 'x'"),
-        (ExecutionFilter(since=datetime(2026, 1, 1)), 50, None, "since: needs an offset"),  # noqa: DTZ001
+        (ExecutionFilter(since=datetime(2026, 1, 1)), 50, None, "since: needs a UTC offset"),  # noqa: DTZ001
         (ExecutionFilter(), 0, None, "limit: must be between 1 and 1000, got 0"),
-        (ExecutionFilter(), 50, "x", "cursor: is not one that a former page of this list gave"),
-        (ExecutionFilter(), 50, "W10=", "cursor: is not one that a former page of this list gave"),
+        (ExecutionFilter(), 50, "x", "cursor: must come from an earlier page of this list"),
+        (ExecutionFilter(), 50, "W10=", "cursor: must come from an earlier page of this list"),
     ],
 )
 def test_a_list_that_makes_no_sense_is_refused(

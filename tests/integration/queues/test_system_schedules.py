@@ -113,4 +113,4 @@ def test_a_name_that_is_taken_is_left_to_its_owner_and_said(
     )  # fmt: skip
     install(db)
     assert schedule(repository).domain == "mine"
-    assert "another schedule has its name" in caplog.text
+    assert "its name is used by another schedule" in caplog.text

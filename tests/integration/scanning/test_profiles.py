@@ -221,7 +221,7 @@ def test_deleting_a_profile_in_use_names_its_schedules(cli: Cli, repository: Sch
     repository.create_schedule(**{**VALID, "name": "nightly", "profile_id": profile_id})
     result = cli("delete", "thorough", "--yes")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "profile thorough is used by nightly; let them use another one first\n"
+    assert result.stderr == "profile thorough is used by nightly; assign another profile to them first\n"
 
 
 @pytest.mark.parametrize("command", ["add", "list", "show", "edit", "delete"])

@@ -287,10 +287,13 @@ def test_scans_are_found_by_domain_engine_schedule_and_time(
     [
         ({"wanted": ScanFilter(engine="curl")}, "engine: must be one of http, browser, got 'curl'"),
         ({"wanted": ScanFilter(domain="a\0")}, "domain: must not contain control characters"),
-        ({"wanted": ScanFilter(since=datetime(2026, 1, 1))}, "since: needs an offset, as in 2026-01-01T00:00:00+00:00"),  # noqa: DTZ001
+        (
+            {"wanted": ScanFilter(since=datetime(2026, 1, 1))},  # noqa: DTZ001
+            "since: needs a UTC offset, as in 2026-01-01T00:00:00+00:00",
+        ),
         ({"limit": 0}, "limit: must be between 1 and 1000, got 0"),
-        ({"cursor": "x"}, "cursor: is not one that a former page of this list gave"),
-        ({"cursor": "WyIyMDI2LTAxLTAxIiwgIngiXQ=="}, "cursor: is not one that a former page of this list gave"),
+        ({"cursor": "x"}, "cursor: must come from an earlier page of this list"),
+        ({"cursor": "WyIyMDI2LTAxLTAxIiwgIngiXQ=="}, "cursor: must come from an earlier page of this list"),
     ],
 )
 def test_a_bad_question_is_refused_with_the_reason(scans: ScanStore, options: dict[str, Any], problem: str) -> None:

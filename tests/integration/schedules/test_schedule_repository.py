@@ -92,7 +92,7 @@ def test_an_id_that_is_none_is_a_clear_error(repository: ScheduleRepository) -> 
     with pytest.raises(InvalidSchedule, match=r"^schedule_id: must be a UUID, got 'x'$"):
         repository.get_schedule("x")
     repository.create_schedule(schedule_id=TAKEN, **VALID)
-    with pytest.raises(InvalidSchedule, match=f"^schedule_id: schedule {TAKEN} exists already$"):
+    with pytest.raises(InvalidSchedule, match=f"^schedule_id: schedule {TAKEN} already exists$"):
         repository.create_schedule(schedule_id=TAKEN, **VALID)
 
 
@@ -209,21 +209,21 @@ def test_the_api_s_own_schedule_is_preferred_for_a_configuration(repository: Sch
 
 def test_the_api_has_one_schedule_per_configuration(repository: ScheduleRepository) -> None:
     repository.create_schedule(**VALID, domain_config_id="abc-123", source="api")
-    with pytest.raises(InvalidSchedule, match=r"^domain_config_id: has a schedule from the API already: "):
+    with pytest.raises(InvalidSchedule, match=r"^domain_config_id: already has a schedule from the API: "):
         repository.create_schedule(**VALID, domain_config_id="abc-123", source="api")
 
 
 def test_a_used_configuration_is_refused_in_every_way_of_saving(repository: ScheduleRepository) -> None:
     own = repository.create_schedule(**VALID, domain_config_id="abc-123", source="api")
     manual = repository.create_schedule(**VALID, domain_config_id="abc-123", name="manual")
-    with pytest.raises(InvalidSchedule, match=f"^domain_config_id: has a schedule from the API already: {own}$"):
+    with pytest.raises(InvalidSchedule, match=f"^domain_config_id: already has a schedule from the API: {own}$"):
         repository.update_schedule(manual, source="api")
     clash = {**VALID, "name": "new", "domain_config_id": " abc-123", "source": "api"}
     summary = repository.save_schedules([*many(2), clash, {"name": " manual ", "priority": 3}])
     assert (summary.created, summary.updated) == (2, 1)
     assert [(saved.index, saved.problems[0].field) for saved in summary.refused] == [(2, "domain_config_id")]
     by_api = repository.save_schedules([{**clash, "schedule_id": manual, "domain_config_id": "other"}], match="api")
-    assert [str(saved.problems[0]) for saved in by_api.refused] == [f"schedule_id: schedule {manual} exists already"]
+    assert [str(saved.problems[0]) for saved in by_api.refused] == [f"schedule_id: schedule {manual} already exists"]
 
 
 # --- next_run ---
@@ -295,7 +295,7 @@ def test_two_editors_cannot_overwrite_each_other(repository: ScheduleRepository)
     schedule_id = repository.create_schedule(**VALID)
     seen = repository.find_schedule(schedule_id).revision
     repository.update_schedule(schedule_id, priority=1, expected_revision=seen)
-    with pytest.raises(RevisionConflict, match=f"not {seen}: somebody changed it meanwhile"):
+    with pytest.raises(RevisionConflict, match=f"not {seen}: it was changed in the meantime"):
         repository.update_schedule(schedule_id, priority=2, expected_revision=seen)
     with pytest.raises(RevisionConflict):
         repository.delete_schedule(schedule_id, expected_revision=seen)
@@ -374,7 +374,7 @@ def test_a_note_is_kept_by_other_changes_and_ends_when_the_schedule_is_on(reposi
     assert (note_only.disabled_note, note_only.effective_from) == ("still moving", changed.effective_from)
     assert note_only.revision > changed.revision
     assert repository.update_schedule(schedule_id, enabled=True).disabled_note is None
-    with pytest.raises(InvalidSchedule, match=r"^disabled_note: says why a schedule is off, but this one is on"):
+    with pytest.raises(InvalidSchedule, match=r"^disabled_note: explains why a schedule is disabled"):
         repository.update_schedule(schedule_id, disabled_note="too late")
 
 
@@ -414,7 +414,7 @@ def test_a_person_finds_a_schedule_by_what_they_know(repository: ScheduleReposit
     with pytest.raises(ScheduleNotFound):
         repository.find_schedule("unknown.example")
     repository.create_schedule(**VALID)
-    with pytest.raises(InvalidInput, match=r"'example\.com' could be any of 2 schedules; give an id: "):
+    with pytest.raises(InvalidInput, match=r"'example\.com' matches 2 schedules; use an id: "):
         repository.find_schedule("example.com")
 
 
@@ -469,8 +469,8 @@ def test_a_page_refuses_what_makes_no_sense(repository: ScheduleRepository) -> N
     cases: list[tuple[dict[str, Any], str]] = [
         ({"sort": "colour"}, "sort: must be one of domain, name, "),
         ({"limit": 0}, "limit: must be between 1 and 1000, got 0"),
-        ({"cursor": "rubbish"}, "cursor: is not one that a former page of this list gave"),
-        ({"cursor": cursor, "sort": "-domain"}, "cursor: belongs to the order 'domain', not '-domain'"),
+        ({"cursor": "rubbish"}, "cursor: must come from an earlier page of this list"),
+        ({"cursor": cursor, "sort": "-domain"}, "cursor: belongs to the sort order 'domain', not '-domain'"),
     ]
     forged = [
         ("domain", 7), ("domain", "a\0"), ("domain", "\ud800"), ("domain", None), ("priority", "x"),
@@ -480,7 +480,7 @@ def test_a_page_refuses_what_makes_no_sense(repository: ScheduleRepository) -> N
     for sort, value in forged:
         text = json.dumps([sort, value, str(TAKEN)])
         cursor = base64.urlsafe_b64encode(text.encode()).decode()
-        cases.append(({"sort": sort, "cursor": cursor}, "cursor: is not one that a former page of this list gave"))
+        cases.append(({"sort": sort, "cursor": cursor}, "cursor: must come from an earlier page of this list"))
     for arguments, message in cases:
         with pytest.raises(InvalidInput, match=f"^{message}"):
             repository.list_schedules(**arguments)
@@ -512,9 +512,9 @@ def test_a_bad_item_never_spoils_the_rest(repository: ScheduleRepository) -> Non
     summary = repository.save_schedules(items)
     assert summary.created == 6
     assert [(saved.index, str(saved.problems[0])) for saved in summary.refused] == [
-        (5, "domain: 'localhost' has no dot; a public domain name such as example.com is needed"),
+        (5, "domain: 'localhost' has no dot; a public domain name such as example.com is required"),
         (6, "schedule_id: must be a UUID, got 'x'"),
-        (8, "name: twin is in item 8 already"),
+        (8, "name: twin is already used by item 8"),
     ]
 
 
@@ -533,9 +533,9 @@ def test_two_items_that_clash_are_found_however_far_they_are_apart(
     assert [
         (saved.index - between, saved.problems[0].field, saved.problems[0].reason[-17:]) for saved in summary.refused
     ] == [
-        (3, "name", "in item 1 already"),
-        (4, "schedule_id", "in item 2 already"),
-        (5, "domain_config_id", "in item 3 already"),
+        (3, "name", "already used by item 1"),
+        (4, "schedule_id", "already used by item 2"),
+        (5, "domain_config_id", "already used by item 3"),
     ]
 
 

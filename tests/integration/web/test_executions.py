@@ -287,7 +287,7 @@ def test_an_overlap_with_an_execution_of_a_replica_that_is_gone_says_so(
     begun, at = NOW - timedelta(minutes=6), NOW - timedelta(minutes=5)
     add(db, schedule_id, "abandoned", at=begun, claimed_at=begun, completed_at=NOW - timedelta(minutes=4))
     skipped = add(db, schedule_id, "skipped", at=at, reason="overlap", completed_at=at)
-    words = "overlap with an execution of a replica that is gone"
+    words = "overlap with an execution of a dead replica"
     found = web.get(f"/executions/{skipped}").json()
     assert (found["reason"], found["note"], found["timeline"][-1]["text"]) == ("overlap", words, f"skipped: {words}")
     listed = {item["execution_id"]: item["note"] for item in web.get("/executions").json()["items"]}

@@ -334,7 +334,7 @@ def test_a_parameter_that_is_given_twice_is_refused(web: Web) -> None:
 @pytest.mark.parametrize("path", ["/executions", "/scans", "/dead-letters"])
 def test_a_time_without_an_offset_is_refused_by_every_list(web: Web, path: str) -> None:
     found = problem(web.get(f"{path}?since=2027-01-01T00:00"))
-    assert found["errors"] == [{"field": "since", "reason": "needs an offset, as in 2027-01-01T00:00:00+00:00"}]
+    assert found["errors"] == [{"field": "since", "reason": "needs a UTC offset, as in 2027-01-01T00:00:00+00:00"}]
 
 
 def test_dead_letters_are_not_requeued_by_a_time_without_an_offset(web: Web) -> None:

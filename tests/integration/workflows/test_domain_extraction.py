@@ -102,7 +102,7 @@ def test_a_bad_web_site_is_an_error_with_its_reason_and_costs_the_others_nothing
     ((error,),) = query(
         db, "SELECT domain_extraction_error FROM local_businesses WHERE domain_extraction_status = 'Error'"
     )
-    assert error == "no domain in 'https://10.0.0.1/': 10.0.0.1 is an IP address; a domain name is needed"
+    assert error == "no domain in 'https://10.0.0.1/': 10.0.0.1 is an IP address; a domain name is required"
 
 
 def test_a_run_waits_while_too_many_domains_wait_for_their_metadata(

@@ -314,4 +314,4 @@ def test_a_job_of_another_kind_fails_with_its_reason(world: PipelineWorld, db: D
     add_domain(db)
     query(db, "INSERT INTO jobs (job_type, domain_id) SELECT 'laundry', id FROM domains")
     assert search(world, db).failed == 1
-    assert query(db, "SELECT error FROM jobs") == [("nobody here does jobs of type 'laundry'",)]
+    assert query(db, "SELECT error FROM jobs") == [("unknown job type 'laundry'",)]

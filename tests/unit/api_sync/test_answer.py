@@ -51,7 +51,7 @@ def test_items_are_found_whatever_is_around_them(text: str, expected: list[Any])
         ('{"data": null}', '"data" is null, not a list'),
         ('{"data": {}}', '"data" is an object, not a list'),
         ('{"data": "[]"}', '"data" is text, not a list'),
-        ('{"data": [1], "data": [2]}', '"data" is there twice'),
+        ('{"data": [1], "data": [2]}', '"data" appears twice'),
         ('{"data": [1]', "it is not JSON: expecting ',' or '}' near byte 12"),
         ('{"data": [{"a": 1}, {"a"', "it is not JSON: expecting ':' delimiter near byte 20"),
         ('{"data": [1,]}', "it is not JSON: expecting value near byte 12"),

@@ -85,7 +85,7 @@ UNIDENTIFIED: list[tuple[Any, str]] = [
     ({**WITHOUT_ID, "domain_config_id": True}, "domain_config_id: must be text, got True"),
     ({**WITHOUT_ID, "domain_config_id": 1.5}, "domain_config_id: must be text, got 1.5"),
     ({**WITHOUT_ID, "domain_config_id": "a\0b"}, "domain_config_id: must not contain control characters"),
-    ({**WITHOUT_ID, "domain_config_id": "x" * 256}, "domain_config_id: has 256 characters, at most 255 are allowed"),
+    ({**WITHOUT_ID, "domain_config_id": "x" * 256}, "domain_config_id: has 256 characters; at most 255 are allowed"),
     (Unreadable(), "is nested too deeply"),
 ]
 
@@ -165,8 +165,8 @@ def test_the_first_of_several_items_with_one_id_wins() -> None:
     assert isinstance(first, ApiItem)
     assert isinstance(second, ApiItem)
     assert [(other.number, other.reasons) for other in others if isinstance(other, BadItem)] == [
-        (3, ("domain_config_id: 'config-1' is in item 1 already",)),
-        (4, ("domain_config_id: ' config-1 ' is in item 1 already",)),
+        (3, ("domain_config_id: 'config-1' is already used by item 1",)),
+        (4, ("domain_config_id: ' config-1 ' is already used by item 1",)),
     ]
 
 

@@ -15,7 +15,7 @@ def _no_file(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_by_default_jobs_may_read_no_variable() -> None:
     assert load_settings().job_secrets == ""
     assert JobSecrets.parse("").refusal("PGPASSWORD", "example.com") == (
-        "JOB_SECRETS does not name the environment variable PGPASSWORD, so jobs cannot use it"
+        "JOB_SECRETS does not list the environment variable PGPASSWORD, so jobs cannot use it"
     )
 
 
@@ -53,12 +53,12 @@ def test_a_secret_of_another_host_is_refused_with_the_hosts_it_is_for() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("example.com", "'example.com' is neither a variable's name nor a host after NAME@"),
-        ("A,example.com", "'example.com' is neither a variable's name nor a host after NAME@"),
-        ("A@", "'A@' names no host"),
-        ("1A", "'1A' is neither a variable's name nor a host after NAME@"),
-        ("A@x.example,A", "'A' is there with and without hosts; keep one of them"),
-        ("DATABASE_URL", "'DATABASE_URL' is a setting of the scheduler, which jobs cannot read"),
+        ("example.com", "'example.com' is neither the name of a variable nor a host after NAME@"),
+        ("A,example.com", "'example.com' is neither the name of a variable nor a host after NAME@"),
+        ("A@", "'A@' has no valid host"),
+        ("1A", "'1A' is neither the name of a variable nor a host after NAME@"),
+        ("A@x.example,A", "'A' appears with and without hosts; keep only one"),
+        ("DATABASE_URL", "'DATABASE_URL' is a setting of the scheduler; jobs cannot read it"),
     ],
 )
 def test_a_list_that_makes_no_sense_is_refused_at_the_start(

@@ -61,8 +61,8 @@ def test_the_traceback_is_logged_once_then_counts_and_one_line_at_the_end(
     failing.error = None
     failing.tick(2)
     assert [record.exc_info is not None for record in caplog.records] == [True] + 7 * [False]
-    assert caplog.messages[0] == "dispatcher failed; it goes on"
-    assert caplog.messages[-2] == "dispatcher failed 64 times in a row, and goes on: ValueError: no such column"
+    assert caplog.messages[0] == "dispatcher failed; it continues"
+    assert caplog.messages[-2] == "dispatcher failed 64 times in a row and continues: ValueError: no such column"
     assert caplog.messages[-1] == "dispatcher works again, after 100 failures in 0 s"
 
 
@@ -109,8 +109,8 @@ def test_an_outage_is_told_once_for_all_loops_once_a_minute_and_when_it_is_over(
     assert len(caplog.messages) == 2
     second.tick()
     assert caplog.messages == [
-        "dispatcher waits: Postgres at here does not answer: gone",
-        "for 61 s now, dispatcher, finisher waits: Postgres at here does not answer: gone",
+        "dispatcher waiting: Postgres at here does not answer: gone",
+        "dispatcher, finisher waiting for 61 s: Postgres at here does not answer: gone",
         "Postgres answers again after 61.0 s",
     ]
     assert set(first.pauses) == {0.5}, "it is back as soon as the server is"

@@ -95,7 +95,7 @@ def test_a_variable_that_the_operator_did_not_allow_fails_for_good_whatever_it_i
     text = "https://example.com/${env:PGPASSWORD}"
     fields = {field: {"X": text} if field in ("headers", "json") else text}
     for variables in ({"PGPASSWORD": "p"}, {}):  # the same words: who asks does not even learn whether it is set
-        with pytest.raises(PermanentFailure, match=r"^JOB_SECRETS does not name the environment variable PGPASSWORD"):
+        with pytest.raises(PermanentFailure, match=r"^JOB_SECRETS does not list the environment variable PGPASSWORD"):
             resolve(config(**fields), variables.get, ALLOWED)
 
 

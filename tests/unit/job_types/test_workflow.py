@@ -78,7 +78,7 @@ def test_a_run_that_does_not_begin_is_skipped_with_its_reason(monkeypatch: pytes
 def test_an_unknown_queue_is_refused_at_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, Summary())
     (problem,) = default_registry.check_config("workflow", {"queue": "yours"})
-    assert str(problem) == "job_config.queue: there is no queue 'yours' (known: mine)"
+    assert str(problem) == "job_config.queue: unknown queue 'yours' (known: mine)"
 
 
 def test_whoever_asks_for_the_job_type_knows_the_queues_of_the_pipeline() -> None:

@@ -121,7 +121,7 @@ def test_the_last_progress_is_kept() -> None:
 
 
 def test_progress_that_cannot_be_stored_is_refused() -> None:
-    with pytest.raises(ValueError, match="numbers"):
+    with pytest.raises(ValueError, match="must be a number"):
         a_context().progress(float("nan"))
 
 

@@ -55,7 +55,7 @@ def test_a_scan_id_in_the_result_becomes_the_executions_own() -> None:
         ({"x": object()}, "object of type object is not JSON serializable"),
         ({"x": float("nan")}, "not JSON compliant"),
         ({("a", "b"): 1}, "keys must be str"),
-        ([1, 2], "returned list; a mapping or None is expected"),
+        ([1, 2], "returned list; it must return a mapping or None"),
         ({"scan_id": "seven"}, "scan_id is not a UUID: 'seven'"),
     ],
 )

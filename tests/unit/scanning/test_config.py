@@ -68,7 +68,7 @@ def test_a_deep_scan_takes_the_browser_unless_told_otherwise(given: dict[str, An
             "custom_pages: list should have at most 1000 items after validation, not 1001",
         ),
         ({"custom_pages": [""]}, "custom_pages.0: string should have at least 1 character"),
-        ({"custom_pages": ["/a b"]}, "custom_pages: '/a b' contains white space or control characters"),
+        ({"custom_pages": ["/a b"]}, "custom_pages: '/a b' contains whitespace or control characters"),
         (
             {"custom_pages": ["javascript:x"]},
             "custom_pages: 'javascript:x' is not a path such as /imprint, or an address of the site "

@@ -290,7 +290,7 @@ def test_a_trigger_describes_itself(arguments: tuple[Any, ...], expected: str) -
             "2026-11-01",
             [
                 "02:30 does not exist on 2027-03-28 in Europe/Berlin: runs at 03:00 that day",
-                "02:30 comes twice on 2027-10-31 in Europe/Berlin: runs once, the first time",
+                "02:30 occurs twice on 2027-10-31 in Europe/Berlin: runs once, at the first occurrence",
             ],
         ),
         (
@@ -312,8 +312,8 @@ def test_a_trigger_describes_itself(arguments: tuple[Any, ...], expected: str) -
             ("cron", {"expression": "0 */2 * * *"}, "Europe/Berlin"),
             "2026-11-01",
             [
-                "02:00 does not exist on 2027-03-28 in Europe/Berlin: does not run then",
-                "02:00 comes twice on 2027-10-31 in Europe/Berlin: runs both times",
+                "02:00 does not exist on 2027-03-28 in Europe/Berlin: is skipped",
+                "02:00 occurs twice on 2027-10-31 in Europe/Berlin: runs both times",
             ],
         ),
         (("cron", {"expression": "*/5 * * * *"}, "Europe/Berlin"), "2026-11-01", []),
@@ -331,7 +331,7 @@ def test_a_trigger_describes_itself(arguments: tuple[Any, ...], expected: str) -
         (
             ("monthly", {"day": 31, "hour": 2}),
             None,
-            ["day 31 does not exist in every month: there it runs on the month's last day"],
+            ["day 31 does not exist in every month: in shorter months it runs on the last day"],
         ),
         (("once", {"at": "2026-01-01T00:00Z"}, "UTC", utc("2026-02-01")), None, ["never fires"]),
     ],
@@ -341,7 +341,7 @@ def test_warnings_name_what_may_surprise(arguments: tuple[Any, ...], since: str 
 
 
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
-WEEKDAY = "must be a weekday's name or 0 (Monday) to 6 (Sunday), got"
+WEEKDAY = "must be the name of a weekday or 0 (Monday) to 6 (Sunday), got"
 DATE_AND_TIME = "must be a date and time such as '2027-03-01T02:00:00+01:00', got"
 FIVE_FIELDS = "must have 5 fields (minute hour day month weekday) or 6 with seconds first, got"
 
@@ -389,7 +389,7 @@ FIVE_FIELDS = "must have 5 fields (minute hour day month weekday) or 6 with seco
         ("interval", {"minute": 5}, "time_config.minute: unknown key: did you mean 'minutes'?; "
                                     "time_config: needs at least one of days, hours, minutes, seconds"),
         ("cron", {}, "time_config.expression: is required"),
-        ("cron", {"expression": 5}, "time_config.expression: must be a text such as '0 2 * * 1', got 5"),
+        ("cron", {"expression": 5}, "time_config.expression: must be text such as '0 2 * * 1', got 5"),
         ("cron", {"expression": ""}, f"time_config.expression: {FIVE_FIELDS} 0"),
         ("cron", {"expression": "0 2 * *"}, f"time_config.expression: {FIVE_FIELDS} 4"),
         ("cron", {"expression": "0 0 0 1 1 * 2027"}, f"time_config.expression: {FIVE_FIELDS} 7"),
@@ -398,20 +398,20 @@ FIVE_FIELDS = "must have 5 fields (minute hour day month weekday) or 6 with seco
          "time_config.expression: bad day-of-month field '32' (allowed: 1-31 or L)"),
         ("cron", {"expression": "99 * * * * *"}, "time_config.expression: bad second field '99' (allowed: 0-59)"),
         ("cron", {"expression": "0 2 * * MON-SUN"}, "time_config.expression: bad day-of-week field 'MON-SUN':"
-                                                    " a range that ends on Sunday ends in 7: write '1-7'"),
+                                                    " a range that ends on Sunday must end in 7: write '1-7'"),
         ("cron", {"expression": "0 2 * * fri-mon"}, "time_config.expression: bad day-of-week field 'FRI-MON':"
-                                                    " a range cannot pass its end: write '5-6,0-1'"),
+                                                    " a range cannot wrap around: write '5-6,0-1'"),
         ("cron", {"expression": "0 2 ? * 1"},
          "time_config.expression: bad day-of-month field '?': write '*' instead of '?'"),
         ("cron", {"expression": "*/5 8,22-2 * * *"}, "time_config.expression: bad hour field '8,22-2':"
-                                                     " a range cannot pass its end: write '8,22-23,0-2'"),
+                                                     " a range cannot wrap around: write '8,22-23,0-2'"),
         ("cron", {"expression": "0 22-2/2 * * *"}, "time_config.expression: bad hour field '22-2/2':"
-                                                   " a range cannot pass its end: write '22,0,2'"),
+                                                   " a range cannot wrap around: write '22,0,2'"),
         ("cron", {"expression": "0 0 15W * *"},
          "time_config.expression: bad day-of-month field '15W': the nearest weekday (W) is not supported:"
          " write '15' for that day or 'LW' for the month's last weekday"),
         ("cron", {"expression": "0 0 * * FRIL"}, "time_config.expression: bad day-of-week field 'FRIL': write '5L'"
-                                                 " for the month's last one"),
+                                                 " for the last one of the month"),
         ("cron", {"expression": "0 30-99 * * *"}, "time_config.expression: bad hour field '30-99' (allowed: 0-23)"),
         ("cron", {"expression": "@daily"}, "time_config.expression: macros are not supported: write '0 0 * * *'"),
         ("cron", {"expression": "0," * 150}, "time_config.expression: must have at most 200 characters, got 300"),

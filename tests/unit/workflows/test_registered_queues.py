@@ -72,7 +72,7 @@ def test_a_limit_of_its_own_is_really_a_limit() -> None:
 
 def test_one_job_serves_one_workflow() -> None:
     assert len({queue.job_id for queue in queues.all()}) == len(queues.all())
-    with pytest.raises(InvalidInput, match="there is no queue 'process_pending_jobs'"):
+    with pytest.raises(InvalidInput, match="unknown queue 'process_pending_jobs'"):
         queues.find("process_pending_jobs")
 
 
@@ -96,7 +96,7 @@ def test_no_user_and_no_tenant_is_written_into_the_code() -> None:
     lines = [line for file in files for line in file.read_text().splitlines() if UUID.search(line)]
     assert sorted(UUID.sub("…", line).strip() for line in lines) == [
         'EXTERNAL_IDS = UUID("…")',
-        'UUID("…"), FLOWS, "tenant of scanned places that name none"',
+        'UUID("…"), FLOWS, "tenant of scanned places that have none"',
     ]
     assert str(Settings().default_tenant_id) in "".join(lines)
 
