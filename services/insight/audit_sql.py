@@ -41,9 +41,9 @@ ORDER BY schedule_id, effective_from
 """
 
 # A row is never created before its fire is due, so the index on created_at finds the window. A summary row counts from
-# its first fire, which may lie before the window. Whoever records work of its own has no owner and is not on a full second.
-# A backfill accounts for a fire that had no row, and may as well be one of a time before the schedule's; it is the one
-# way in which a fire that was recorded as missed may run.
+# its first fire, which may lie before the window. Rows of programs that record their own work have no owner and do not
+# fall on a full second. A backfill accounts for a fire without a row, and may lie before the schedule's creation; it is
+# the only way in which a fire that was recorded as missed may run.
 ROWS = f"""
 SELECT schedule_id, scheduled_for, domain, status, created_at,
        CASE WHEN reason = '{Reason.CATCHUP_CAP}' THEN (metadata->>'last')::timestamptz END AS covers_until,

@@ -62,17 +62,17 @@ def test_rows_without_a_value_have_a_place_and_what_all_rows_share_leads_the_ord
 def test_a_number_is_compared_with_what_its_column_can_hold() -> None:
     assert "(4294967296)" in condition(Keyset(columns=(DeadLetter.id,)), cursor(2**32))
     for order, value in ((Keyset(columns=(Place.id,)), 2**31), (Keyset(columns=(DeadLetter.id,)), 2**63)):
-        with pytest.raises(InvalidInput, match=r"^cursor: is not one that a former page of this list gave$"):
+        with pytest.raises(InvalidInput, match=r"^cursor: must come from an earlier page of this list$"):
             order.apply(EVERYTHING, cursor(value))
 
 
 def test_a_cursor_of_another_order_says_so() -> None:
-    with pytest.raises(InvalidInput, match=r"^cursor: belongs to the order 'created', not 'fire'$"):
+    with pytest.raises(InvalidInput, match=r"^cursor: belongs to the sort order 'created', not 'fire'$"):
         BY_FIRE.apply(EVERYTHING, cursor("created", str(AT), str(KEY)))
 
 
 @pytest.mark.parametrize("values", [(), (3,), ("a.example", str(KEY), 1), (None, str(KEY))])
 def test_a_cursor_with_another_number_of_values_is_refused(values: tuple[Any, ...]) -> None:
     order = Keyset(columns=(Schedule.domain, Schedule.schedule_id), descending=False)
-    with pytest.raises(InvalidInput, match="is not one that a former page of this list gave"):
+    with pytest.raises(InvalidInput, match="must come from an earlier page of this list"):
         order.apply(EVERYTHING, cursor(*values))
