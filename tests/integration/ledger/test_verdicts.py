@@ -22,6 +22,7 @@ from services.insight.explain.explainer import Explainer, Verdict
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Fire, Outcome, Owner
 from services.ledger.verdicts import PATIENCE, RULES, Kind, Reason, Situation, Stage, Tolerances, Wait, cells, decide
+from services.schedule_watcher import ScheduleWatcher
 from tests.integration.engine.test_gap_scan import LIMITS, MINUTE, Replica, Table
 from tests.support.executions import POLICY, Make, ago, happened
 
@@ -209,8 +210,20 @@ def table(db: DatabaseConnection, make: Make) -> Rows:
     return Rows(db, make)
 
 
+OPEN: list[ExecutionStore | ScheduleWatcher] = []  # each has a connection of its own
+
+
+@pytest.fixture(autouse=True)
+def _closed_afterwards() -> Iterator[None]:
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
 def store_that_knows_noop(db: DatabaseConnection, horizon_seconds: int = HORIZON) -> ExecutionStore:
-    return ExecutionStore(db, Owner("replica", uuid4()), POLICY, horizon_seconds, handled=lambda: {"noop"})
+    store = ExecutionStore(db, Owner("replica", uuid4()), POLICY, horizon_seconds, handled=lambda: {"noop"})
+    OPEN.append(store)
+    return store
 
 
 # --- stage by stage ---
@@ -318,6 +331,7 @@ def test_a_fire_without_a_row_ends_as_its_situation_says(db: DatabaseConnection,
     _, situations = case
     gaps = Table(db, datetime.now(UTC).replace(second=30, microsecond=0))
     replica = Replica(db, gaps.now)
+    OPEN.append(replica.watcher)
     more: dict[str, Any] = {"catchup": "one" if S.CAUGHT_UP in situations else "none", "misfire_grace_seconds": 1}
     length = 20 * MINUTE if S.BEYOND_CAP in situations else 5 * MINUTE
     if S.TRIED_AGAIN in situations:
@@ -352,7 +366,9 @@ def test_gap_scan_audit_and_explanation_agree_whether_a_fire_still_has_its_chanc
     settings = Settings(_env_file=None, verify_after_seconds=verify_after_seconds)
     schedule_id, at = make(frequency="once", time_config={"at": ago(8).isoformat()}), ago(8)
     rows = Rows(db, make)
-    Replica(db, ago(0), limits=Tolerances.from_settings(settings)).scan()
+    replica = Replica(db, ago(0), limits=Tolerances.from_settings(settings))
+    OPEN.append(replica.watcher)
+    replica.scan()
     recorded = rows.became(schedule_id, at) != (None, None)
     with rows.quietly() as connection:
         connection.exec_driver_sql("DELETE FROM job_executions")
