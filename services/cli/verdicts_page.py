@@ -20,8 +20,12 @@ command line, the API and the dashboard show both. For one fire, with the names 
 python manage.py schedule explain nightly --at 2027-01-31T02:00
 ```
 
-To run it anyway, `python manage.py retry EXECUTION` starts another attempt, and `schedule backfill`
-runs a whole stretch of time, including fires that share one row."""
+To run it anyway, `python manage.py retry EXECUTION` starts another attempt. For a whole stretch of time, including
+fires that share one row:
+
+```bash
+python manage.py schedule backfill nightly --from 2027-01-30T00:00 --to 2027-02-01T00:00 --dry-run
+```"""
 
 ABOUT = {
     ExecutionStatus.SKIPPED: "The scheduler decided not to run it.",

@@ -13,15 +13,14 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import Connection
 
-from config import PROJECT_ROOT, Settings
+from config import Settings
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
-from services.cli.verdicts_page import MEANINGS, QUEUES, verdicts_page
 from services.insight.audit import audit_by
 from services.insight.explain.explainer import Explainer, Verdict
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Fire, Outcome, Owner
-from services.ledger.verdicts import PATIENCE, RULES, Kind, Reason, Situation, Stage, Tolerances, Wait, cells, decide
+from services.ledger.verdicts import Kind, Situation, Stage, Tolerances, cells, decide
 from services.schedule_watcher import ScheduleWatcher
 from tests.integration.engine.test_gap_scan import LIMITS, MINUTE, Replica, Table
 from tests.support.executions import POLICY, Make, ago, happened
@@ -104,6 +103,14 @@ AS_ROW = {
     Kind.BACKFILL: ("backfill", 1),
 }
 HORIZON, GRACE = 86_400, 60
+WAITS = {  # seconds
+    Kind.SCHEDULE: GRACE,
+    Kind.CATCHUP: HORIZON,
+    Kind.RETRY: HORIZON,
+    Kind.MANUAL: GRACE,
+    Kind.MANUAL_RETRY: HORIZON,
+    Kind.BACKFILL: None,  # as long as it takes
+}
 
 
 def cases(stage: Stage) -> list[Case]:
@@ -112,8 +119,7 @@ def cases(stage: Stage) -> list[Case]:
 
 def expected(stage: Stage, case: Case) -> Ended:
     kind, situations = case
-    # What waits as long as it takes is never overdue.
-    holding = [each for each in situations if not (each is S.OVERDUE and PATIENCE[kind] is None)]
+    holding = [each for each in situations if not (each is S.OVERDUE and WAITS[kind] is None)]
     verdict = decide(stage, kind, holding).verdict
     return verdict.status, verdict.reason
 
@@ -292,17 +298,15 @@ def test_a_waiting_row_ends_as_its_kind_and_situation_say(db: DatabaseConnection
 
 
 def due_at(kind: Kind, situations: Collection[Situation]) -> datetime:
-    """Overdue, or as late as anything of this kind may be; beside others of its kind that may not."""
-    wait = PATIENCE[kind]
-    if S.OVERDUE in situations:
-        return ago(GRACE + 20 if wait is Wait.GRACE else HORIZON + 20)
-    return ago(GRACE - 30 if wait is Wait.GRACE else HORIZON - 600)
+    """Overdue, or as late as its kind may be without being so."""
+    seconds = WAITS[kind] or HORIZON
+    return ago(seconds + 20 if S.OVERDUE in situations else seconds - 30)
 
 
 def is_passed_over(case: Case, is_running: bool) -> bool:
     """What this replica cannot run now is not looked at before its time is over, whatever else is wrong with it."""
     kind, situations = case
-    if {S.CANCEL_REQUESTED, S.DELETED} & set(situations) or (S.OVERDUE in situations and PATIENCE[kind]):
+    if {S.CANCEL_REQUESTED, S.DELETED} & set(situations) or (S.OVERDUE in situations and WAITS[kind]):
         return False
     return S.UNKNOWN_JOB in situations or (S.NO_ROOM in situations and is_running)
 
@@ -380,18 +384,3 @@ def test_gap_scan_audit_and_explanation_agree_whether_a_fire_still_has_its_chanc
     assert report.on_the_edge == 1 - len(report.unexplained)
     due = Fire(schedule_id, at, at)
     assert store_that_knows_noop(db).claim([due]).outcomes == {due: Outcome.CLAIMED}
-
-
-# --- the page ---
-
-
-def test_the_page_of_verdicts_is_current() -> None:
-    page = (PROJECT_ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8")
-    is_current = page == verdicts_page() + "\n"
-    assert is_current, "python manage.py verdicts --markdown > docs/verdicts.md"
-
-
-def test_the_page_explains_every_reason_with_the_statuses_that_it_comes_with() -> None:
-    judged = {rule.verdict for rules in RULES.values() for rule in rules if rule.verdict.reason}
-    assert judged <= MEANINGS.keys()
-    assert {verdict.reason for verdict in MEANINGS} | QUEUES.keys() == set(Reason)
