@@ -531,7 +531,7 @@ def test_two_items_that_clash_are_found_however_far_they_are_apart(
     summary = repository.save_schedules([*first, *many(between), *first], dry_run=dry_run)
     assert summary.created == between + 3
     assert [
-        (saved.index - between, saved.problems[0].field, saved.problems[0].reason[-17:]) for saved in summary.refused
+        (saved.index - between, saved.problems[0].field, saved.problems[0].reason[-22:]) for saved in summary.refused
     ] == [
         (3, "name", "already used by item 1"),
         (4, "schedule_id", "already used by item 2"),
