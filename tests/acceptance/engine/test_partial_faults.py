@@ -38,7 +38,7 @@ from tests.support.waiting import eventually
 # Where a statement of the engine is recognized on its way.
 CLAIMS = "THEN 'coalesced'"
 LOCKS_FOR_A_CLAIM = "ORDER BY s.schedule_id FOR NO KEY UPDATE SKIP LOCKED"
-CLAIMS_PENDING = "claimed_at = CASE WHEN verdict = 'run'"
+CLAIMS_PENDING = "claimed_at = CASE WHEN verdict = 'claimed'"
 STARTS = "SET status = 'running', started_at"
 FINISHES = "completed_at = clock_timestamp(), duration_seconds = c.duration"
 HANDS_BACK = "SET status = 'pending', due_at = clock_timestamp(), instance_id = NULL"
