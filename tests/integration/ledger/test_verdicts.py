@@ -331,6 +331,7 @@ def test_a_fire_without_a_row_ends_as_its_situation_says(db: DatabaseConnection,
     if S.ENDED in situations:
         happened(db, schedule_id, "enabled = false", gaps.now - MINUTE)
     replica.scan()
+    replica.watcher.close()
     oldest, latest = gaps.now.replace(second=0) - length + MINUTE, gaps.now.replace(second=0)
     if S.TRIED_AGAIN in situations:
         latest = gaps.now - LIMITS.settle
@@ -356,7 +357,9 @@ def test_gap_scan_audit_and_explanation_agree_whether_a_fire_still_has_its_chanc
     settings = Settings(_env_file=None, verify_after_seconds=verify_after_seconds)
     schedule_id, at = make(frequency="once", time_config={"at": ago(8).isoformat()}), ago(8)
     rows = Rows(db, make)
-    Replica(db, ago(0), limits=Tolerances.from_settings(settings)).scan()
+    replica = Replica(db, ago(0), limits=Tolerances.from_settings(settings))
+    replica.scan()
+    replica.watcher.close()
     recorded = rows.became(schedule_id, at) != (None, None)
     with rows.quietly() as connection:
         connection.exec_driver_sql("DELETE FROM job_executions")
