@@ -1,6 +1,7 @@
 """What several tests with a database of their own share."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 from uuid import UUID
 
@@ -17,8 +18,9 @@ from tests.support.scan_site import WebServer
 
 
 @pytest.fixture
-def store(db: DatabaseConnection) -> ExecutionStore:
-    return store_of(db)
+def store(db: DatabaseConnection) -> Iterator[ExecutionStore]:
+    with closing(store_of(db)) as store:
+        yield store
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ The statements are made from the table, so the table itself is compared with wha
 """
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +21,6 @@ from services.insight.explain.explainer import Explainer, Verdict
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Fire, Outcome, Owner
 from services.ledger.verdicts import Kind, Situation, Stage, Tolerances, cells, decide
-from services.schedule_watcher import ScheduleWatcher
 from tests.integration.engine.test_gap_scan import LIMITS, MINUTE, Replica, Table
 from tests.support.executions import POLICY, Make, ago, happened
 
@@ -216,20 +215,12 @@ def table(db: DatabaseConnection, make: Make) -> Rows:
     return Rows(db, make)
 
 
-OPEN: list[ExecutionStore | ScheduleWatcher] = []  # each has a connection of its own
-
-
-@pytest.fixture(autouse=True)
-def _closed_afterwards() -> Iterator[None]:
-    yield
-    while OPEN:
-        OPEN.pop().close()
-
-
-def store_that_knows_noop(db: DatabaseConnection, horizon_seconds: int = HORIZON) -> ExecutionStore:
-    store = ExecutionStore(db, Owner("replica", uuid4()), POLICY, horizon_seconds, handled=lambda: {"noop"})
-    OPEN.append(store)
-    return store
+@contextmanager
+def claiming(db: DatabaseConnection, horizon_seconds: int = HORIZON) -> Iterator[ExecutionStore]:
+    """A replica that knows the job type noop and no other."""
+    owner = Owner("replica", uuid4())
+    with closing(ExecutionStore(db, owner, POLICY, horizon_seconds, handled=lambda: {"noop"})) as store:
+        yield store
 
 
 # --- stage by stage ---
@@ -247,7 +238,8 @@ def test_a_due_fire_ends_as_the_row_of_its_schedule_says(db: DatabaseConnection,
                 "UPDATE schedules SET misfire_grace_seconds = %s WHERE schedule_id = %s", (grace, schedule_id)
             )
         fires[case] = Fire(schedule_id, at, at)
-    told = store_that_knows_noop(db, horizon).claim(list(fires.values())).outcomes
+    with claiming(db, horizon) as store:
+        told = store.claim(list(fires.values())).outcomes
     became = {case: table.became(fire.schedule_id, fire.scheduled_for) for case, fire in fires.items()}
     assert became == {case: expected(Stage.DUE, case) for case in fires}
     for (kind, situations), fire in fires.items():
@@ -271,7 +263,8 @@ def test_a_fire_that_may_run_ends_as_the_executions_beside_it_say(db: DatabaseCo
         if S.COALESCES in situations:
             others.append(Fire(schedule_id, ago(20), ago(20)))
         tested[case] = Fire(schedule_id, ago(30), ago(30))
-    told = store_that_knows_noop(db).claim([*tested.values(), *others]).outcomes
+    with claiming(db) as store:
+        told = store.claim([*tested.values(), *others]).outcomes
     became = {case: table.became(fire.schedule_id, ago(30)) for case, fire in tested.items()}
     assert became == {case: expected(Stage.CLAIM, case) for case in tested}
     for (kind, situations), fire in tested.items():
@@ -290,7 +283,8 @@ def test_a_waiting_row_ends_as_its_kind_and_situation_say(db: DatabaseConnection
         if S.CANCEL_REQUESTED in situations:
             with table.quietly() as connection:
                 connection.exec_driver_sql(CANCEL, (schedule_id, at))
-    store_that_knows_noop(db).claim_pending(1000)
+    with claiming(db) as store:
+        store.claim_pending(1000)
     assert {case: table.became(schedule_id, at) for schedule_id, case in schedules.items()} == {
         case: ("pending", None) if is_passed_over(case, is_running) else expected(Stage.WAITING, case)
         for case in schedules.values()
@@ -314,15 +308,15 @@ def is_passed_over(case: Case, is_running: bool) -> bool:
 def test_a_claimed_row_whose_schedule_changed_ends_as_its_kind_and_situation_say(
     db: DatabaseConnection, table: Rows
 ) -> None:
-    schedules, at, store = table.schedules(Stage.START), ago(30), store_that_knows_noop(db)
+    schedules, at, goes_on = table.schedules(Stage.START), ago(30), {}
     for schedule_id, (kind, _) in schedules.items():
         table.execution(schedule_id, kind, at, "pending", ago(10))
-    claims = {claim.schedule_id: claim for claim in store.claim_pending(1000)[0]}
-    assert claims.keys() == schedules.keys()
-    goes_on = {}
-    for schedule_id, (_, situations) in schedules.items():
-        table.set(schedule_id, situations, at)
-        goes_on[schedule_id] = store.look_again(claims[schedule_id]) is not None
+    with claiming(db) as store:
+        claims = {claim.schedule_id: claim for claim in store.claim_pending(1000)[0]}
+        assert claims.keys() == schedules.keys()
+        for schedule_id, (_, situations) in schedules.items():
+            table.set(schedule_id, situations, at)
+            goes_on[schedule_id] = store.look_again(claims[schedule_id]) is not None
     became = {case: table.became(schedule_id, at) for schedule_id, case in schedules.items()}
     assert became == {case: expected(Stage.START, case) for case in schedules.values()}
     assert {case: goes_on[schedule_id] for schedule_id, case in schedules.items()} == {
@@ -335,7 +329,6 @@ def test_a_fire_without_a_row_ends_as_its_situation_says(db: DatabaseConnection,
     _, situations = case
     gaps = Table(db, datetime.now(UTC).replace(second=30, microsecond=0))
     replica = Replica(db, gaps.now)
-    OPEN.append(replica.watcher)
     more: dict[str, Any] = {"catchup": "one" if S.CAUGHT_UP in situations else "none", "misfire_grace_seconds": 1}
     length = 20 * MINUTE if S.BEYOND_CAP in situations else 5 * MINUTE
     if S.TRIED_AGAIN in situations:
@@ -345,6 +338,7 @@ def test_a_fire_without_a_row_ends_as_its_situation_says(db: DatabaseConnection,
     if S.ENDED in situations:
         happened(db, schedule_id, "enabled = false", gaps.now - MINUTE)
     replica.scan()
+    replica.watcher.close()
     oldest, latest = gaps.now.replace(second=0) - length + MINUTE, gaps.now.replace(second=0)
     if S.TRIED_AGAIN in situations:
         latest = gaps.now - LIMITS.settle
@@ -371,8 +365,8 @@ def test_gap_scan_audit_and_explanation_agree_whether_a_fire_still_has_its_chanc
     schedule_id, at = make(frequency="once", time_config={"at": ago(8).isoformat()}), ago(8)
     rows = Rows(db, make)
     replica = Replica(db, ago(0), limits=Tolerances.from_settings(settings))
-    OPEN.append(replica.watcher)
     replica.scan()
+    replica.watcher.close()
     recorded = rows.became(schedule_id, at) != (None, None)
     with rows.quietly() as connection:
         connection.exec_driver_sql("DELETE FROM job_executions")
@@ -383,4 +377,5 @@ def test_gap_scan_audit_and_explanation_agree_whether_a_fire_still_has_its_chanc
     assert {"recorded": recorded, "lost": len(report.unexplained), "explained": explained} == expected
     assert report.on_the_edge == 1 - len(report.unexplained)
     due = Fire(schedule_id, at, at)
-    assert store_that_knows_noop(db).claim([due]).outcomes == {due: Outcome.CLAIMED}
+    with claiming(db) as store:
+        assert store.claim([due]).outcomes == {due: Outcome.CLAIMED}
