@@ -241,7 +241,7 @@ def _label(raw: Any) -> str:
 
 
 def _there_twice(keys: tuple[str, ...]) -> tuple[str, ...]:
-    return few([f"the key {plain_line(key)!r} is there twice" for key in keys])
+    return few([f"duplicate key {plain_line(key)!r}" for key in keys])
 
 
 def _reasons_of_shape(raw: Any) -> tuple[str, ...]:

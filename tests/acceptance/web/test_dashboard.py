@@ -245,14 +245,14 @@ def test_a_schedule_is_made_with_a_typo_corrected_previewed_and_saved(page: Page
 
 def test_a_key_that_is_there_twice_is_refused_in_the_form(page: Page, cluster: Cluster) -> None:
     page.goto("/schedules/new")
-    page.get_by_label("domain, or what it is about").fill("two meanings")
-    page.get_by_label("job", exact=True).click()
+    page.get_by_label("Domain or subject").fill("two meanings")
+    page.get_by_label("Job type", exact=True).click()
     page.get_by_role("option", name="noop").click()
-    page.get_by_label("configuration (JSON)").fill('{"url": "https://a.example/", "url": "https://b.example/"}')
-    expect(page.get_by_text("the key 'url' is there twice")).to_be_visible()
+    page.get_by_label("Configuration (JSON)").fill('{"url": "https://a.example/", "url": "https://b.example/"}')
+    expect(page.get_by_text("duplicate key 'url'")).to_be_visible()
     page.get_by_role("button", name="Save").click()
-    page.get_by_label("configuration (JSON)").fill('{"url": "https://a.example/"}')
-    expect(page.get_by_text("the key 'url' is there twice")).to_have_count(0)
+    page.get_by_label("Configuration (JSON)").fill('{"url": "https://a.example/"}')
+    expect(page.get_by_text("duplicate key 'url'")).to_have_count(0)
     expect(page).to_have_url(re.compile("/schedules/new$"))
     assert cluster.rows("SELECT FROM schedules WHERE domain = 'two meanings'") == []
     page.get_by_role("button", name="Save").click()
@@ -304,7 +304,7 @@ def test_the_buttons_of_a_schedule_stay_the_same_while_other_things_of_it_change
     expect(page.get_by_text("priority: 0 → 7")).to_be_visible()
     assert buttons.evaluate_all("buttons => buttons.map(button => button.dataset.seen)") == ["yes"] * 4
     page.get_by_role("button", name="Disable").click()
-    page.get_by_role("button", name="Switch off").click()
+    page.get_by_role("dialog").get_by_role("button", name="Disable").click()
     expect(page.get_by_role("button", name="Enable")).to_be_visible()
 
 
@@ -342,10 +342,10 @@ def test_a_skipped_fire_says_why(page: Page, cluster: Cluster) -> None:
     page.get_by_label("Fire time (empty: latest fire)").fill(at.isoformat())
     page.get_by_role("button", name="Explain").click()
     expect(page.get_by_text(re.compile(r":\d\d CES?T: skipped$"))).to_be_visible()
-    expect(page.get_by_text(re.compile("at most 1 may run at once"))).to_be_visible()
+    expect(page.get_by_text(re.compile("at most 1 of this schedule may run at once"))).to_be_visible()
     page.get_by_role("link", name="attempt 1: skipped").click()
     expect(page).to_have_title("too slow · Execution · Enhanced Scheduler")
-    expect(page.get_by_text(re.compile("at most 1 may run at once"))).to_be_visible()
+    expect(page.get_by_text(re.compile("at most 1 of this schedule may run at once"))).to_be_visible()
     cluster.run("UPDATE schedules SET enabled = false WHERE name = 'too slow'")
 
 

@@ -121,7 +121,7 @@ def test_an_item_with_a_key_twice_is_skipped_and_its_schedule_stays(
     report = run()
     assert (report.outcome, counts(report)) == (Outcome.DONE, {"unchanged": 2, "skipped": 1})
     (entry,) = report.of(Kind.SKIPPED)
-    assert (entry.item, entry.reasons) == (2, ("the key 'hour' is there twice",))
+    assert (entry.item, entry.reasons) == (2, ("duplicate key 'hour'",))
     assert rows(db, EXACTLY) == before
 
 
@@ -137,7 +137,7 @@ def test_an_item_with_two_ids_is_nobody_and_nothing_is_switched_off(
     report = run()
     assert "1 of the items cannot be identified" in str(report.refused)
     (entry,) = report.of(Kind.SKIPPED)
-    assert (entry.item, entry.reasons) == (2, ("the key 'domain_config_id' is there twice",))
+    assert (entry.item, entry.reasons) == (2, ("duplicate key 'domain_config_id'",))
     assert rows(db, EXACTLY) == before
 
 

@@ -136,7 +136,7 @@ def test_a_file_may_be_written_in_several_ways(
         ("places.json", b"{", "is not JSON"),
         ("places.json", b'{"data": 1}', "must be a list of places"),
         ("places.json", b"[" * 100_000, "is nested too deeply"),
-        ("places.json", b'[{"place_id": "p1", "place_id": "p2"}]', "the key 'place_id' is there twice"),
+        ("places.json", b'[{"place_id": "p1", "place_id": "p2"}]', "duplicate key 'place_id'"),
     ],
 )
 def test_a_file_that_is_none_is_one_line(cli: Cli, tmp_path: Path, name: str, content: bytes, problem: str) -> None:
@@ -153,7 +153,7 @@ def test_bad_lines_of_a_stream_do_not_end_it(cli: Cli, db: DatabaseConnection) -
     assert (done.exit_code, len(staged(db))) == (2, 2)
     assert "! line 2: is not JSON" in done.stderr
     assert "! line 3: place: input should be a valid dictionary" in done.stderr
-    assert "! line 5: the key 'place_id' is there twice" in done.stderr
+    assert "! line 5: duplicate key 'place_id'" in done.stderr
 
 
 # --- lists ---

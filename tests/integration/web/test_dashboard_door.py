@@ -43,7 +43,7 @@ class Page:
         return self._event('"tag":"q-btn","class":["es-menu"]')
 
     def search_for(self, text: str) -> str:
-        return self._event('"label":"search"', json.dumps(text))
+        return self._event('"label":"Search"', json.dumps(text))
 
     def _event(self, mark: str, *args: str) -> str:
         """Of the one element that has this in its description."""
