@@ -8,7 +8,7 @@ WORKERS ?= 4  # tests at once; most of them wait for replicas
 CORE := tests/unit $(addprefix tests/integration/,engine ledger schedules coordination database)
 
 .DEFAULT_GOAL := help
-.PHONY: help run browser test quick check format migrate bench faults clean
+.PHONY: help run browser test quick check format migrate bench faults simulate mutants prove clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,10 +35,10 @@ browser: $(RUNS) ## install Debian's Chromium, for scans with engine: browser
 
 test: $(READY) ## run all tests against real servers; ARGS="tests/unit -k cron" runs a part, one by one
 	@sh tests/support/install_browser.sh || echo "The tests of the browser engine will fail."
-	@$(BIN)/pytest $(if $(ARGS),$(ARGS),-n $(strip $(WORKERS)) --dist loadgroup)
+	@$(BIN)/pytest $(if $(ARGS),$(ARGS),-n $(strip $(WORKERS)))
 
 quick: check ## the checks, the unit tests and the core of the integration tests, in two minutes
-	@$(BIN)/pytest $(CORE) -n $(strip $(WORKERS)) --dist loadgroup
+	@$(BIN)/pytest $(CORE) -n $(strip $(WORKERS))
 
 check: $(READY) ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check .
@@ -53,13 +53,22 @@ format: $(READY) ## format the code, sort the imports
 migrate: $(RUNS) ## bring the database to the newest schema
 	@$(BIN)/python run_migrations.py
 
-bench: $(READY) ## measure; ARGS=--quick for a look, PEERS=1 beside other schedulers
+bench: $(READY) ## measure; ARGS=--quick for a look, PEERS=1 compares with other schedulers
 	@$(BIN)/python -m benchmarks $(if $(PEERS),--peers) $(ARGS)
 
 faults: $(READY) ## break real replicas for MINUTES=5 by a SEED=… and judge from outside; ARGS=--help shows more
 	@$(BIN)/python -m tests.proof.fault_run --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+simulate: $(READY) ## play RUNS=1000 histories of virtual replicas from SEED=1 on and judge them; ARGS=--help shows more
+	@$(BIN)/python -m tests.proof.simulation --seed $(or $(SEED),1) --runs $(or $(RUNS),1000) $(ARGS)
+
+mutants: $(READY) ## take one defence away at a time: a test must notice; SAMPLE=40 SEED=1 draws others; ARGS=--list names them
+	@$(BIN)/python -m tests.proof.mutants --jobs $(or $(JOBS),2) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+prove: $(READY) ## break it for five minutes, simulated and for real, and write proof.html; SEED=… repeats the same
+	@$(BIN)/python -m tests.proof.prove $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 clean: ## remove the virtual environment, caches and embedded servers' data
 	@if [ -x $(BIN)/python ]; then $(BIN)/python -m services.embedded stop || true; fi
-	rm -rf $(VENV) .embedded .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .embedded proof.html .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,10 +22,11 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.checks.job_secrets import JobSecrets
+from services.checks.model_errors import PREFIX, reason_of
 from services.checks.queue_numbers import QueueNumbers
 from services.errors import ConfigurationError
 
-VERSION = "0.2.0"  # of programs, API and telemetry; pyproject.toml says the same
+VERSION = "0.2.0"  # of programs, API and telemetry
 PROJECT_ROOT = Path(__file__).resolve().parent
 SECONDS_PER_DAY = 86_400
 NAME_LENGTH = 63  # Postgres truncates application_name to this length
@@ -177,7 +178,7 @@ class Settings(WorkflowSettings):
     database_pool_size: int = _knob(
         10,
         "Servers",
-        "maximum Postgres connections for jobs, commands and requests; a replica opens up to 9 more",
+        "maximum Postgres connections for jobs, commands and requests; a replica opens up to 10 more",
         ge=1,
         le=100,
     )
@@ -197,11 +198,25 @@ class Settings(WorkflowSettings):
         min_length=1,
         max_length=NAME_LENGTH,
     )
+    host_name: str = _knob(
+        "",
+        "Replica",
+        "machine of this replica: copies of a schedule prefer different ones; empty: the host name",
+    )
+    timer_copies: int = _knob(
+        2, "Replica", "replicas that load each schedule; the others take over when all of these die", ge=1, le=100
+    )
     max_workers: int = _knob(5, "Replica", "maximum concurrent executions per replica", ge=1, le=1000)
     schedule_check_interval: int = _knob(
         60, "Replica", "seconds between full comparisons of timer and table (NOTIFY delivers changes sooner)", ge=1
     )
     job_modules: str = _knob("", "Replica", "Python modules with your own handlers, comma-separated")
+    abilities: str = _knob(
+        "",
+        "Replica",
+        "labels of what this replica offers to job types that ask for it, comma-separated; `browser` needs no mention",
+        pattern=r"^\s*([a-z0-9][a-z0-9_.-]{0,62}(\s*,\s*[a-z0-9][a-z0-9_.-]{0,62})*\s*)?$",
+    )
     metrics_port: int = _knob(
         9108,
         "Replica",
@@ -274,7 +289,7 @@ class Settings(WorkflowSettings):
     api_sync_max_removals_percent: int = _knob(
         20,
         "API sync",
-        "if more schedules than this vanish at once, the answer is not trusted and none is deactivated",
+        "if more schedules than this vanish at once, the response is not trusted and none is disabled",
         ge=0,
         le=100,
     )
@@ -445,6 +460,10 @@ class Settings(WorkflowSettings):
         ]
 
     @property
+    def ability_labels(self) -> frozenset[str]:
+        return frozenset(label.strip() for label in self.abilities.split(",") if label.strip())
+
+    @property
     def warnings(self) -> list[str]:
         """Settings that have no effect, each with the reason; logged at startup and shown by `doctor`."""
         if self.job_replace_existing_instance:
@@ -460,7 +479,7 @@ class Settings(WorkflowSettings):
         return self.api_url is not None if self.enable_api_sync is None else self.enable_api_sync
 
     def former_queue_numbers(self, group: str) -> QueueNumbers:
-        """What variables of version 0.1 say that are no settings any more: DEEP_SCAN_SCHEDULER_CONCURRENCY, ….
+        """Values of version 0.1's variables that are no longer settings: DEEP_SCAN_SCHEDULER_CONCURRENCY, ….
 
         The numbers live in the workflows' schedules now. Until 0.3 a variable holds where the schedule says nothing.
         """
@@ -591,12 +610,11 @@ def _explain(error: ValidationError, prefix: str = "") -> list[str]:
     given = given_values()
     lines = []
     for problem in error.errors(include_url=False):
-        reason = problem["msg"].removeprefix("Value error, ")
         if not problem["loc"]:
-            lines.append(reason)
+            lines.append(problem["msg"].removeprefix(PREFIX))
             continue
         name = f"{prefix}{problem['loc'][0]}".upper()
-        lines.append(f"{name}={_masked_input(name, given.get(name, ''))!r}: {reason[0].lower()}{reason[1:]}")
+        lines.append(f"{name}={_masked_input(name, given.get(name, ''))!r}: {reason_of(problem['msg'])}")
     return lines
 
 

@@ -1,6 +1,6 @@
 """The command line. `python manage.py --help` lists the commands; each one has its own --help with examples.
 
-A command is imported when it is called: help and the Tab key stay quick, and nobody loads what others need.
+A command's module is imported when the command is called. Help and tab completion therefore stay fast.
 """
 
 import typer
@@ -13,34 +13,34 @@ COMMANDS = (
     Later(
         "dev",
         "services.cli.dev:dev",
-        "Start everything on this machine and watch it work; Ctrl-C drains the replicas and ends.",
+        "Start everything on this machine and show it at work; Ctrl-C drains the replicas and exits.",
     ),
-    Later("executions", "services.cli.executions:executions", "List executions, newest first, page by page."),
-    Later("execution", "services.cli.executions:execution", "Show everything that is known about one execution."),
+    Later("executions", "services.cli.executions:executions", "List executions, newest first."),
+    Later("execution", "services.cli.executions:execution", "Show one execution with all its fields."),
     Later(
         "cancel",
         "services.cli.executions:cancel",
-        "Cancel an execution: at once while it waits, otherwise its replica is asked to stop it.",
+        "Cancel an execution: a waiting one at once, a running one by asking its replica to stop it.",
     ),
     Later(
         "retry",
         "services.cli.executions:retry",
-        "Try the fire of a failed execution once more; any replica may take it.",
+        "Retry a failed execution: any replica may run the next attempt at its fire.",
     ),
     Later(
         "stats",
         "services.cli.executions:stats",
-        "Count executions of the last days, with their durations and how late they started.",
+        "Count the executions of the last days, with their durations and lateness.",
     ),
     Later(
         "scan",
         "services.cli.scan:scan",
-        "Scan a site for cookies now, and show what was found and what changed since the scan before.",
+        "Scan a site for cookies now, and show the cookies and the changes since the previous scan.",
     ),
     Later(
         "sync",
         "services.cli.sync:sync",
-        "Create, update and switch off schedules as the external API (API_URL) says.",
+        "Create, update and disable schedules to match the external API (API_URL).",
     ),
     Later(
         "businesses",
@@ -50,7 +50,7 @@ COMMANDS = (
     Later(
         "domains",
         "services.cli.pipeline_rows:domains",
-        "List domains, newest first; --queue-status is that of the search for their sitemaps.",
+        "List domains, newest first; --queue-status is the status of their sitemap search.",
     ),
     Later("sitemap-files", "services.cli.pipeline_rows:sitemap_files", "List sitemap files, newest first."),
     Later("pages", "services.cli.pipeline_rows:pages", "List pages of the sites, newest first."),
@@ -58,18 +58,18 @@ COMMANDS = (
     Later(
         "audit",
         "services.cli.audit:audit",
-        "Recompute every fire that was due from the schedules' own history, and compare it with the executions.",
+        "Recompute every due fire from the history of the schedules, and compare the fires with the executions.",
     ),
     Later(
         "cleanup",
         "services.cli.cleanup:cleanup",
-        "Delete executions that ended, schedule changes and cookie scans older than some days.",
+        "Delete old history: finished executions, schedule changes and cookie scans.",
     ),
-    Later("web", "services.cli.web:web", "Serve the HTTP API until Ctrl-C."),
+    Later("web", "services.cli.web:web", "Serve the HTTP API and the dashboard until Ctrl-C."),
     Later(
         "jobs",
         "services.cli.jobs:jobs",
-        "List the job types, your own (JOB_MODULES) included; with TYPE: every field that its job_config may have.",
+        "List the job types, including your own (JOB_MODULES); with TYPE: every field of its job_config.",
     ),
     Later(
         "settings",
@@ -79,29 +79,29 @@ COMMANDS = (
     Later(
         "doctor",
         "services.cli.doctor:doctor",
-        "Check servers, versions, schema, clocks, replicas, schedules and settings, and say how to mend what is wrong.",
+        "Check servers, versions, schema, clocks, replicas, schedules and settings, and say how to fix what is wrong.",
     ),
     Later(
         "verdicts",
         "services.cli.verdicts_table:verdicts",
-        "Show every reason why a fire was not run: what it means and what to do.",
+        "Show every reason why a fire did not run: what it means and what to do.",
     ),
     Later(
         "completion",
         "services.cli.completion:completion",
-        "Print what makes the Tab key complete `python manage.py …` in your shell.",
+        "Print the script for tab completion of `python manage.py …` in your shell.",
     ),
-    Later("schedule", "services.cli.schedules:app", "Create, change and look at schedules."),
-    Later("scans", "services.cli.scans:app", "List cookie scans, newest first, page by page; or show or export one."),
+    Later("schedule", "services.cli.schedules:app", "Create, change and inspect schedules."),
+    Later("scans", "services.cli.scans:app", "List cookie scans, newest first; show or export one."),
     Later("scan-profile", "services.cli.scan_profiles:app", "Settings of cookie scans that several schedules share."),
     Later(
         "places",
         "services.cli.places:app",
-        "List places, newest first, page by page; search the directory for more, or import a file.",
+        "List places, newest first; search the directory for more, or import them from a file.",
     ),
-    Later("queue", "services.cli.queues:app", "One queue: look at it, pause it, requeue what failed."),
+    Later("queue", "services.cli.queues:app", "One queue: show, pause or resume it, requeue its failed rows."),
     Later("dead-letters", "services.cli.dead_letters:app", "Items whose last attempt failed."),
-    Later("token", "services.cli.token:app", "Who may use the HTTP API, and how far."),
+    Later("token", "services.cli.token:app", "Tokens of the HTTP API, with their roles."),
 )
 
 app = typer.Typer(
@@ -109,10 +109,10 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,  # a local variable may hold a secret
-    help="Enhanced Scheduler: periodic jobs from several replicas, each fire exactly once.",
+    help="Enhanced Scheduler: periodic jobs from several replicas, each fire once.",
 )
 app.callback()(version_option)
-get_completion_inspect_parameters()  # as a side effect, Typer knows the shells that ask it for candidates
+get_completion_inspect_parameters()  # side effect: registers the shells' completion classes with Typer
 
 if __name__ == "__main__":
     app()

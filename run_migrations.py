@@ -1,7 +1,7 @@
 """Upgrade the database to the newest schema, once, under a Postgres advisory lock.
 
 The whole upgrade is one transaction: it is applied entirely or not at all. A second process that starts in the
-meantime waits for it and finds nothing to do.
+meantime waits for it and finds nothing to do. Indexes of tables in use are built after it, without locking out writers.
 """
 
 import io
@@ -22,6 +22,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection, get_db_connection
+from database.late_indexes import build_indexes
 from database.schema import schema_problem
 from services.cli.output import ClearHelp
 from services.errors import ConfigurationError, SchedulerError
@@ -66,7 +67,7 @@ def upgrade(db: DatabaseConnection, to: str = "head") -> list[str]:
         command.upgrade(_config(connection=connection, on_version_apply=applied.note), to)
         if adopted is not None and to == "head":
             applied.lines += after_adoption(connection, adopted)
-    return applied.lines
+    return applied.lines + build_indexes(db, schema_state(db).current or "", LOCK_KEY + 1)
 
 
 def downgrade(db: DatabaseConnection, to: str) -> list[str]:

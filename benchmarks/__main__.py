@@ -1,6 +1,6 @@
-"""python -m benchmarks [--quick] [--peers] [scenario …]: run the named scenarios, or all of them.
+"""python -m benchmarks [--quick] [--peers] [--beside DIR] [scenario …]: run the named scenarios, or all of them.
 
-What was found is printed, and written to benchmarks/results as JSON, Markdown and plots.
+What was found is printed, and written to benchmarks/results as JSON, Markdown and plots. A comparison is only printed.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    beside,
     burst,
     changes,
     claim_path,
@@ -24,6 +25,7 @@ from benchmarks import (
     load,
     pipeline,
     plots,
+    replicas,
     repository,
     round_trips,
     sheet,
@@ -48,6 +50,7 @@ ENGINE: dict[str, Scenario] = {
     "claim-path": claim_path.run,
     "load": load.run,
     "failover": failover.run,
+    "replicas": replicas.run,
     "cleanup": history.run,
 }
 OTHERS: dict[str, Scenario] = {
@@ -65,24 +68,35 @@ EXAMPLES = """examples:
   make bench ARGS=--quick              a look, in under two minutes
   make bench ARGS="burst steady"       two scenarios
   make bench PEERS=1 ARGS=burst        beside Celery, procrastinate and APScheduler 4, installed on demand
+  make bench ARGS="--beside ../before burst replicas"     beside the commit checked out there, in turns
 """
 
 
 def main() -> None:
     arguments = _arguments()
     scale = replace(QUICK if arguments.quick else FULL, peers=arguments.peers)
-    names = arguments.scenario or (IN_QUICK if arguments.quick else list(SCENARIOS))
+    names = list(arguments.scenario or _default_names(arguments))
     about = {"at": datetime.now(UTC).isoformat(timespec="minutes"), "quick": arguments.quick, **_machine()}
     found: list[Sheet] = []
     for number, name in enumerate(names, 1):
         with scenario(name, number, len(names), _about(SCENARIOS[name])):
-            sheets = list(SCENARIOS[name](scale))
+            sheets = list(_measure(name, scale, arguments.beside))
         for one in sheets:
             one.show()
         found += sheets
-    if not arguments.quick:
+    if not arguments.quick and not arguments.beside:
         sheet.write(found, RESULTS, about)
         plots.draw(RESULTS)
+
+
+def _default_names(arguments: argparse.Namespace) -> Iterable[str]:
+    if arguments.beside:
+        return beside.COMPARABLE
+    return IN_QUICK if arguments.quick else SCENARIOS
+
+
+def _measure(name: str, scale: Scale, other: Path | None) -> Iterable[Sheet]:
+    return beside.compare(name, scale, beside.Checkout(other.resolve())) if other else SCENARIOS[name](scale)
 
 
 def _arguments() -> argparse.Namespace:
@@ -95,10 +109,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("scenario", nargs="*", help=f"one or more of: {', '.join(SCENARIOS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="small numbers, one round, nothing written")
     parser.add_argument("--peers", action="store_true", help="other schedulers too, each in its own environment")
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        metavar="DIR",
+        help=f"our own design here and in DIR, a checkout of another commit, in turns: {', '.join(beside.COMPARABLE)}",
+    )
     arguments = parser.parse_args()
-    unknown = [name for name in arguments.scenario if name not in SCENARIOS]
+    known = beside.COMPARABLE if arguments.beside else SCENARIOS
+    unknown = [name for name in arguments.scenario if name not in known]
     if unknown:
-        parser.error(f"no scenario {', '.join(unknown)} (known: {', '.join(SCENARIOS)})")
+        parser.error(f"no scenario {', '.join(unknown)} (known: {', '.join(known)})")
+    if arguments.beside and not (arguments.beside / "benchmarks").is_dir():
+        parser.error(f"{arguments.beside} is not a checkout of this project: it has no benchmarks")
     return arguments
 
 

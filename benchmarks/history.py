@@ -22,7 +22,7 @@ from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
 from services.job_history import JobHistory
 from services.ledger.claims import ExecutionStore
-from services.ledger.fires import Claim, Ending, Fire, Outcome, Owner
+from services.ledger.fires import Claim, Decision, Ending, Fire, Owner
 from tests.support.executions import POLICY
 from tests.support.replicas import Cluster
 
@@ -105,7 +105,7 @@ class _Claims:
         began = time.perf_counter()
         report = self._store.claim(fires, start=len(fires))
         self.seconds.append(time.perf_counter() - began)
-        claimed = sum(outcome is Outcome.CLAIMED for outcome in report.outcomes.values())
+        claimed = sum(decision is Decision.CLAIMED for decision in report.decisions.values())
         is_finished = self._finish(report.started)
         self.claimed += claimed
         self.blocked += claimed < len(fires) or not is_finished or _waited(self._log, logged)

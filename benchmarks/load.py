@@ -1,12 +1,12 @@
 """Many schedules in one replica: time until loaded, memory, idle CPU, how fast a change is live, what a fire costs."""
 
 import json
-import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from benchmarks.cluster import FIRST_PORT, POLL_SECONDS, cluster, cpu_seconds, fill, memory_mb, metric, soon
+from benchmarks.growth import exponent
 from benchmarks.progress import doing
 from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
@@ -25,9 +25,9 @@ def run(scale: Scale) -> Iterator[Sheet]:
         doing(f"a replica with {count:,} schedules")
         _measure(sheet, count)
     costs = [(int(count), facts["cpu_seconds_per_fire"]) for count, facts in sheet.facts.items()]
-    exponent = _exponent(costs)
-    sheet.facts["exponent"] = exponent
-    sheet.notes.append(f"the cost of a fire grows with the number of schedules to the power of {exponent:.2f}")
+    power = exponent(costs)
+    sheet.facts["exponent"] = power
+    sheet.notes.append(f"the cost of a fire grows with the number of schedules to the power of {power:.2f}")
     yield sheet
 
 
@@ -84,11 +84,3 @@ def _cpu_per_fire(made: Cluster, replica: Replica) -> float:
     before = cpu_seconds(replica.pid)
     eventually(lambda: made.rows("SELECT count(*) FROM job_executions WHERE status = 'success'") == [(FIRES,)], 60)
     return (cpu_seconds(replica.pid) - before) / FIRES
-
-
-def _exponent(points: Sequence[tuple[int, float]]) -> float:
-    """Of the power law that fits best: 0 is constant, 1 is linear."""
-    if len(points) < 2:
-        return 0.0
-    xs, ys = [math.log(x) for x, _ in points], [math.log(max(y, 1e-6)) for _, y in points]
-    return statistics.linear_regression(xs, ys).slope

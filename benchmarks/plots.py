@@ -17,7 +17,7 @@ matplotlib.use("Agg")
 
 def draw(directory: Path) -> None:
     found = sheet.read(directory)
-    for name, draw_one in {"burst": _burst, "steady": _steady, "load": _load}.items():
+    for name, draw_one in DRAWN.items():
         if name in found:
             figure = draw_one(found[name])
             figure.savefig(directory / f"{name}.png", dpi=110, metadata={"Software": None})
@@ -76,6 +76,26 @@ def _load(found: Sheet) -> Any:
     return figure
 
 
+def _replicas(found: Sheet) -> Any:
+    """What a fire costs by the number of replicas; both axes logarithmic, so that a power law is a straight line."""
+    counts = [int(count) for count in found.facts if count.isdigit()]
+    figure, axes = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
+    for part, name, colour in (
+        ("replicas", "all replicas together", OURS_COLOUR),
+        ("postgres", "Postgres", FLOOR_COLOUR),
+        ("redis", "Redis", PALETTE[0]),
+    ):
+        values = [found.facts[str(count)][f"{part}_cpu_seconds_per_fire"] * 1000 for count in counts]
+        label = f"{name}: to the power of {found.facts['exponents'][part]:.2f}"
+        axes.plot(counts, values, marker="o", label=label, color=colour, linewidth=2)
+    axes.set(xscale="log", yscale="log", xlabel="replicas", ylabel="CPU per fire, ms")
+    axes.set_xticks(counts, [str(count) for count in counts])
+    axes.set_yticks(ticks := [0.01, 0.03, 0.1, 0.3, 1], [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_title("200 fires a second, idle cost subtracted")
+    return _finish(figure, axes)
+
+
 def _finish(figure: Any, axes: Any, *, legend: bool = True) -> Any:
     axes.grid(visible=True, which="major", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
@@ -88,3 +108,6 @@ def _colour(design: str) -> str | None:
     if design == "Enhanced Scheduler":
         return OURS_COLOUR
     return FLOOR_COLOUR if design.startswith("floor") else None
+
+
+DRAWN = {"burst": _burst, "steady": _steady, "load": _load, "replicas": _replicas}

@@ -12,6 +12,8 @@ class Scale:
     changes: int
     history_rows: int
     claim_fires: int
+    replicas: tuple[int, ...]
+    replicas_seconds: tuple[int, int, int]  # settling, idle, fires
     peers: bool = False
 
 
@@ -23,6 +25,8 @@ FULL = Scale(
     changes=50,
     history_rows=1_000_000,
     claim_fires=10_000,
+    replicas=(1, 3, 6, 12),
+    replicas_seconds=(20, 20, 30),
 )
 QUICK = Scale(
     rounds=1,
@@ -32,4 +36,6 @@ QUICK = Scale(
     changes=20,
     history_rows=50_000,
     claim_fires=2000,
+    replicas=(1, 3),
+    replicas_seconds=(3, 5, 5),
 )

@@ -33,7 +33,7 @@ class Sheet:
         """Side by side if the terminal is wide enough, else in parts below each other that repeat what names a row."""
         out = out or Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
         out.print(Text(self.title, "bold"))
-        for part in self._parts(out.width):
+        for part in self._parts(out.width) if self.rows else ():
             table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
             for column in part:
                 is_number = all(_is_number(row[column]) for row in self.rows)

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Integer,
     MetaData,
     Sequence,
+    SmallInteger,
     String,
     Text,
     UniqueConstraint,
@@ -215,6 +216,11 @@ class Schedule(Base):
         Index("schedules_revision_idx", "revision"),
         Index("schedules_parked_idx", "updated_at", postgresql_where=text("invalid_reason IS NOT NULL")),
         Index("schedules_workflow_idx", "schedule_id", postgresql_where=text("job_type = 'workflow'")),
+        Index(
+            "schedules_bucket_idx",
+            text("(uuid_hash_extended(schedule_id, 0::bigint) & 1023)"),
+            postgresql_include=["schedule_id"],
+        ),
     )
 
 
@@ -279,6 +285,11 @@ class JobExecution(Base):
     fencing_token: Mapped[int | None] = mapped_column(BigInteger)
     cancel_requested_at: Mapped[datetime | None]
     reason: Mapped[str | None]
+    # Of a row that waits: copies that say where to look for it (empty: nobody has looked at it yet), and when to look.
+    queue: Mapped[str] = mapped_column(Text, server_default=text("''"))
+    needs: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))
+    priority: Mapped[int] = mapped_column(server_default=text("0"))
+    settle_at: Mapped[datetime | None]
 
     __table_args__ = (
         UniqueConstraint("schedule_id", "scheduled_for", "attempt"),
@@ -290,6 +301,24 @@ class JobExecution(Base):
         Index("job_executions_cause_idx", "cause", "created_at", postgresql_where=text("cause <> 'schedule'")),
         Index("job_executions_live_idx", "schedule_id", postgresql_where=text("status IN ('claimed', 'running')")),
         Index("job_executions_pending_idx", "due_at", postgresql_where=text("status = 'pending'")),
+        Index(
+            "job_executions_waiting_idx",
+            "queue",
+            "needs",
+            text("priority DESC"),
+            "due_at",
+            postgresql_where=text("coalesce(status, 'w') = 'pending' AND reason IS NULL"),
+        ),
+        Index(
+            "job_executions_settle_idx",
+            text("coalesce(settle_at, due_at)"),
+            postgresql_where=text("coalesce(status, 's') = 'pending'"),
+        ),
+        Index(
+            "job_executions_standing_idx",
+            "schedule_id",
+            postgresql_where=text("coalesce(status, 't') = 'pending'"),
+        ),
         Index("job_executions_troubled_idx", "status", "created_at", postgresql_where=WENT_WRONG),
         Index("job_executions_troubled_at_idx", "created_at", "status", postgresql_where=WENT_WRONG),
         Index("job_executions_troubled_domain_idx", "domain", "created_at", postgresql_where=WENT_WRONG),
@@ -342,6 +371,14 @@ class SchedulerInstance(Base):
     alive_since: Mapped[datetime] = mapped_column(server_default=CLOCK)  # without a gap between heartbeats
     heartbeat_interval_seconds: Mapped[float | None]
     session_name: Mapped[str | None] = mapped_column(Text)  # NULL: its sessions say nothing about the process
+    kind: Mapped[str] = mapped_column(String(16), server_default=text("'replica'"))
+    abilities: Mapped[list[str] | None]  # NULL: of a version that does not say it
+    queues: Mapped[list[str] | None]
+    host: Mapped[str | None] = mapped_column(Text)
+    holds: Mapped[bytes | None]  # the buckets that it has loaded, lowest bit first; NULL: of a version before, so all
+    on_duty: Mapped[bool] = mapped_column(server_default=text("false"))  # it claims, and not only since a moment ago
+
+    __table_args__ = (CheckConstraint("kind IN ('replica', 'worker')", "kind"),)
 
 
 class FiresWatched(Base):
@@ -354,6 +391,19 @@ class FiresWatched(Base):
     until: Mapped[datetime]
 
     __table_args__ = (CheckConstraint("only_row", "only_row"),)
+
+
+class FiresWatchedByBucket(Base):
+    """The same for each bucket of schedules, whose gap scan is one replica's; NULL: no scan has ended yet."""
+
+    __tablename__ = "fires_watched_by_bucket"
+
+    bucket: Mapped[int] = mapped_column(SmallInteger, primary_key=True, autoincrement=False)
+    since: Mapped[datetime | None]
+    until: Mapped[datetime | None]
+    tried_at: Mapped[datetime | None]  # when a replica last scanned it because nobody seemed to
+
+    __table_args__ = (CheckConstraint("bucket >= 0 AND bucket <= 1023", "bucket"),)
 
 
 class SchemaCompatibility(Base):

@@ -1,7 +1,7 @@
-"""Keyset pages: an order of rows, and cursors into it. A page costs the same wherever it is: there is no OFFSET.
+"""Keyset pagination: an order of rows, and cursors into it. Every page costs the same, because there is no OFFSET.
 
-A cursor is the place of a page's last row: base64 of a JSON list. It holds the values of the order's columns, after the
-order's name if the list has several orders.
+A cursor is the position of a page's last row: base64 of a JSON list with the values of the order's columns, preceded by
+the order's name if the list has several orders.
 """
 
 import base64
@@ -28,20 +28,20 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keyset:
-    """An order by columns that together tell any two rows apart."""
+    """An order by columns that together identify a row."""
 
     columns: tuple[Column, ...]
     name: str | None = None  # for a list that has several orders
     descending: bool = True
-    null: ColumnElement[Any] | None = None  # stands for NULL in the first column, so that such rows have a place
-    same: tuple[tuple[Column, Any], ...] = ()  # what all rows of the list have; the order begins with it
+    null: ColumnElement[Any] | None = None  # replaces NULL in the first column, so that such rows have a position
+    same: tuple[tuple[Column, Any], ...] = ()  # equal in all rows; leads the order
 
     def page(self, query: Select[Any], limit: int, cursor: str | None = None) -> Select[Any]:
         """One row more than the page, so that the end of the list is known. Raises InvalidInput."""
         return self.apply(query, cursor).limit(checked_limit(limit) + 1)
 
     def cut(self, rows: Sequence[R], limit: int) -> tuple[list[R], str | None]:
-        """The page out of the rows that `page` found, and the cursor of the next page, if there is one."""
+        """The page from the rows that `page` found, and the cursor of the next page, if there is one."""
         return list(rows[:limit]), self.cursor_after(rows[limit - 1]) if len(rows) > limit else None
 
     def apply(self, query: Select[Any], cursor: str | None = None) -> Select[Any]:
@@ -88,7 +88,9 @@ def _as_text(value: Any) -> str:
 
 
 def _read(column: Column, value: Any) -> Any:
-    """A value of the column as it stood in a cursor, which may be forged: Postgres must be able to compare with it."""
+    """A column's value from a cursor. The cursor may be forged, so the value is checked before Postgres compares with
+    it.
+    """
     kind = column.type.python_type
     if kind is datetime:
         return _instant(value)
@@ -98,14 +100,14 @@ def _read(column: Column, value: Any) -> Any:
         return UUID(value)
     if "\0" in value:
         raise ValueError("no text")
-    return value.encode().decode()  # no half of a surrogate pair
+    return value.encode().decode()  # not half of a surrogate pair
 
 
 def _instant(value: Any) -> datetime:
     instant = datetime.fromisoformat(value)
     if instant.tzinfo is None:
         raise ValueError("no instant")
-    return instant.astimezone(UTC)  # Postgres knows fewer offsets
+    return instant.astimezone(UTC)  # Postgres supports fewer offsets
 
 
 def _whole_number(value: Any, bits: int) -> int:

@@ -5,15 +5,14 @@ rolling upgrade, unless a migration declares which programs it breaks (`schema_c
 """
 
 from functools import cache
-from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection
+from database.late_indexes import VERSIONS, missing_indexes
 from database.sqlstates import UNDEFINED_TABLE, sqlstate
 from services.errors import ConfigurationError
 
-VERSIONS = Path(__file__).resolve().parent.parent / "migrations" / "versions"
 RUN_MIGRATIONS = "run: python run_migrations.py"
 
 _AT = "SELECT max(version_num) FROM alembic_version"
@@ -44,6 +43,10 @@ def schema_problem(db: DatabaseConnection) -> str | None:
             f"the database schema is at revision {current} and requires a program of revision {oldest} or newer; "
             f"this program is at {needed}: install a newer version"
         )
+    with db.transaction() as connection:
+        missing = missing_indexes(connection, needed)
+    if missing:  # without it a statement that runs every second reads the whole table
+        return f"the database has no complete index {', '.join(missing)}; {RUN_MIGRATIONS}"
     return None
 
 

@@ -1,15 +1,15 @@
-"""SQLSTATEs: how Postgres says what was wrong. https://www.postgresql.org/docs/current/errcodes-appendix.html"""
+"""SQLSTATEs: Postgres' error codes. https://www.postgresql.org/docs/current/errcodes-appendix.html"""
 
 from sqlalchemy.exc import DBAPIError
 
 UNDEFINED_TABLE, UNDEFINED_COLUMN = "42P01", "42703"
 UNIQUE_VIOLATION = "23505"
 LOCK_TIMEOUT = "55P03"
-DEADLOCKS = ("40P01", "40001")  # their victim wrote nothing: the same again is safe
+DEADLOCKS = ("40P01", "40001")  # the victim wrote nothing, so a retry is safe
 LOST_RACES = (*DEADLOCKS, LOCK_TIMEOUT, UNIQUE_VIOLATION)
 VALUE_ERRORS = ("22", "23", "54")  # classes: data, constraints, limits
 
 
 def sqlstate(error: BaseException) -> str:
-    """Empty for an error that is not of a statement: a connection that broke, for example."""
+    """Empty for an error that no statement caused, such as a broken connection."""
     return getattr(error.orig, "pgcode", None) or "" if isinstance(error, DBAPIError) else ""

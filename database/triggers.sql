@@ -4,7 +4,7 @@
 
 -- ===== schedules: every change of a definition gets a revision, a line in schedule_changes, and a notification =====
 
--- Our own programs set the actor per transaction; everybody else is known by the login.
+-- Our own programs set the actor per transaction; for any other session it is the login.
 CREATE FUNCTION schedules_actor() RETURNS text LANGUAGE sql STABLE AS
 $$ SELECT coalesce(nullif(current_setting('scheduler.actor', true), ''), 'sql:' || session_user) $$;
 

@@ -57,8 +57,9 @@ def claim_order(prefix: str = "") -> str:
 
 
 def its_turn_has_come(prefix: str = "") -> str:
-    """For queued rows: urgent ones are early, those of a crowd late (fair_turns.py). A range of the same index, as
-    it would not be with clock_timestamp()."""
+    """For queued rows: the priority shifts the instant at which a row is due (fair_turns.py). It is a range of the same
+    index, which clock_timestamp() would prevent.
+    """
     return f"{claim_order(prefix)} <= (statement_timestamp() AT TIME ZONE 'UTC')"
 
 

@@ -1,9 +1,9 @@
-"""Transactions that write: recorded under the actor's name, and retried after a lost race."""
+"""Transactions that write: recorded under the actor's name, retried after a lost race; deletion in batches."""
 
 import random
 import time
-from collections.abc import Callable, Collection
-from typing import TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import DBAPIError
@@ -34,7 +34,7 @@ def write_as(db: DatabaseConnection, actor: str, work: Callable[[Connection], T]
 
 
 def again_if_lost(transaction: Callable[[], T], races: Collection[str] = LOST_RACES) -> T:
-    """Repeats a transaction that lost a race: what was decided is decided again, on what is there now."""
+    """Repeats a transaction that lost a race: the decision is made again, on the present rows."""
     for attempt in range(1, ATTEMPTS):
         try:
             return transaction()
@@ -43,6 +43,25 @@ def again_if_lost(transaction: Callable[[], T], races: Collection[str] = LOST_RA
                 raise
         time.sleep(random.uniform(0, 0.05 * attempt))  # noqa: S311 - only to get out of each other's way
     return transaction()
+
+
+def delete_in_batches(
+    db: DatabaseConnection, statement: str, values: Mapping[str, Any], on_progress: Callable[[int], None] | None = None
+) -> int:
+    """Deletes until nothing is left, each batch in its own transaction; `on_progress` receives the number so far.
+
+    The statement returns the number of rows as `n` and its last position as `place`, which the next batch gets as
+    `since`: otherwise each batch would step over the dead entries of all former ones.
+    """
+    total, since = 0, values["since"]
+    while True:
+        with db.transaction() as connection:
+            deleted = connection.exec_driver_sql(statement, {**values, "since": since}).one()
+        if not deleted.n:
+            return total
+        total, since = total + deleted.n, deleted.place
+        if on_progress:
+            on_progress(total)
 
 
 def _as_problem(error: DBAPIError) -> Exception:

@@ -45,7 +45,7 @@ REMIND_SECONDS = 60.0
 # The keys of one call lie in one server: standalone or Sentinel, not Cluster.
 
 # KEYS fires / ARGV owner, milliseconds -> per key 1: ours, 0: another owner's
-# A mark that carries our name is ours: the reply of the call that set it got lost, and nobody else will run the fire.
+# A mark that carries our name is ours: the reply of the call that set it was lost, and no other replica runs the fire.
 MARK = """
 local ours = {}
 for i, key in ipairs(KEYS) do
@@ -209,7 +209,7 @@ class Coordinator:
 
     @property
     def degraded(self) -> bool:
-        """Redis failed several times in a row, and is left alone but for a probe every few seconds."""
+        """The circuit breaker is open: Redis failed several times in a row and is only probed every few seconds."""
         return self._breaker.is_open
 
     def stats(self) -> Stats:
@@ -316,12 +316,12 @@ class DistributedLock:
         return self._acquire(resource_id, timeout, wait_timeout if blocking else 0.0, renew) is not None
 
     def release(self, resource_id: str) -> bool:
-        """Give the lock back; False if it was not ours any more."""
+        """Release the lock; False if it was no longer ours."""
         token = self._tokens.get(resource_id)
         return token is not None and self._release(resource_id, token)
 
     def extend(self, resource_id: str, timeout: float = 60) -> bool:
-        """Let the lock live for `timeout` seconds from now; False if it was not ours any more."""
+        """Extend the lock to `timeout` seconds from now; False if it was no longer ours."""
         token, since = self._tokens.get(resource_id, ""), awake_or_not()
         is_ours = self._extend(resource_id, token, timeout)
         if is_ours:
@@ -372,7 +372,7 @@ class DistributedLock:
             raise
 
     def _release(self, resource_id: str, token: str) -> bool:
-        self._held.drop(resource_id, token)  # first: whatever Redis says, nobody renews it from now on
+        self._held.drop(resource_id, token)  # first: whatever Redis answers, it is not renewed from now on
         with _answering(self._redis):
             released = bool(self._release_script(keys=[f"lock:{resource_id}"], args=[token]))
         if self._tokens.get(resource_id) == token:

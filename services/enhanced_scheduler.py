@@ -9,35 +9,32 @@ import gc
 import logging
 import os
 import sys
-import threading
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 if __name__ == "__main__":  # `python services/enhanced_scheduler.py` has services/ on the path, not the project
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
+    gc.disable()  # what the imports make stays: looking for garbage meanwhile is a fifth of their time
 
 from sqlalchemy.exc import DBAPIError
 
 from config import VERSION, Settings, get_settings
-from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS, DatabaseConnection
+from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS
 from database.schema import newest_revision, require_schema
 from services.api_sync.replica import ReplicaSync
 from services.engine.assembly import Engine
 from services.engine.gap_scan.scanner import GapScanner
 from services.engine.housekeeping import Housekeeping
+from services.engine.parts import Parts
 from services.engine.start_patience import StartInterrupted, StartPatience
-from services.engine.stop_signal import StopSignal
 from services.errors import SchedulerError
 from services.jobs import default_registry
 from services.ledger.fires import Owner
 from services.ledger.verdicts import Tolerances
-from services.redis_client import RedisClient
 from services.scanning.cookies.categories import CategoryRules
 from services.scanning.retention import ScanRetention
 from services.schedule_watcher import ScheduleWatcher
 from services.telemetry import metrics
-from services.telemetry.health import HealthServer
 from services.telemetry.logs import configure_logging
 from services.triggers import tzdata_version
 from services.wording.refusals import refusal
@@ -45,7 +42,7 @@ from services.workflows.replica import ReplicaWorkflows
 
 logger = logging.getLogger(__name__)
 
-ENGINE_CONNECTIONS = 8  # five parts keep one each, the others share the rest; jobs have a pool of their own
+ENGINE_CONNECTIONS = 9  # six parts keep one each, the others share the rest; jobs have a pool of their own
 # A burst makes many objects that live for a moment and few cycles; with Python's own thresholds a fifth of its CPU time
 # goes into looking for them.
 COLLECT_RARELY = 50_000, 20, 20
@@ -61,16 +58,17 @@ class EnhancedScheduler:
         api_sync_interval: int | None = None,
         schedule_check_interval: int | None = None,
         settings: Settings | None = None,
+        parts: Parts | None = None,
     ) -> None:
-        self.settings = settings or get_settings()
+        self.settings, self._parts = settings or get_settings(), parts or Parts()
         self.max_workers = max_workers or self.settings.max_workers
         self.schedule_check_interval = schedule_check_interval or self.settings.schedule_check_interval
         self.syncs = self.settings.syncs_from_api if enable_api_sync is None else enable_api_sync
-        self.owner = Owner(self.settings.instance_id, uuid4())
-        self._stopping = threading.Event()
-        self._signal = StopSignal()
+        self.owner = Owner(self.settings.instance_id, self._parts.incarnation())
+        self._stopping = self._parts.threads.event()
+        self._signal = self._parts.signal(self._parts.threads)
         self._started = False
-        self.db = DatabaseConnection.from_settings(
+        self.db = self._parts.database(
             self.settings,
             pool_size=ENGINE_CONNECTIONS,
             application_name=self.owner.session_name,
@@ -117,7 +115,7 @@ class EnhancedScheduler:
         self.stop()
 
     def stop(self) -> None:
-        """Stop the timer, stop claiming, wait for what runs, hand back the rest, unregister."""
+        """Stop the timer, stop claiming, wait for running executions, hand back the rest, unregister."""
         self._stopping.set()
         self._signal.give()
         if not self._started:
@@ -130,11 +128,11 @@ class EnhancedScheduler:
         logger.info("stopped with %d unfinished", unfinished, extra={"event": "stopped"})
 
     def liveness(self) -> dict[str, float]:
-        """Loops that made no progress lately, with the seconds since their last; empty means alive."""
+        """Loops without recent progress, with the seconds since their last tick; empty means alive."""
         return self.engine.condition.liveness()
 
     def readiness(self) -> list[str]:
-        """Why this replica does not do its work right now; empty means ready."""
+        """Reasons why this replica is not doing its work; empty means ready."""
         return self.engine.condition.readiness()
 
     def sync_schedules_from_api(self) -> dict[str, int]:
@@ -145,14 +143,14 @@ class EnhancedScheduler:
         return self.api_sync.sync_now().documented_counts
 
     def _start_parts(self, patiently: StartPatience) -> None:
-        self.health.start()  # first: a port in use must end us before anybody has heard of us
+        self.health.start()  # first: a port in use must end this process before other replicas know of it
         patiently(self.engine.heart.beat)  # before anything is claimed: the others must know us, and we the clock
         patiently(self.workflows.install)
         self.engine.loops.start()
         self.engine.timer.start()
 
     def _close_parts(self) -> None:
-        """Leave no thread, no port and no connection behind; also after a start that went only half the way."""
+        """Leave no thread, no port and no connection behind, even after an incomplete start."""
         self.engine.close()
         self.health.stop()
         for part in (self.watcher, self.redis, self.db):
@@ -162,9 +160,10 @@ class EnhancedScheduler:
 
     def _build(self) -> None:
         settings = self.settings
-        self.redis = RedisClient.from_settings(settings)
+        self.redis = self._parts.redis(settings)
         self.engine = engine = Engine(
             settings,
+            self._parts,
             self.db,
             self.redis,
             self.owner,
@@ -179,8 +178,11 @@ class EnhancedScheduler:
             engine.timer,
             engine.clock,
             check_interval_seconds=self.schedule_check_interval,
+            shares=engine.shares,
+            heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
             listen=not settings.database_transaction_pooler,
             on_pending=engine.dispatcher.look_for_pending,
+            on_share=lambda: engine.loops.wake("heart"),
         )
         gap_scanner = GapScanner(
             self.db,
@@ -189,6 +191,7 @@ class EnhancedScheduler:
             Tolerances.from_settings(settings),
             interval_seconds=settings.gap_scan_seconds,
             heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
+            first_in=engine.shares.first_in,
             loaded=self.watcher.known,
             hand_over=engine.dispatcher.hand_over,
             look_for_pending=engine.dispatcher.look_for_pending,
@@ -203,7 +206,7 @@ class EnhancedScheduler:
         engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops, self.workflows.loop)
         if self.syncs:
             engine.add_loops(self.api_sync.loop)
-        self.health = HealthServer(
+        self.health = self._parts.health(
             settings.metrics_port,
             host=settings.metrics_host,
             liveness=self.liveness,
@@ -212,7 +215,7 @@ class EnhancedScheduler:
         )
 
     def _facts(self) -> dict[str, Any]:
-        """What heartbeats and probes tell about this replica."""
+        """The facts about this replica that heartbeats and probes report."""
         engine = self.engine
         return {
             "revision": self.watcher.revision,
@@ -231,8 +234,10 @@ class EnhancedScheduler:
 
 
 def run_enhanced_scheduler() -> None:
-    """What `python services/enhanced_scheduler.py` does."""
+    """The program `python services/enhanced_scheduler.py`."""
+    gc.freeze()
     gc.set_threshold(*COLLECT_RARELY)
+    gc.enable()
     try:
         settings = get_settings()
         configure_logging(settings.log_level, settings.log_format)

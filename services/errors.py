@@ -10,6 +10,16 @@ SchedulerError
 ├── RevisionConflict            another writer changed the schedule first
 ├── ProfileInUse                a scan profile cannot be deleted while schedules use it
 ├── SchemaMissing               (database/connection.py) the tables are missing; the message says what to run
+├── FetchFailed                 (fetching/failures.py) an outgoing request failed; says whether to try again
+├── ScanFailed                  (scanning/failures.py) no page of a domain could be scanned
+├── ScanRefused                 (scanning/failures.py) the domain may not be scanned
+├── ContactExists               (workflows/contact_store.py) a contact with this address exists
+├── PlaceSearchFailed           (workflows/place_search.py) the places API gave no usable response
+├── ApiSyncFailed               (api_sync/sync.py) a sync from the external API failed
+├── UnusableAnswer              (api_sync/answer.py) the external API's response cannot be read
+├── SyncInterrupted             (api_sync/client.py) the replica stopped during a sync
+├── LeaseLost                   (api_sync/state.py) another replica took over the sync
+├── StartInterrupted            (engine/start_patience.py) the process was told to stop while it started
 └── Unavailable                 Postgres or Redis does not answer at the moment
 
 Each class builds its message from the facts, so the message is complete in a log line or a terminal.

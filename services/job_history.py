@@ -152,7 +152,7 @@ class JobHistory:
                 row = connection.exec_driver_sql(sql.REQUEST_RUN, values).first()
                 if row is None:
                     raise ScheduleNotFound(found)
-                if row.execution_id is not None:  # None: somebody asked in the same microsecond
+                if row.execution_id is not None:  # None: another request came in the same microsecond
                     connection.exec_driver_sql(sql.NOTIFY_PENDING)
                     execution_id: UUID = row.execution_id
                     return execution_id

@@ -40,9 +40,10 @@ from services.schedules.batch import (
     to_record,
 )
 from services.schedules.changes import Change, select_changes, select_deleted
+from services.schedules.field_rules import RULES
 from services.schedules.listing import ScheduleFilter, order_of
 from services.schedules.preview import next_fires
-from services.schedules.spec import RULES, ScheduleFields, ScheduleSpec, checked_note, config_id, parse_uuid, plain_text
+from services.schedules.spec import ScheduleFields, ScheduleSpec, checked_note, config_id, parse_uuid, plain_text
 from services.schedules.summaries import BulkSummary, Switched
 from services.wording.short_ids import ids_that_begin
 

@@ -15,10 +15,11 @@ from uuid import UUID, uuid4
 
 from benchmarks.designs import ledger
 from benchmarks.designs.plan import await_plan, say_planned
+from database.arrays import flag_array, instant_array, number_array, uuid_array
 from database.connection import DatabaseConnection
+from database.models import ExecutionStatus
 from services.distributed_lock import Coordinator
 from services.ledger import claims_sql as sql
-from services.ledger.claims import uuid_array
 from services.redis_client import RedisClient
 
 BATCH = 500
@@ -69,17 +70,18 @@ class BareLoop:
             values = {
                 **self._owner,
                 "schedule_ids": uuid_array(row.schedule_id for row in rows),
-                "scheduled": [self._at] * count,
-                "due": [self._at] * count,
-                "verdicts": ["run"] * count,
-                "coalesce": [True] * count,
-                "limits": [1] * count,
+                "scheduled": instant_array([self._at] * count),
+                "due": instant_array([self._at] * count),
+                "verdicts": [ExecutionStatus.CLAIMED.value] * count,
+                "coalesce": flag_array([True] * count),
+                "limits": number_array([1] * count),
                 "job_ids": [str(row.schedule_id) for row in rows],
                 "domains": [row.domain for row in rows],
                 "config_ids": uuid_array(row.domain_config_id for row in rows),
                 "next_runs": [None] * count,
-                "starts": [False] * count,
-                "handled": [True] * count,
+                "starts": flag_array([False] * count),
+                "able": flag_array([True] * count),
+                "grace": 300,
             }
             self._revisions = {row.schedule_id: row.revision for row in rows}
             return self._connection.run(sql.INSERT_CLAIMS, values)
@@ -88,7 +90,7 @@ class BareLoop:
         values = {
             **_fenced(claimed),
             "schedule_ids": uuid_array(row.schedule_id for row in claimed),
-            "revisions": [self._revisions[row.schedule_id] for row in claimed],
+            "revisions": number_array(self._revisions[row.schedule_id] for row in claimed),
         }
         with self._connection.transaction():
             self._connection.run(sql.START, values)
@@ -98,7 +100,7 @@ class BareLoop:
         values = {
             **_fenced(claimed),
             "statuses": ["success"] * count,
-            "durations": [0.0] * count,
+            "durations": number_array([0.0] * count),
             **{name: [None] * count for name in ("details", "messages", "errors", "scans", "delays", "reasons")},
         }
         with self._connection.transaction():
@@ -107,7 +109,7 @@ class BareLoop:
 
 
 def _fenced(claimed: list[Any]) -> dict[str, Any]:
-    tokens = [row.fencing_token for row in claimed]
+    tokens = number_array(row.fencing_token for row in claimed)
     return {"execution_ids": uuid_array(row.execution_id for row in claimed), "tokens": tokens}
 
 

@@ -1,4 +1,4 @@
-"""the two tables that the first scheduler had; an existing database is adopted as it is"""
+"""the two tables of the first scheduler; an existing database is adopted unchanged"""
 
 from alembic import op
 from alembic.util.exc import CommandError

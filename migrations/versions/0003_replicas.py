@@ -1,4 +1,4 @@
-"""replicas with heartbeats, fencing tokens, and what the engine looks up on its hot path"""
+"""replicas with heartbeats, fencing tokens, and indexes for the engine's hot path"""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""cookie scans: what was found, on which pages, and what changed since the scan before"""
+"""cookie scans: findings, pages, and changes since the previous scan"""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""how far the gap scan has come, so that a restart goes on there"""
+"""progress of the gap scan, so that a restart continues there"""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""API tokens, remembered answers of POST requests, and an index for lists of what went wrong"""
+"""API tokens, stored responses of idempotent POST requests, and an index for lists of failures"""
 
 from alembic import op
 

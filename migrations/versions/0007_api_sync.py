@@ -1,4 +1,4 @@
-"""what the API sync knows: its last result and whose turn it is, and what it last wrote into each schedule"""
+"""state of the API sync: its last result, its lease, and the values it last wrote into each schedule"""
 
 from alembic import op
 

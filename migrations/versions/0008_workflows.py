@@ -1,4 +1,4 @@
-"""the status-queue workflows: their tables, their queues, dead letters"""
+"""the status-queue workflows: tables, queues, dead letters"""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""indexes for what people look at: contacts by age, manual runs, parked schedules, the newest revision"""
+"""indexes for frequent lists: contacts by age, manual runs, parked schedules, the newest revision"""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""a curator's word for domains, sitemap files and pages; who made a domain or a contact"""
+"""curation status of domains, sitemap files and pages; author of domains and contacts"""
 
 from alembic import op
 

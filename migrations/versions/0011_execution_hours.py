@@ -1,4 +1,4 @@
-"""what became of each past hour of the history, counted once: statistics of a million executions in milliseconds"""
+"""execution counts by hour: statistics over a million executions in milliseconds"""
 
 from alembic import op
 

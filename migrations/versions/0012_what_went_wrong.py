@@ -1,4 +1,4 @@
-"""indexes for who looks for trouble: what went wrong, by domain and schedule; what was deleted; whose scan it was"""
+"""indexes for troubleshooting: failures by domain and schedule, deletions, scans by schedule"""
 
 from alembic import op
 

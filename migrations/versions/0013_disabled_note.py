@@ -1,4 +1,4 @@
-"""why a schedule is switched off, in the words of whoever did it"""
+"""a note on a disabled schedule: why it was disabled"""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""which programs the schema has become too new for
+"""which older programs the schema excludes
 
 Programs older than the schema go on working with it during a rolling upgrade. A migration that breaks them says so:
 

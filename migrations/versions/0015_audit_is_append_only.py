@@ -1,4 +1,4 @@
-"""the history of schedules is written by its trigger alone
+"""only a trigger writes the history of schedules
 
 The trigger works with the rights of its owner. Who else may write rows (`scheduler_app`) loses INSERT and UPDATE on
 `schedule_changes`, so that nobody can add or alter a change without making one. DELETE stays, for retention.

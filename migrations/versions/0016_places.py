@@ -1,4 +1,4 @@
-"""requests to the places API per day; indexes for the lists of the pipeline's rows"""
+"""daily requests to the places API; indexes for the lists of the pipeline's rows"""
 
 from alembic import op
 

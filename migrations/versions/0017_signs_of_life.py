@@ -1,4 +1,4 @@
-"""how replicas tell a dead one from a living one: their own life without a gap, and their sessions' name"""
+"""detection of dead replicas: uninterrupted heartbeats and session names"""
 
 from alembic import op
 

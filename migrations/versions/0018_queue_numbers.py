@@ -1,4 +1,4 @@
-"""numbers of the queues' runs move from the environment into the job_config of the workflows' schedules
+"""run limits of the queues move from the environment into the job_config of the workflows' schedules
 
 What an operator has set in the environment of this command is written into the schedules, unless a replica is live: it
 is of an older version and would refuse the fields. In that case a replica of the new version does the same with its own

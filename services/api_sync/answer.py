@@ -1,7 +1,7 @@
-"""The body of the API's answer, `{"data": [item, …]}`, read item by item: memory does not grow with their number.
+"""Streaming reader of the API's response, `{"data": [item, …]}`: memory does not grow with the number of items.
 
-The JSON must be whole: who wants to be sure before the first write reads it twice. What one item can get wrong without
-breaking the rest (NaN, a number of a million digits, a thousand brackets, a key twice) is left to that item.
+The JSON must be complete: a caller that wants to verify this before the first write reads it twice. Errors confined to
+one item (NaN, a number of a million digits, a thousand brackets, duplicate keys) are reported for that item only.
 """
 
 import codecs
@@ -17,19 +17,19 @@ from services.errors import SchedulerError
 WINDOW_BYTES = 1024 * 1024
 MAX_DIGITS = 300
 SPACE = re.compile(r"[ \t\r\n]*")
-# A text without an end is one too: else the next of its quotes would begin the same search again.
+# An unterminated text matches too; otherwise each of its quotes would start the same search again.
 BRACKET_OR_TEXT = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-CUT_OFF = "Unterminated string"  # json's word for a text that may only be longer than the window
-NO_JSON = {"": "it is empty", "<": "it is a page of HTML or XML, not JSON"}  # by the first sign
-NEAR_THE_END = 16  # characters that a token other than a text can lack
+CUT_OFF = "Unterminated string"  # json's error for a text that may just be longer than the window
+NO_JSON = {"": "it is empty", "<": "it is a page of HTML or XML, not JSON"}  # by the first character
+NEAR_THE_END = 16  # characters that may be missing from a token other than a text
 
 
 class UnusableAnswer(SchedulerError):
-    """The body is not what is documented; nothing of it was used."""
+    """The body does not have the documented form; nothing of it was used."""
 
 
 def read_items(body: bytes) -> Iterator[Any]:
-    """The elements of the list under "data", as they are. Raises UnusableAnswer."""
+    """The elements of the list under "data". Raises UnusableAnswer."""
     window = _Window(body)
     try:
         yield from _items(window)
@@ -40,7 +40,7 @@ def read_items(body: bytes) -> Iterator[Any]:
 
 
 def count_items(body: bytes) -> int:
-    """How many there are; after it the body is known to be readable to its end."""
+    """The number of items; verifies that the body is complete."""
     return sum(1 for _ in read_items(body))
 
 
@@ -49,7 +49,7 @@ def _items(window: "_Window") -> Iterator[Any]:
     if first in NO_JSON:
         raise UnusableAnswer(NO_JSON[first])
     if first != "{":
-        raise UnusableAnswer(_not_documented(window.value()))
+        raise UnusableAnswer(f'it is {_kind(window.value())}, not an object with a list under "data"')
     found = False
     for name in _names(window):
         if name == "data" and window.next_sign() == "[" and not found:
@@ -67,7 +67,7 @@ def _items(window: "_Window") -> Iterator[Any]:
 
 
 def _names(window: "_Window") -> Iterator[str]:
-    """The keys of an object; whoever gets one reads its value before the next."""
+    """The keys of an object; the caller reads each value before the next key."""
     window.take("{")
     if window.next_sign() == "}":
         window.take("}")
@@ -95,7 +95,7 @@ def _elements(window: "_Window") -> Iterator[Any]:
 
 
 class _Window:
-    """The part of the text that is being looked at; it grows when a value does not fit."""
+    """The part of the text that is being parsed; it grows when a value does not fit."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = memoryview(body.removeprefix(codecs.BOM_UTF8)), 0
@@ -105,16 +105,16 @@ class _Window:
 
     @property
     def repeated(self) -> list[str]:
-        """The keys inside the last value that one object has twice."""
+        """The duplicate keys inside the last value."""
         return self._objects.repeated
 
     @property
     def offset(self) -> int:
-        """About where in the body."""
+        """The approximate position in the body."""
         return max(0, self._at - len(self._text) + self._position)
 
     def next_sign(self) -> str:
-        """The next character that is no space; empty at the end."""
+        """The next character that is not a space; empty at the end."""
         while True:
             found = SPACE.match(self._text, self._position)
             self._position = found.end() if found else self._position
@@ -146,12 +146,12 @@ class _Window:
                 return Unreadable()
             else:
                 if end > len(self._text) - NEAR_THE_END and self._grow():
-                    continue  # a number may go on
+                    continue  # a number may continue
                 self._position = end
                 return value
 
     def _skip(self) -> None:
-        """Over a value that is nested too deeply to be built: by its brackets alone."""
+        """Skips a value that is nested too deeply to be built, by its brackets alone."""
         while self._grow():
             pass
         depth = 0
@@ -163,7 +163,7 @@ class _Window:
         raise json.JSONDecodeError("Expecting a closing bracket", "", 0)
 
     def _grow(self) -> bool:
-        """Twice as far each time, so that a value of any size is tried a few times only."""
+        """Doubles the window, so that a value of any size is parsed only a few times."""
         if self._at >= len(self._body):
             return False
         rest = self._text[self._position :]
@@ -179,7 +179,7 @@ def _whole_number(digits: str) -> int | float:
 
 
 class _Objects:
-    """Decodes values, and remembers the keys that one object of theirs has twice."""
+    """Decodes values and records their duplicate keys."""
 
     def __init__(self) -> None:
         self.repeated: list[str] = []
@@ -187,7 +187,7 @@ class _Objects:
         self._patient_decoder = json.JSONDecoder(object_pairs_hook=self._build, parse_int=_whole_number)
 
     def decode(self, text: str, position: int) -> tuple[Any, int]:
-        """Python refuses to read numbers of more than 4300 digits; as a float they are refused where they stand."""
+        """Python refuses numbers of more than 4300 digits; as a float they are refused by the item's validation."""
         try:
             return self._decoder.raw_decode(text, position)
         except json.JSONDecodeError:
@@ -201,10 +201,6 @@ class _Objects:
         if len(found) != len(pairs):
             self.repeated += repeated_keys(pairs)
         return found
-
-
-def _not_documented(value: Any) -> str:
-    return f'it is {_kind(value)}, not an object with a list under "data"'
 
 
 def _kind(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""A whole answer into the table: its items first, then what vanished. Without a lease it is a dry run."""
+"""Applies a whole response to the table: first the items, then the removals. Without a lease it is a dry run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ from services.api_sync.state import Lease
 from services.api_sync.upsert import API_ACTOR, ApiUpsert
 from services.jobs import JobRegistry, default_registry
 
-LEASE_SECONDS = 120.0  # for a thousand rows; every chunk renews it
-STORED_ENTRIES = 50  # of each kind; the rest is counted
+LEASE_SECONDS = 120.0  # for a thousand rows; every chunk renews the lease
+STORED_ENTRIES = 50  # entries of each kind; the rest is only counted
 
-Progress = Callable[[int, int], None]  # items done, of how many
+Progress = Callable[[int, int], None]  # items done, items in total
 
 
 @dataclass(frozen=True, slots=True)
 class SyncRules:
     local_edits: LocalEdits = LocalEdits.KEEP
     max_removals_percent: int = 20
-    allow_removals: bool = False  # a person wants them, however many there are
+    allow_removals: bool = False  # an operator allows any number of removals
     actor: str = API_ACTOR
 
 
@@ -38,8 +38,8 @@ class SyncRules:
 class Applied:
     items: int
     tally: Tally
-    refused: str | None  # why nothing was switched off
-    is_settled: bool  # the same answer would change nothing any more
+    refused: str | None  # why nothing was disabled
+    is_settled: bool  # the same response would change nothing more
 
 
 class Applying:
@@ -60,7 +60,7 @@ class Applying:
         self._tally = Tally(rules.local_edits, STORED_ENTRIES if lease else None)
 
     def apply(self, body: bytes, on_progress: Progress) -> Applied:
-        total = count_items(body)  # nothing is written before the last bracket was seen
+        total = count_items(body)  # nothing is written before the closing bracket was read
         items, upsert, done = ApiItems(), self._upsert(), 0
         for chunk in upsert.save(items.read(read_items(body))):
             self._tally.add_chunk(chunk)

@@ -1,4 +1,4 @@
-"""Asking the API: conditionally when it is worth it, again when it may help, and never for longer than said."""
+"""The client of the external API: conditional requests, retries with backoff, and one time limit."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from services.fetching import Fetched, Fetcher, FetchFailed, may_work_later, sho
 from services.fetching.deadline import NO_LIMIT_SECONDS
 
 ATTEMPTS = 4
-# An API that asks for more than the longest wait is asked again by a later sync.
+# An API that demands a longer wait is called again by a later sync.
 BACKOFF = Backoff(first_seconds=1.0, longest_seconds=30.0, jitter=0.5)
 MAX_VALIDATOR_LENGTH = 1000
 
@@ -24,7 +24,7 @@ class SyncInterrupted(SchedulerError):
 
 
 class ApiClient:
-    """`before_wait` of its methods hears about every pause between two attempts."""
+    """`before_wait` is called before every pause between two attempts."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class ApiClient:
         return shown_url(self.url)
 
     def fetch(self, before_wait: Callable[[float], None]) -> Fetched:
-        """The whole answer. Raises FetchFailed, SyncInterrupted."""
+        """The whole response. Raises FetchFailed, SyncInterrupted."""
         return self._persistently(Validators(), before_wait)
 
     def fetch_if_changed(self, known: Validators, before_wait: Callable[[float], None]) -> Fetched | None:
-        """None: it is the answer that is known."""
+        """None: the response has not changed (304)."""
         fetched = self._persistently(known, before_wait)
         return None if fetched.status_code == HTTPStatus.NOT_MODIFIED else fetched
 
@@ -81,7 +81,7 @@ class ApiClient:
         if status == HTTPStatus.OK or (status == HTTPStatus.NOT_MODIFIED and known):
             return fetched
         raise FetchFailed(
-            f"GET {self.where}: it answered {_named(status)}",
+            f"GET {self.where}: it answered {_status_text(status)}",
             retryable=may_work_later(status),
             retry_after_seconds=fetched.retry_after_seconds,
         )
@@ -102,15 +102,15 @@ class ApiClient:
 
 
 def validators_of(fetched: Fetched) -> Validators:
-    return Validators(_sound(fetched.headers.get("ETag")), _sound(fetched.headers.get("Last-Modified")))
+    return Validators(_validator(fetched.headers.get("ETag")), _validator(fetched.headers.get("Last-Modified")))
 
 
-def _sound(value: str | None) -> str | None:
-    """What can be stored and sent back."""
+def _validator(value: str | None) -> str | None:
+    """A validator that can be stored and sent back."""
     return value if value and value.isprintable() and len(value) <= MAX_VALIDATOR_LENGTH else None
 
 
-def _named(status_code: int) -> str:
+def _status_text(status_code: int) -> str:
     try:
         return f"{status_code} {HTTPStatus(status_code).phrase}"
     except ValueError:

@@ -1,8 +1,8 @@
-"""Whose word counts: the API's, or that of somebody who changed a schedule here. Pure.
+"""Three-way merge of API values and local edits. Pure.
 
-Three versions of each field are compared: what the API said when the schedule was last synced, what it says now, and
-what the schedule says. Fields that only make sense together are one: frequency and time_config; and with another job
-type goes all of its configuration. Keys of `job_config` that the API has no word for are never touched.
+For each field it compares the value at the last sync, the API's present value, and the schedule's present value. Fields
+that belong together are merged as one: frequency and time_config; and a new job type replaces its whole configuration.
+Keys of `job_config` that the API does not define are never touched.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class LocalEdits(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A field in which the schedule says something else than the API told it, and something else than it tells now."""
+    """Local edit: a field whose value differs from both the last synced and the present value of the API."""
 
     field: str
     ours: Any
@@ -33,12 +33,12 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    fields: dict[str, Any]  # what the schedule shall say
-    edits: tuple[Edit, ...]  # kept or overwritten, as the policy says
+    fields: dict[str, Any]  # the merged value
+    edits: tuple[Edit, ...]  # kept or overwritten, by the policy
 
 
 def api_fields(schedule: ScheduleSpec) -> dict[str, Any]:
-    """What the API decides about a schedule."""
+    """The fields that the API owns."""
     return {
         "domain": schedule.domain,
         "frequency": schedule.frequency,
@@ -51,7 +51,7 @@ def api_fields(schedule: ScheduleSpec) -> dict[str, Any]:
 def merge(
     schedule: ScheduleSpec, synced: Mapping[str, Any] | None, wanted: Mapping[str, Any], policy: LocalEdits
 ) -> Merged:
-    """`synced` None: nobody knows what was agreed on, so the API is right."""
+    """`synced` is None when the last synced value is unknown; then the API wins."""
     ours, theirs = _parts(api_fields(schedule)), _parts(wanted)
     edits = [] if synced is None else _edits(ours, _parts(synced), theirs)
     kept = {edit.field for edit in edits} if policy is LocalEdits.KEEP else set()
@@ -67,7 +67,7 @@ def _edits(ours: Mapping[str, Any], before: Mapping[str, Any], theirs: Mapping[s
 
 
 def _parts(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What can be edited independently; a scan's key that is absent is None."""
+    """The fields that can be edited independently; an absent key of a scan is None."""
     return {
         "domain": fields["domain"],
         TIMING: (fields["frequency"], fields["time_config"]),

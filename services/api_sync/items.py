@@ -1,7 +1,7 @@
-"""One item of the external API: checked, and translated into the fields of a schedule. No I/O.
+"""One item of the external API: validated, and translated into the fields of a schedule. No I/O.
 
-`{"domain_config_id", "data": {"domain", …, "schedule": {"frequency", "time"}}}`; what else it says is ignored. Types
-are checked here; what a time or a domain may be is decided where it is for every schedule (`schedules.spec`).
+`{"domain_config_id", "data": {"domain", …, "schedule": {"frequency", "time"}}}`; other keys are ignored. Types are
+checked here. Values such as times and domains are validated like those of every schedule (`schedules.spec`).
 """
 
 import json
@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from services.errors import Problem
-from services.schedules.spec import RULES, config_id
+from services.schedules.field_rules import RULES
+from services.schedules.spec import config_id
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class _Timing(BaseModel):
 
 
 class _Data(BaseModel):
-    """In the API's own spelling."""
+    """The item's fields in the API's spelling."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -50,7 +51,7 @@ class _Data(BaseModel):
     accept_selector: str | None = None
 
 
-# What the API says about the scan, and the one spelling in which it is kept.
+# The API's scan fields, and the names under which they are stored.
 SCAN_FIELDS = {
     "description": "description",
     "allow_deep_scan": "allow_deep_scan",
@@ -60,7 +61,7 @@ SCAN_FIELDS = {
     "customPages": "custom_pages",
     "accept_selector": "accept_selector",
 }
-# Fields of a schedule as the API calls them, for whoever has to mend the item.
+# The API's names of a schedule's fields, for the error messages about an item.
 THEIR_NAMES = {
     "domain": "data.domain",
     "frequency": "data.schedule.frequency",
@@ -79,12 +80,12 @@ class _Item(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ApiItem:
-    """An item of the documented form. `number` is its place in the answer, from 1."""
+    """A well-formed item. `number` is its position in the response, from 1."""
 
     number: int
     config_id: UUID
     given_id: str
-    digest: str  # of everything below
+    digest: str  # digest of the fields below
     domain: str
     frequency: str
     time_config: Mapping[str, Any]
@@ -92,7 +93,7 @@ class ApiItem:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the API decides about a schedule."""
+        """The fields that the API owns."""
         return {
             "domain": self.domain,
             "frequency": self.frequency,
@@ -113,7 +114,7 @@ _IN_ORDER = json.JSONEncoder(sort_keys=True)
 
 
 class Unreadable:
-    """Stands for an item that is JSON, but beyond what any program would take."""
+    """Placeholder for an item that is JSON, but nested too deeply."""
 
     def __repr__(self) -> str:
         return "something nested too deeply"
@@ -121,14 +122,14 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """An item in which keys are there twice: it has two meanings, so it has none."""
+    """An item with duplicate keys: its meaning is ambiguous."""
 
     item: Any
     keys: tuple[str, ...]
 
 
 class ApiItems:
-    """Reads items one by one, and remembers which ids the answer has: a bad item has not vanished."""
+    """Reads items one by one and records their ids: an item that is present but invalid has not vanished."""
 
     def __init__(self) -> None:
         self._seen: dict[bytes, int] = {}
@@ -156,7 +157,7 @@ class ApiItems:
         if repeated:
             return BadItem(number, _label(raw), _there_twice(repeated))
         try:
-            return _translated(number, identity, _Item.model_validate(raw))
+            return _api_item(number, identity, _Item.model_validate(raw))
         except ValidationError as error:
             return BadItem(number, _label(raw), few([_reason(problem) for problem in error.errors(include_url=False)]))
         except RecursionError:
@@ -164,7 +165,7 @@ class ApiItems:
 
 
 def their_words(problem: Problem) -> str:
-    """A problem of a schedule, named by the API's own field."""
+    """A schedule's problem under the API's own field name."""
     for ours, theirs in THEIR_NAMES.items():
         if problem.field == ours or problem.field.startswith(f"{ours}."):
             return f"{theirs}{problem.field.removeprefix(ours)}: {problem.reason}"
@@ -176,20 +177,20 @@ def few_of(problems: Sequence[Problem]) -> tuple[str, ...]:
 
 
 def few(reasons: Sequence[str], total: int | None = None) -> tuple[str, ...]:
-    """The first ones: an item may have as many mistakes as it has words. `total`: if there are more than reasons."""
+    """The first reasons only: an invalid item may have any number. `total`: if there are more than `reasons`."""
     more = (len(reasons) if total is None else total) - TOLD_REASONS
     return (*reasons[:TOLD_REASONS], *([f"… and {more:,} more"] if more > 0 else []))
 
 
 def plain_line(value: object) -> str:
-    """Something of the API's on one line, short enough and without anything that a terminal or a table would obey."""
+    """Text from the API on one line, shortened, without control characters."""
     text = value if isinstance(value, str) else _as_text(value)
     text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 
 
 def log_skipped(items: Sequence[BadItem]) -> None:
-    """The first ones; a thousand lines every few minutes would hide everything else."""
+    """Logs the first ones only: a thousand lines every few minutes would hide everything else."""
     for item in items[:LOGGED_ITEMS]:
         facts = {"event": "sync_item_skipped", "item": item.number}
         logger.warning("item %d (%s) is skipped: %s", item.number, item.label, "; ".join(item.reasons), extra=facts)
@@ -215,7 +216,7 @@ def _identity(raw: Any) -> UUID | None:
         return None
 
 
-def _translated(number: int, identity: UUID, item: _Item) -> ApiItem:
+def _api_item(number: int, identity: UUID, item: _Item) -> ApiItem:
     data = item.data
     scan = {ours: value for theirs, ours in SCAN_FIELDS.items() if (value := getattr(data, theirs)) is not None}
     said = (data.domain, data.schedule.frequency, data.schedule.time, scan)
@@ -232,7 +233,7 @@ def _translated(number: int, identity: UUID, item: _Item) -> ApiItem:
 
 
 def _label(raw: Any) -> str:
-    """The best name that can be had for an item."""
+    """The best available name of an item."""
     if not isinstance(raw, dict):
         return plain_line(raw)
     data = raw.get("data")
@@ -259,7 +260,7 @@ def _reasons_of_shape(raw: Any) -> tuple[str, ...]:
     return ("domain_config_id: must be text",)
 
 
-# pydantic's kinds of error in the words of the rest of the project.
+# pydantic's error types in the wording of this project.
 _MUST_BE = {
     "string_type": "text",
     "int_type": "a whole number",

@@ -1,8 +1,8 @@
-"""What others did to the API's schedules since the last sync: edits, deletes, switching on and off, also by SQL."""
+"""Local changes to the API's schedules since the last sync: edits, deletions, enabling and disabling, by SQL too."""
 
 from sqlalchemy import Connection, text
 
-# A schedule that the sync did not leave like this, one that it does not know, or one that it knew and that is gone.
+# Schedules that differ from what the sync left, that the sync does not know, or that it knew and that are gone.
 IS_CHANGED = text(
     """
     SELECT EXISTS (
@@ -14,8 +14,8 @@ IS_CHANGED = text(
     )
     """
 )
-# Noticed now, because the history of changes is not kept for ever: whom somebody has switched on or off since it
-# vanished is no longer ours to switch on again.
+# Recorded now, because the history of changes is deleted after a while: the sync must not enable a schedule again that
+# an operator has enabled or disabled since it vanished.
 NOTICE_SWITCHING = text(
     """
     UPDATE api_sync_items AS item
@@ -41,7 +41,7 @@ FORGET_THE_DELETED = text(
 
 
 def is_anything_changed(connection: Connection) -> bool:
-    """Then "nothing new" from the API is no answer: what differs has to be compared with the whole."""
+    """True: a 304 from the API is not enough, because the differences have to be compared with the whole response."""
     return bool(connection.execute(IS_CHANGED).scalar_one())
 
 

@@ -1,8 +1,8 @@
-"""Schedules that are no longer in the API: switched off, never deleted, and only if the answer is to be trusted.
+"""Removals: schedules that vanished from the API are disabled, never deleted, and only if the response is credible.
 
-An item that is there but bad has not vanished. If an item cannot be identified, any of the missing ones may be meant,
-and nothing is switched off. Neither is it when too many are missing at once, or all of them: that is a mistake of the
-API far more often than a wish.
+An item that is present but invalid has not vanished. If an item cannot be identified, it may be any of the missing
+ones, so nothing is disabled. The same holds when too many are missing at once, or all of them: that is usually an error
+of the API.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 
 from services.api_sync.items import ApiItems, plain_line
 
-# Ids as bytes and text: making UUIDs of them would take longer than everything else here.
+# Ids as bytes and text: converting them to UUIDs would take longer than everything else here.
 API_SCHEDULES = text(
     """
     SELECT CAST(schedules.schedule_id AS text), uuid_send(domain_config_id), domain, enabled,
@@ -52,8 +52,8 @@ class Missing:
 @dataclass(frozen=True, slots=True)
 class Removals:
     known: int  # schedules that were in the API until now
-    missing: tuple[Missing, ...]  # those of them that no longer are
-    switched_on: tuple[Missing, ...]  # vanished before, and enabled by somebody since
+    missing: tuple[Missing, ...]  # those that are missing now
+    switched_on: tuple[Missing, ...]  # vanished earlier, and enabled by an operator since
 
 
 def find_missing(connection: Connection, items: ApiItems) -> Removals:
@@ -70,7 +70,9 @@ def find_missing(connection: Connection, items: ApiItems) -> Removals:
 
 
 def refusal(removals: Removals, *, answered: int, unidentified: int, max_percent: int, allowed: bool) -> str | None:
-    """Why nothing may be switched off; None when it may, or when there is nothing to do. `allowed` by a person."""
+    """Why nothing may be disabled; None if it may, or if nothing vanished. `allowed`: an operator confirmed the
+    removals.
+    """
     missing = len(removals.missing)
     if not missing:
         return None
@@ -79,7 +81,7 @@ def refusal(removals: Removals, *, answered: int, unidentified: int, max_percent
     if allowed:
         return None
     if not answered:
-        return f"the answer is an empty list, but {removals.known} schedules were in it before"
+        return f"the response is an empty list, but {removals.known} schedules were in it before"
     if missing * 100 > max_percent * removals.known:
         share = f"{missing} of {removals.known} schedules are missing"
         return f"{share}, more than {max_percent} % (API_SYNC_MAX_REMOVALS_PERCENT)"

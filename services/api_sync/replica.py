@@ -1,6 +1,7 @@
-"""What a replica does about the sync: look now and then whether it is due, and say what came of it.
+"""The sync in a replica: checks periodically whether it is due, and reports the result.
 
-Any replica may find it due; the stored state lets one of them ask the API per interval, and tells all the others.
+Any replica may find it due. The stored state lets only one of them call the API per interval; the others read the
+result.
 """
 
 import logging
@@ -20,8 +21,8 @@ from services.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 30.0  # so that its age is known, and a dead replica's sync is taken over
-TICK_PATIENCE_SECONDS = 900.0  # a slow API and many items are progress, not a stall
+LOOK_SECONDS = 30.0  # keeps the age current, and takes over a dead replica's sync
+TICK_PATIENCE_SECONDS = 900.0  # a slow API or many items are progress, not a stall
 JITTER_SHARE, LONGEST_JITTER_SECONDS = 0.1, 10.0
 
 
@@ -31,16 +32,16 @@ class ReplicaSync:
     ) -> None:
         self._settings, self._db, self._interval, self._stopping = settings, db, interval_seconds, stopping
         self._seen = StoredState()
-        self._restarted = True  # until its first look
+        self._restarted = True  # None until the first check
         self.loop = Loop("api-sync", self.tick, LOOK_SECONDS, TICK_PATIENCE_SECONDS)
 
     def sync_now(self) -> SyncReport:
         """Raises ApiSyncFailed."""
         with open_api_sync(self._settings, self._db, stopping=self._stopping) as sync:
-            return _announced(sync.run())
+            return _announce(sync.run())
 
     def tick(self) -> float:
-        """Sync if it is due; returns the seconds until it is worth looking again."""
+        """Sync if it is due; returns the seconds until the next check."""
         if self._settings.api_url is None:
             logger.warning("API_URL is not set: there is nothing to sync from", extra={"event": "sync_without_url"})
             return self._interval
@@ -48,7 +49,7 @@ class ReplicaSync:
             with open_api_sync(self._settings, self._db, stopping=self._stopping) as sync:
                 report = sync.run_if_due(self._interval, restarted=self._restarted)
             if report is not None:
-                _announced(report)
+                _announce(report)
         except ApiSyncFailed as error:
             metrics.synced(Outcome.FAILED, {})
             logger.error("%s; the schedules stay as they are", error, extra={"event": "sync_failed"})
@@ -58,7 +59,7 @@ class ReplicaSync:
         return self._look()
 
     def facts(self) -> dict[str, Any]:
-        """For probes and heartbeats, as the last look saw it."""
+        """For probes and heartbeats, as of the last check."""
         last, applied, age = self._seen.last, self._seen.applied, self._seen.synced_seconds_ago
         return {
             "outcome": last.outcome.value if last else None,
@@ -68,7 +69,7 @@ class ReplicaSync:
         }
 
     def _look(self) -> float:
-        """Everybody sees the same result, whoever it was that asked the API."""
+        """Every replica sees the same result, whichever called the API."""
         self._seen = SyncState(self._db).read()
         facts = self.facts()
         metrics.sync_seen(
@@ -82,7 +83,7 @@ class ReplicaSync:
         return min(max(due_in, 0.0) + jitter, LOOK_SECONDS)
 
 
-def _announced(report: SyncReport) -> SyncReport:
+def _announce(report: SyncReport) -> SyncReport:
     counts = {kind.value: count for kind, count in report.counts.items() if count}
     metrics.synced(report.outcome, counts)
     if report.outcome is Outcome.NOT_MODIFIED:

@@ -1,4 +1,4 @@
-"""What a sync did, as a value that can be shown, stored and read back."""
+"""The report of a sync: a value that can be shown, stored and read back."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from services.schedules.batch import Action
 
 
 class Outcome(StrEnum):
-    DONE = "done"  # the whole answer was applied
+    DONE = "done"  # the whole response was applied
     NOT_MODIFIED = "not_modified"  # the API has nothing new
-    REMOVALS_REFUSED = "removals_refused"  # applied, but nothing was switched off
-    FAILED = "failed"  # no usable answer; nothing was written
+    REMOVALS_REFUSED = "removals_refused"  # applied, but nothing was disabled
+    FAILED = "failed"  # no usable response; nothing was written
 
     @property
     def is_good(self) -> bool:
@@ -26,7 +26,7 @@ class Outcome(StrEnum):
 
 
 class Kind(StrEnum):
-    """What happened to a schedule, or to an item."""
+    """The outcome for a schedule or an item."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -34,30 +34,30 @@ class Kind(StrEnum):
     SKIPPED = "skipped"
     DISABLED = "disabled"  # it vanished from the API
     RETURNED = "returned"  # it is back, and enabled again; also counted as updated
-    REFUSED = "refused"  # it vanished, and stays enabled because the answer is not to be trusted
-    KEPT = "kept"  # somebody changed it here, and that stays
-    OVERWRITTEN = "overwritten"  # somebody had changed it here
+    REFUSED = "refused"  # it vanished, and stays enabled because the response is not credible
+    KEPT = "kept"  # its local edit is kept
+    OVERWRITTEN = "overwritten"  # its local edit was overwritten
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     kind: Kind
     label: str
-    item: int | None = None  # its place in the answer
-    changes: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # before and after; of kept: ours and theirs
+    item: int | None = None  # its position in the response
+    changes: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # before and after; of a kept edit: local, API
     reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
     outcome: Outcome
-    by: str  # the replica or program that did it
+    by: str  # the replica or program that synced
     started_at: datetime
     finished_at: datetime
-    items: int | None = None  # of the answer
+    items: int | None = None  # items of the response
     counts: Mapping[Kind, int] = field(default_factory=dict)
-    entries: tuple[Entry, ...] = ()  # the first ones of each kind
-    refused: str | None = None  # why nothing was switched off
+    entries: tuple[Entry, ...] = ()  # the first entries of each kind
+    refused: str | None = None  # why nothing was disabled
     error: str | None = None
 
     def count(self, kind: Kind) -> int:
@@ -84,7 +84,7 @@ _ADAPTER = TypeAdapter(SyncReport)
 
 
 class Tally:
-    """Counts everything, and keeps the first entries of each kind (all of them if there is no limit)."""
+    """Counts all entries, and keeps the first of each kind (all of them without a limit)."""
 
     def __init__(self, policy: LocalEdits, limit: int | None) -> None:
         self._policy, self._limit = policy, limit

@@ -1,8 +1,8 @@
-"""The one row of `api_sync_state`: who syncs right now, and what came of the last time.
+"""The single row of `api_sync_state`: the lease of the running sync, and the result of the last one.
 
-A lease, not a lock: it needs no open transaction or session while the API takes its time, works behind a transaction
-pooler, and ends by itself when its owner dies. Every transaction of a sync renews it first, so that a replica that was
-frozen past its lease can write nothing.
+It is a lease, not a lock: it needs no open transaction or session during the API call, works behind a transaction
+pooler, and expires when its owner dies. Every transaction of a sync renews it first, so a replica that was frozen
+beyond its lease is fenced and writes nothing.
 """
 
 import json
@@ -18,7 +18,8 @@ from database.connection import DatabaseConnection
 from services.api_sync.report import SyncReport
 from services.errors import SchedulerError
 
-# Somebody else's lease is respected; that of the dead is taken over at once, everything else waits for the interval.
+# A live owner's lease is respected. A dead owner's lease is taken over at once. Otherwise the sync waits for its
+# interval.
 TAKE = text(
     """
     INSERT INTO api_sync_state AS state (only_row, lease_token, lease_owner, lease_until, started_at)
@@ -55,7 +56,7 @@ END = text(
     WHERE lease_token = :token
     """
 )
-# As if nobody had begun: the next one who looks may.
+# As if the sync had not started: the next replica that checks may start it.
 HAND_BACK = text(
     """
     UPDATE api_sync_state SET lease_token = NULL, lease_owner = NULL, lease_until = NULL, started_at = NULL
@@ -76,7 +77,7 @@ READ = text(
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """By which the API can say that nothing has changed."""
+    """Validators for conditional requests (ETag, Last-Modified)."""
 
     etag: str | None = None
     last_modified: str | None = None
@@ -88,7 +89,7 @@ class Validators:
 @dataclass(frozen=True, slots=True)
 class StoredState:
     is_busy: bool = False
-    is_abandoned: bool = False  # whoever was at it died
+    is_abandoned: bool = False  # the owner died during the sync
     lease_owner: str | None = None
     started_at: datetime | None = None
     started_seconds_ago: float | None = None
@@ -113,7 +114,7 @@ class Lease:
         self._db, self._token = db, token
 
     def renew(self, connection: Connection, seconds: float) -> None:
-        """Also keeps everybody else from taking it until the transaction ends. Raises LeaseLost."""
+        """Also blocks a takeover until the transaction ends. Raises LeaseLost."""
         if connection.execute(RENEW, {"token": self._token, "seconds": seconds}).rowcount != 1:
             raise LeaseLost
 
@@ -129,7 +130,9 @@ class Lease:
         validators: Validators = Validators(),
         retry_after_seconds: float | None = None,
     ) -> None:
-        """`rules`: the answer was whole, and applied under these; None: the former answer stays the last one."""
+        """`rules`: the whole response was applied under these rules. None: the previous response stays the last applied
+        one.
+        """
         values = {
             "token": self._token,
             "report": json.dumps(report.as_json()),
@@ -165,9 +168,9 @@ class SyncState:
     def take(
         self, owner: str, seconds: float, *, interval_seconds: float | None = None, restarted: bool = False
     ) -> Lease | None:
-        """None: somebody else is at it, or it is not due yet (with an interval).
+        """None: another process is syncing, or the sync is not due yet (with an interval).
 
-        For a process that has just been started a sync that failed is due at once.
+        For a process that has just started, a failed sync is due at once.
         """
         token = uuid4()
         values = {"token": token, "owner": owner, "seconds": seconds, "interval": interval_seconds}
@@ -178,7 +181,7 @@ class SyncState:
 
 
 def _report(stored: dict[str, Any] | None) -> SyncReport | None:
-    """One of another version may have another form; it is only for the eyes."""
+    """A report of another version may have another form; it is for display only."""
     try:
         return SyncReport.from_json(stored) if stored else None
     except ValidationError:

@@ -1,7 +1,7 @@
-"""One sync: ask, check that the answer is whole, apply it, remember what came of it. Start reading at `_sync`.
+"""One sync: fetch, verify that the response is complete, apply it, store the result. Start reading at `_sync`.
 
-One process at a time holds the lease; whoever comes meanwhile waits and gets the same report. No transaction is open
-while the API takes its time. An answer that cannot be used changes nothing.
+One process at a time holds the lease; others wait and get the same report. No transaction is open during the API call.
+An unusable response changes nothing.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ from services.errors import ConfigurationError, SchedulerError, Unavailable
 from services.fetching import FetchFailed, Limits, fetcher_from, without_userinfo
 
 LOOK_SECONDS = 0.2
-PATIENCE_SECONDS = 600.0  # with somebody else's sync
-RULES_VERSION = 2  # raise it when the same answer would give other schedules
+PATIENCE_SECONDS = 600.0  # for a sync of another process
+RULES_VERSION = 2  # increase it when the same response would give other schedules
 
 
 class ApiSyncFailed(SchedulerError):
@@ -52,7 +52,7 @@ class ApiSync:
         return self._state.read()
 
     def run(self, on_progress: Progress = lambda done, total: None) -> SyncReport:
-        """Sync now; if somebody else is at it, wait and return what came of that. Raises ApiSyncFailed."""
+        """Sync now. If another process is syncing, wait for it and return its result. Raises ApiSyncFailed."""
         give_up_at = time.monotonic() + PATIENCE_SECONDS
         while (lease := self._state.take(self._owner, self._lease_seconds)) is None:
             report = self._report_of_the_other(give_up_at)
@@ -61,18 +61,18 @@ class ApiSync:
         return self._run(lease, on_progress)
 
     def run_if_due(self, interval_seconds: float, *, restarted: bool = False) -> SyncReport | None:
-        """None: somebody synced less than an interval ago, or does right now."""
+        """None: the last sync is less than an interval old, or another process is syncing."""
         lease = self._state.take(
             self._owner, self._lease_seconds, interval_seconds=interval_seconds, restarted=restarted
         )
         return self._run(lease, lambda done, total: None) if lease else None
 
     def preview(self, on_progress: Progress = lambda done, total: None) -> SyncReport:
-        """What `run` would do, all of it listed; nothing is written."""
+        """What `run` would do, with all entries; nothing is written."""
         started_at = self._now()
         try:
             fetched = self._client.fetch(lambda seconds: None)
-            return self._applied(started_at, self._applying(None).apply(fetched.body, on_progress))
+            return self._report_of(started_at, self._applying(None).apply(fetched.body, on_progress))
         except (FetchFailed, UnusableAnswer) as error:
             raise ApiSyncFailed(self._no_answer(error)) from error
 
@@ -80,15 +80,15 @@ class ApiSync:
 
     def _sync(self, lease: Lease, started_at: datetime, on_progress: Progress) -> SyncReport:
         fetched = self._client.fetch_if_changed(
-            self._known(), lambda seconds: lease.hold(self._lease_seconds + seconds)
+            self._validators(), lambda seconds: lease.hold(self._lease_seconds + seconds)
         )
         if fetched is None:
             report = self._report(Outcome.NOT_MODIFIED, started_at)
             lease.end(report)
             return report
         applied = self._applying(lease).apply(fetched.body, on_progress)
-        report = self._applied(started_at, applied)
-        # An answer that was not settled is looked at again as a whole, whatever the API says about it then.
+        report = self._report_of(started_at, applied)
+        # A response that was not fully applied is fetched again as a whole, whatever the API says about it then.
         validators = validators_of(fetched) if applied.is_settled else Validators()
         lease.end(report, rules=self._written_under, validators=validators)
         return report
@@ -105,7 +105,7 @@ class ApiSync:
         except LeaseLost as error:
             raise ApiSyncFailed(str(error)) from error
         except BaseException:
-            with suppress(Unavailable):  # then it ends by itself
+            with suppress(Unavailable):  # then the lease expires by itself
                 lease.hand_back()
             raise
 
@@ -115,8 +115,8 @@ class ApiSync:
     def _lease_seconds(self) -> float:
         return LEASE_SECONDS + self._client.max_seconds
 
-    def _known(self) -> Validators:
-        """Empty unless the table is exactly what the former answer made of it."""
+    def _validators(self) -> Validators:
+        """Empty unless the table is exactly what the previous response made of it."""
         state = self._state.read()
         if self._rules.allow_removals or state.rules != self._written_under or not state.validators:
             return Validators()
@@ -124,7 +124,7 @@ class ApiSync:
             return Validators() if is_anything_changed(connection) else state.validators
 
     def _report_of_the_other(self, give_up_at: float) -> SyncReport | None:
-        """None: it died or stopped on the way, so that it is our turn."""
+        """None: the other process died or stopped, so it is our turn."""
         while (state := self._state.read()).is_busy:
             if time.monotonic() > give_up_at:
                 raise ApiSyncFailed(f"{state.lease_owner} has been syncing since {state.started_at}")
@@ -140,9 +140,9 @@ class ApiSync:
 
     def _no_answer(self, error: SchedulerError) -> str:
         said = f"GET {self._client.where}: {error}" if isinstance(error, UnusableAnswer) else str(error)
-        return f"the API gave no usable answer: {said}"
+        return f"the API gave no usable response: {said}"
 
-    def _applied(self, started_at: datetime, applied: Applied) -> SyncReport:
+    def _report_of(self, started_at: datetime, applied: Applied) -> SyncReport:
         outcome = Outcome.REMOVALS_REFUSED if applied.refused else Outcome.DONE
         return self._report(outcome, started_at, applied)
 
@@ -172,7 +172,7 @@ def open_api_sync(
     actor: str = API_ACTOR,
     stopping: threading.Event | None = None,
 ) -> Iterator[ApiSync]:
-    """As the settings say, unless told otherwise."""
+    """From the settings, unless overridden."""
     if settings.api_url is None:
         raise ConfigurationError("API_URL is not set: there is nothing to sync from")
     limits = Limits(max_bytes=settings.api_sync_max_bytes, max_seconds=settings.request_timeout, cut=False)

@@ -1,7 +1,7 @@
-"""The API's items into the table, a thousand at a time, beside what people changed there meanwhile.
+"""Writes the API's items into the table, a thousand at a time, and merges them with local edits.
 
-An unchanged item costs one comparison and no write. What was written is remembered per schedule in `api_sync_items`, in
-the same transaction: that is how a later sync knows what somebody else has changed. edits.py decides who is right.
+An unchanged item costs one comparison and no write. The written values are stored per schedule in `api_sync_items`, in
+the same transaction: a later sync detects local edits by them. edits.py decides which value wins.
 """
 
 import json
@@ -27,10 +27,10 @@ from services.schedules.batch import Action, Saved, ScheduleBatch, ScheduleRecor
 from services.schedules.spec import parse_spec
 
 API_ACTOR = "api-sync"
-ROW_FAULTS = (*VALUE_ERRORS, "P0")  # the latter: what a trigger raises
+ROW_FAULTS = (*VALUE_ERRORS, "P0")  # the latter: raised by a trigger
 
-# What was written last into schedules that nobody has touched since. Read once: asked in portions, Postgres may well
-# choose to read everything for each portion.
+# The values last written into schedules that have not changed since. Read once: for portions Postgres may choose to
+# read the whole table each time.
 UNTOUCHED = text(
     """
     SELECT uuid_send(schedules.domain_config_id), item.digest
@@ -51,7 +51,7 @@ KNOWN = text(
     WHERE schedules.source = 'api' AND schedules.domain_config_id = ANY(CAST(:configs AS uuid[]))
     """
 )
-# The revision is the one that the trigger has just given to the schedule. A new schedule is what the API wants.
+# The revision is the one that the trigger has just assigned. A new schedule is exactly what the API wants.
 REMEMBER = text(
     """
     INSERT INTO api_sync_items (schedule_id, revision, digest, synced, kept)
@@ -66,20 +66,20 @@ REMEMBER = text(
         vanished_at = NULL, disabled_revision = NULL
     """
 )
-# From the first write on, the table is no longer what the answer of the last sync made of it.
+# From the first write on, the table is no longer what the last response made of it.
 FORGET_ANSWER = text("UPDATE api_sync_state SET rules = NULL WHERE rules IS NOT NULL")
 
 
 @dataclass(frozen=True, slots=True)
 class ApiSaved:
-    """What became of an item that is not exactly as it was, or whose schedule is not."""
+    """The outcome for an item that changed, or whose schedule changed."""
 
     number: int
     action: Action
     label: str
     changes: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
-    edits: tuple[Edit, ...] = ()  # kept or overwritten, as the policy says
+    edits: tuple[Edit, ...] = ()  # kept or overwritten, by the policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Chunk:
 
 
 class ApiUpsert:
-    """`before_write` is called first in every transaction; what it raises ends the sync."""
+    """`before_write` is called first in every transaction; an exception from it ends the sync."""
 
     def __init__(
         self,
@@ -115,13 +115,13 @@ class ApiUpsert:
         self._db, self._jobs, self._now = db, jobs, now
         self._policy, self._actor, self._dry_run = policy, actor, dry_run
         self._before_write = before_write
-        self.refused_by_database = 0  # items that it may well take another time
+        self.refused_by_database = 0  # items that may succeed at another time
 
     def save(self, items: Iterable[ApiItem | BadItem]) -> Iterator[Chunk]:
-        """Each chunk is committed before it is handed out. If it never ends, the next sync asks for everything."""
+        """Each chunk is committed before it is yielded. If the sync is interrupted, the next one fetches everything."""
         if not self._dry_run:
             write_as(self._db, self._actor, self._begin)
-        untouched, waiting = self._untouched(), iter(items)
+        untouched, waiting = self._untouched_digests(), iter(items)
         while chunk := list(islice(waiting, ROWS_PER_COMMIT)):
             bad = [
                 ApiSaved(item.number, Action.REFUSED, item.label, reasons=item.reasons)
@@ -133,19 +133,19 @@ class ApiUpsert:
                 for item in chunk
                 if isinstance(item, ApiItem) and untouched.get(item.config_id.bytes) != item.digest
             ]
-            yield Chunk(len(chunk), tuple(sorted([*bad, *self._saved(changed)], key=lambda one: one.number)))
+            yield Chunk(len(chunk), tuple(sorted([*bad, *self._save_or_split(changed)], key=lambda one: one.number)))
 
     def _begin(self, connection: Connection) -> None:
         self._before_write(connection)
         connection.execute(FORGET_ANSWER)
 
-    def _untouched(self) -> dict[bytes, str]:
+    def _untouched_digests(self) -> dict[bytes, str]:
         with self._db.transaction() as connection:
             rows = connection.execution_options(yield_per=ROWS_PER_COMMIT).execute(UNTOUCHED)
             return {bytes(config): digest for config, digest in rows}
 
-    def _saved(self, changed: Sequence[ApiItem]) -> list[ApiSaved]:
-        """What the database refuses is one item's fault: the others are written without it, in smaller portions."""
+    def _save_or_split(self, changed: Sequence[ApiItem]) -> list[ApiSaved]:
+        """An error of the database concerns one item: the others are written without it, in smaller portions."""
         try:
             return write_as(self._db, self._actor, lambda connection: self._save(connection, changed))
         except (DBAPIError, InvalidSchedule) as error:
@@ -156,19 +156,23 @@ class ApiUpsert:
             self.refused_by_database += 1
             return [ApiSaved(changed[0].number, Action.REFUSED, plain_line(changed[0].domain), reasons=(reason,))]
         middle = len(changed) // 2
-        return [*self._saved(changed[:middle]), *self._saved(changed[middle:])]
+        return [*self._save_or_split(changed[:middle]), *self._save_or_split(changed[middle:])]
 
     def _save(self, connection: Connection, changed: Sequence[ApiItem]) -> list[ApiSaved]:
         self._before_write(connection)
         if not changed:
             return []
-        merging = _Merging(_known(connection, changed), self._policy, self._jobs)
+        merging = _Merging(_synced_rows(connection, changed), self._policy, self._jobs)
         batch = ScheduleBatch(connection, self._jobs, "api", adjust=merging.adjust)
-        batch.plan([(item.number - 1, _given(item)) for item in changed], lock=not self._dry_run)
+        given = [
+            (item.number - 1, {"domain_config_id": item.given_id, "source": Source.API.value, **item.fields})
+            for item in changed
+        ]
+        batch.plan(given, lock=not self._dry_run)
         if not self._dry_run:
             batch.write(self._now())
             self._remember(connection, changed, batch.results, merging)
-        return [_told(saved, merging.edits.get(saved.index, ())) for saved in batch.results]
+        return [_api_saved(saved, merging.edits.get(saved.index, ())) for saved in batch.results]
 
     def _remember(
         self, connection: Connection, items: Sequence[ApiItem], results: Sequence[Saved], merging: "_Merging"
@@ -189,7 +193,7 @@ class ApiUpsert:
 
 
 class _Merging:
-    """The three versions of a chunk's schedules put together, under their locks."""
+    """The three-way merge of a chunk, under its row locks."""
 
     def __init__(self, known: Mapping[UUID, Row[Any]], policy: LocalEdits, jobs: JobRegistry) -> None:
         self._known, self._policy, self._jobs = known, policy, jobs
@@ -197,7 +201,7 @@ class _Merging:
         self.edits: dict[int, tuple[Edit, ...]] = {}
 
     def adjust(self, index: int, given: Mapping[str, Any], existing: ScheduleRecord) -> Mapping[str, Any]:
-        """An item must be good by itself: a local edit that hides what is bad makes it none the better."""
+        """An item must be valid by itself: a local edit that hides an invalid value does not make the item valid."""
         wanted = self.wanted[index] = api_fields(parse_spec(given, self._jobs))
         known = self._known.get(existing.schedule_id)
         merged = merge(existing, known and known.synced, wanted, self._policy)
@@ -210,7 +214,7 @@ class _Merging:
 
 
 def _fault_of_a_row(error: DBAPIError | InvalidSchedule) -> str | None:
-    """None: it has nothing to do with what was to be written."""
+    """None: the error has nothing to do with the written values."""
     if isinstance(error, InvalidSchedule):
         return "; ".join(few_of(error.problems))
     if sqlstate(error)[:2] not in ROW_FAULTS:
@@ -219,15 +223,11 @@ def _fault_of_a_row(error: DBAPIError | InvalidSchedule) -> str | None:
     return f"the database refuses it: {said if said.isprintable() else ascii(said)}"
 
 
-def _known(connection: Connection, items: Sequence[ApiItem]) -> dict[UUID, Row[Any]]:
+def _synced_rows(connection: Connection, items: Sequence[ApiItem]) -> dict[UUID, Row[Any]]:
     rows = connection.execute(KNOWN, {"configs": [str(item.config_id) for item in items]})
     return {row.schedule_id: row for row in rows}
 
 
-def _given(item: ApiItem) -> dict[str, Any]:
-    return {"domain_config_id": item.given_id, "source": Source.API.value, **item.fields}
-
-
-def _told(saved: Saved, edits: tuple[Edit, ...]) -> ApiSaved:
+def _api_saved(saved: Saved, edits: tuple[Edit, ...]) -> ApiSaved:
     reasons = few_of(saved.problems)
     return ApiSaved(saved.index + 1, saved.action, plain_line(saved.label), saved.changes, reasons, edits)

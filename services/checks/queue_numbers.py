@@ -15,7 +15,7 @@ class QueueNumbers(BaseModel):
         None,
         ge=1,
         le=LONGEST_SECONDS,
-        description="after so long a run claims nothing more; unset: the queue's default",
+        description="time budget of a run; after it no further items are claimed; unset: the queue's default",
     )
     item_timeout_seconds: float | None = Field(
         None, gt=0, le=LONGEST_SECONDS, description="how long one item may take; unset: the queue's default"
@@ -25,6 +25,6 @@ class QueueNumbers(BaseModel):
     )
 
     def given(self) -> dict[str, int | float]:
-        """Only what is said, as somebody would write it: 600, not 600.0."""
+        """Only the given numbers, as an operator would write them: 600, not 600.0."""
         said = self.model_dump(include=set(QueueNumbers.model_fields), exclude_none=True)
         return {name: int(number) if number == int(number) else number for name, number in said.items()}

@@ -1,4 +1,4 @@
-"""`--set FIELD=VALUE`: any field of a definition, in the words of the command line."""
+"""`--set FIELD=VALUE`: sets any field of a definition."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,15 +10,15 @@ from services.errors import InvalidInput, Problem
 def with_assignments(
     given: Mapping[str, Any], assignments: Iterable[str], unknown: Callable[[list[str]], list[Problem]]
 ) -> dict[str, Any]:
-    """What was given already and what is assigned; nothing may be said twice."""
+    """The given fields and the assigned ones; a field may be set only once."""
     together = dict(given)
     for assignment in assignments:
         field, equals, value = assignment.partition("=")
         field = field.strip()
         if not equals:
             raise InvalidInput(Problem("--set", f"must look like FIELD=VALUE, got {assignment!r}"))
-        if strangers := unknown([field]):
-            raise InvalidInput(*strangers)
+        if problems := unknown([field]):
+            raise InvalidInput(*problems)
         if field in together:
             raise InvalidInput(Problem(field, "is given twice"))
         together[field] = _value(value)
@@ -26,7 +26,7 @@ def with_assignments(
 
 
 def split_off(assignments: Iterable[str], owner: str) -> tuple[list[str], dict[str, Any]]:
-    """`job_config.max_pages=9` is about one field of the owner: the other assignments, and fields with their values."""
+    """`job_config.max_pages=9` sets one field of the owner; returns the other assignments, and the owner's fields."""
     others, fields = list[str](), dict[str, Any]()
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
@@ -41,7 +41,7 @@ def split_off(assignments: Iterable[str], owner: str) -> tuple[list[str], dict[s
 
 
 def _value(text: str) -> Any:
-    """`3` is a number, `true` a flag, `[1, 2]` a list, nothing is NULL, everything else text."""
+    """`3` is a number, `true` a boolean, `[1, 2]` a list, an empty value NULL, everything else text."""
     if text == "":
         return None
     try:

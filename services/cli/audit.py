@@ -1,4 +1,4 @@
-"""`manage.py audit`: is every fire that was due accounted for?"""
+"""`manage.py audit`: is every due fire accounted for?"""
 
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -14,18 +14,19 @@ from services.cli.output import FAILED, AsJson, console, error_console, moment, 
 from services.errors import InvalidInput, Problem
 from services.insight.audit import AuditReport, Finding, Findings, audit_by
 from services.schedule_repository import get_schedule_repository
+from services.wording.counts import counted
 from services.wording.short_ids import ID_PREFIX
 
 
 def audit(
-    since: Annotated[str, typer.Option(help=f"How far back: {EXAMPLES}.")] = "24h",
+    since: Annotated[str, typer.Option(help=f"How far to look back: {EXAMPLES}.")] = "24h",
     as_json: AsJson = False,
 ) -> None:
-    """Recompute every fire that was due from the schedules' own history, and compare it with the executions.
+    """Recompute every due fire from the history of the schedules, and compare the fires with the executions.
 
-    Exit code 0 when everything is accounted for, else 1: something is unexplained, unwatched (no replica has looked at
-    that time yet: nobody runs; the next one to start runs or records it), extra (no definition in force had this
-    fire), recorded as missed and run, duplicated or unfinished.
+    Exit code 0 when every fire is accounted for. Otherwise 1, with the fires that are unexplained, unwatched (no
+    replica has covered that time yet; the next one to start runs or records them), extra (no definition in force
+    had this fire), recorded as missed and run, duplicated or unfinished.
 
     Examples:
 
@@ -46,7 +47,7 @@ def _run(length: timedelta) -> AuditReport:
     settings = get_settings()
     if length > timedelta(days=settings.history_retention_days):
         kept = f"history is kept for {settings.history_retention_days} days (HISTORY_RETENTION_DAYS)"
-        raise InvalidInput(Problem("since", f"{kept}: what is older cannot be judged"))
+        raise InvalidInput(Problem("since", f"{kept}: older fires cannot be audited"))
     columns = (TextColumn("comparing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=error_console(), transient=True) as bar:
         task = bar.add_task("", total=get_schedule_repository().count_schedules())
@@ -56,7 +57,7 @@ def _run(length: timedelta) -> AuditReport:
 
 def _print(report: AuditReport) -> None:
     out = console()
-    out.print(f"{report.schedules} schedules, {moment(report.since)} to {moment(report.until)}")
+    out.print(f"{counted(report.schedules, 'schedule')}, {moment(report.since)} to {moment(report.until)}")
     sign = "=" if report.expected == report.accounted else "≠"
     out.print(f"expected {report.expected} {sign} accounted {report.accounted}", style="bold")
     out.print(f"duplicates {report.duplicates}")
@@ -67,7 +68,7 @@ def _print(report: AuditReport) -> None:
     _print_findings("extra", report.extra)
     _print_findings("recorded as missed and run", report.contradicted)
     _print_findings("unfinished", report.unfinished)
-    out.print(f"on the edge {report.on_the_edge} (too young or too near to a change to be judged)")
+    out.print(f"on the edge {report.on_the_edge} (too recent or too close to a change to be judged)")
     out.print(f"in progress {report.in_progress}")
     verdict, style = ("all accounted for", "green") if report.is_clean else ("NOT all accounted for", "red bold")
     out.print(verdict, style=style)
@@ -82,11 +83,11 @@ def _print_findings(kind: str, findings: Findings) -> None:
 
 
 def _way_out(report: AuditReport) -> str:
-    if report.watched_until is None:
-        return "no replica has looked at this database yet: start one, it runs or records what is missing"
+    if (watched := report.watched_by_all) is None:
+        return "no replica has used this database yet: start one; it runs or records the missing fires"
     return (
-        f"replicas have accounted for {moment(report.watched_since)} to {moment(report.watched_until)}; "
-        "what is later is run or recorded by the next one that starts, what is earlier by nobody"
+        f"replicas have accounted for {moment(watched[0])} to {moment(watched[1])}; "
+        "the next one to start runs or records later fires; earlier ones stay unaccounted"
     )
 
 

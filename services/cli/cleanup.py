@@ -1,4 +1,4 @@
-"""`manage.py cleanup`: delete old history by hand, as the replicas do by themselves."""
+"""`manage.py cleanup`: delete old history now; replicas also do it by themselves."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -16,14 +16,16 @@ Numbers = dict[str, int]
 
 
 def cleanup(
-    days: Annotated[int | None, typer.Option(help="What is older goes; HISTORY_RETENTION_DAYS when absent.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    days: Annotated[
+        int | None, typer.Option(help="Delete history older than this many days; default: HISTORY_RETENTION_DAYS.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, delete nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete executions that ended, schedule changes and cookie scans older than some days.
+    """Delete old history: finished executions, schedule changes and cookie scans.
 
-    Running replicas do not notice. The newest scan of each domain and engine stays: the next one is compared with it.
+    Running replicas are not disturbed. The newest scan of each domain and engine stays, for comparison.
 
     Examples:
 
@@ -33,14 +35,14 @@ def cleanup(
     """
     age = get_settings().history_retention_days if days is None else days
     found = _count(age)
-    what = f"{_in_words(found)} older than {age} days"
+    old = f"{_in_words(found)} older than {age} days"
     if dry_run or not any(found.values()):
-        _tell(as_json, {"days": age, "dry_run": dry_run, **found}, f"{what}; nothing was deleted")
+        _print(as_json, {"days": age, "dry_run": dry_run, **found}, f"{old}; nothing was deleted")
         return
     if not yes:
-        typer.confirm(f"Delete {what}?", abort=True, err=True)
+        typer.confirm(f"Delete {old}?", abort=True, err=True)
     deleted = _delete(age, found)
-    _tell(as_json, {"days": age, "dry_run": False, **deleted}, f"deleted {_in_words(deleted)}")
+    _print(as_json, {"days": age, "dry_run": False, **deleted}, f"deleted {_in_words(deleted)}")
 
 
 def _count(days: int) -> Numbers:
@@ -73,7 +75,7 @@ def _with_bar(what: str, total: int, delete: Callable[..., int], days: int) -> i
         return delete(days=days, on_progress=lambda done: bar.update(task, completed=done))
 
 
-def _tell(as_json: bool, numbers: Numbers, words: str) -> None:
+def _print(as_json: bool, numbers: Numbers, words: str) -> None:
     if as_json:
         print_json(numbers)
     else:

@@ -1,7 +1,7 @@
-"""`manage.py completion`: the script by which a shell completes commands and options at the Tab key.
+"""`manage.py completion`: the tab completion script for bash or zsh.
 
-Typer knows the candidates, but its own scripts complete programs on the PATH only. Here people type
-`python manage.py …`, so these scripts complete that, and `./manage.py`.
+Typer knows the candidates, but its own scripts complete only programs on the PATH. These complete `python manage.py …`
+and `./manage.py`.
 """
 
 from enum import StrEnum
@@ -11,7 +11,7 @@ import typer
 
 from services.cli.output import AsJson, print_json
 
-# The words before manage.py (python, and Python's own options) are cut off: Typer counts from the program's name.
+# The words before manage.py (python and its options) are dropped: Typer counts from the program's name.
 BASH = """\
 _manage_py() {
   local at IFS=$'\\n'
@@ -45,7 +45,7 @@ def completion(
     shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash or zsh")],
     as_json: AsJson = False,
 ) -> None:
-    """Print what makes the Tab key complete `python manage.py …` in your shell.
+    """Print the script for tab completion of `python manage.py …` in your shell.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`manage.py dead-letters …`: items whose last attempt failed; why, and their way back into the queue."""
+"""`manage.py dead-letters …`: items whose last attempt failed: list, show, requeue."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -17,9 +17,9 @@ from services.workflows import queues
 
 app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Items whose last attempt failed.")
 
-Queue = Annotated[str | None, typer.Option("--queue", "-q", help="Only of this queue.")]
-Error = Annotated[str | None, typer.Option(help="Only whose error contains this.")]
-Since = Annotated[str | None, typer.Option(help=f"Only younger ones: {EXAMPLES}.")]
+Queue = Annotated[str | None, typer.Option("--queue", "-q", help="Filter by queue (its name).")]
+Error = Annotated[str | None, typer.Option(help="Only errors that contain this text.")]
+Since = Annotated[str | None, typer.Option(help=f"Newer than {EXAMPLES}.")]
 
 
 @app.command("list")
@@ -27,9 +27,9 @@ def list_(
     queue: Queue = None,
     error: Error = None,
     since: Since = None,
-    closed: Annotated[bool, typer.Option("--closed", help="Those that are back in their queue instead.")] = False,
+    closed: Annotated[bool, typer.Option("--closed", help="List those that were requeued instead.")] = False,
     limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
-    before: Annotated[int | None, typer.Option(help="Only older than this id: the next page.")] = None,
+    before: Annotated[int | None, typer.Option(help="Only ids below this one, for the next page.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, newest first.
@@ -53,7 +53,7 @@ def list_(
 
 
 @app.command("show")
-def show(letter: Annotated[int, typer.Argument(metavar="ID")], as_json: AsJson = False) -> None:
+def show(letter: Annotated[int, typer.Argument(metavar="ID", help="Its id.")], as_json: AsJson = False) -> None:
     """Show one dead letter with its traceback.
 
     Example:
@@ -73,17 +73,19 @@ def show(letter: Annotated[int, typer.Argument(metavar="ID")], as_json: AsJson =
 
 @app.command("requeue")
 def requeue(
-    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="These; or a filter.")] = None,
+    ids: Annotated[
+        list[int] | None, typer.Argument(metavar="[ID]...", help="Ids of dead letters; or use the filters.")
+    ] = None,
     queue: Queue = None,
     error: Error = None,
     since: Since = None,
-    limit: Annotated[int, typer.Option(help="At most so many, oldest first.")] = 1000,
+    limit: Annotated[int, typer.Option(help="At most this many, oldest first.")] = 1000,
     rate: Rate = 0,
     dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put items back into their queues, with all their attempts before them.
+    """Requeue dead letters; each gets all of its attempts again.
 
     Examples:
 
@@ -97,15 +99,15 @@ def requeue(
     requeue = Requeue(get_db_connection(), actor())
     found = requeue.count_letters(where, limit)
     if not dry_run and found and not yes:
-        typer.confirm(f"Queue {found} items again?", abort=True, err=True)
+        typer.confirm(f"Requeue {found} items?", abort=True, err=True)
     done = {} if dry_run else requeue.letters(where, limit, rate)
     if as_json:
         print_json({"found": found, "requeued": done, "dry_run": dry_run})
     elif dry_run:
         console().print(f"{found} dead letters; nothing was changed")
     else:
-        told = ", ".join(f"{count} of {name}" for name, count in done.items())
-        console().print(f"queued again: {told or 'nothing'}")
+        counts = ", ".join(f"{count} of {name}" for name, count in done.items())
+        console().print(f"requeued: {counts or 'nothing'}")
 
 
 def _find(letter: int) -> Letter:

@@ -1,4 +1,4 @@
-"""`manage.py dev`, which is `make run`: servers, schema, a demo site, some replicas, and a view of what they do."""
+"""`manage.py dev` (`make run`): servers, schema, a demo site, several replicas, and a live view of their work."""
 
 import fcntl
 import os
@@ -32,15 +32,17 @@ from services.errors import ConfigurationError, Unavailable
 from services.redis_client import get_redis_client
 from services.schedule_repository import get_schedule_repository
 
-REFRESHES_PER_LINE = 3  # where there is no terminal
+REFRESHES_PER_LINE = 3  # without a terminal
 DRAIN_SLACK_SECONDS = 15.0
 
 
 def dev(
-    replicas: Annotated[int, typer.Option(min=1, max=20, help="How many replica processes.")] = 3,
-    seconds: Annotated[float | None, typer.Option(min=1, help="End after so long; else at Ctrl-C.")] = None,
+    replicas: Annotated[int, typer.Option(min=1, max=20, help="Number of replica processes.")] = 3,
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="Stop after this many seconds; default: at Ctrl-C.")
+    ] = None,
 ) -> None:
-    """Start everything on this machine and watch it work; Ctrl-C drains the replicas and ends.
+    """Start everything on this machine and show it at work; Ctrl-C drains the replicas and exits.
 
     With DATABASE_URL and REDIS_URL unset, Postgres and Redis come from wheels. An empty database gets demo schedules.
     Exit code 1 if a replica is not running at the end of --seconds.
@@ -61,7 +63,7 @@ def dev(
         try:
             team.start()
             web.start()
-            out.print(f"{replicas} replicas start, their logs are in {directory}; Ctrl-C ends")
+            out.print(f"{replicas} replicas are starting; logs: {directory}; Ctrl-C stops them")
             _watch(_Scene(out, team, web, site, connection), until)
         except KeyboardInterrupt:
             pass
@@ -98,7 +100,7 @@ def _prepare(out: Console, site: DemoSite) -> None:
 
 
 def _environment(site: DemoSite) -> dict[str, str]:
-    """Only here may jobs call this machine: the demo site lives on it, and so does the other company of its shop."""
+    """Jobs of the demo may call this machine: the demo site runs on it, and so does the third party of its shop."""
     allowed = ",".join(filter(None, [get_settings().fetch_allowed_networks, "127.0.0.1", "::1"]))
     pipeline = pipeline_environment(site.url) if is_demo(get_schedule_repository()) else {}
     return {"FETCH_ALLOWED_NETWORKS": allowed, **pipeline}
@@ -159,25 +161,25 @@ def _line(scene: _Scene) -> str:
 
 def _drain(out: Console, team: Replicas) -> None:
     patience = get_settings().shutdown_grace_seconds + DRAIN_SLACK_SECONDS
-    out.print("the replicas finish what they run …")
+    out.print("waiting for the replicas to finish their jobs …")
     with out.status("draining …") as status:
         killed = team.drain(
             patience, lambda names: status.update(f"draining: {', '.join(names)} (Ctrl-C again kills them)")
         )
     out.print(
-        f"killed: {', '.join(killed)}; they did not end in {patience:g} s" if killed else "all replicas have ended"
+        f"killed: {', '.join(killed)}; not finished within {patience:g} s" if killed else "all replicas have stopped"
     )
 
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Two of us would give their replicas the same names, and write the same logs."""
+    """One `dev` per directory: two would give their replicas the same names and write the same logs."""
     directory.mkdir(parents=True, exist_ok=True)
     lock = os.open(directory / "dev.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not try_lock(lock, fcntl.LOCK_EX):
             raise ConfigurationError(
-                f"`manage.py dev` runs already with {directory.parent}; end it, or set EMBEDDED_DIR to another one"
+                f"`manage.py dev` is already running in {directory.parent}; stop it, or set EMBEDDED_DIR"
             )
         yield
     finally:
@@ -186,7 +188,7 @@ def _alone(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def _signals_like_ctrl_c() -> Iterator[None]:
-    """A closed terminal and a plain `kill` drain the replicas too."""
+    """SIGHUP (a closed terminal) and SIGTERM drain the replicas, too."""
     numbers = (signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, signal.default_int_handler) for number in numbers]
     try:

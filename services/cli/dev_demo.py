@@ -1,6 +1,6 @@
-"""The demo schedules of `manage.py dev`: something to look at in an empty database, recognised by their tag."""
+"""The demo schedules of `manage.py dev`: examples for an empty database, recognised by their tag."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ from services.schedules.batch import ScheduleRecord
 from services.schedules.listing import ScheduleFilter
 
 TAG, ACTOR = "demo", "demo"
-SHOP = "shop.example"  # how the shop of the demo site is called in the lists
+SHOP = "shop.example"  # the demo shop's name in lists
 BROWSER_SCAN = "shop scan with a browser"
 
 
@@ -56,14 +56,14 @@ def demo_schedules(site: str) -> list[dict[str, Any]]:
 
 
 def demo_scans(site: str, *, with_browser: bool) -> list[dict[str, Any]]:
-    """As often as the shop changes, so that each scan after the first one has something to tell."""
+    """Scans as often as the shop changes, so that each scan after the first one finds a change."""
     plain = _scans("shop scan", site, {"seconds": 20})
     browser = _scans(BROWSER_SCAN, site, {"minutes": 2}, engine="browser", accept_selector="#accept", max_pages=4)
     return [plain, browser] if with_browser else [plain]
 
 
 def prepare_demo(repository: ScheduleRepository, site: str) -> Iterator[str]:
-    """Fill an empty database, or let the schedules of an earlier start call today's site; says what was done."""
+    """Fill an empty database, or point the schedules of an earlier start at today's site; yields what was done."""
     problem = _browser_problem()
     if repository.count_schedules() == 0:
         wanted = [*demo_schedules(site), *demo_scans(site, with_browser=problem is None)]
@@ -71,25 +71,25 @@ def prepare_demo(repository: ScheduleRepository, site: str) -> Iterator[str]:
     else:
         yield from _refresh(repository, site, problem)
     if problem is not None:
-        yield f"scans do without a browser: {problem}"
+        yield f"demo scans run without a browser: {problem}"
     for record in repository.iter_schedules(ScheduleFilter(tag=TAG)):
         for warning in record.trigger.warnings(datetime.now(UTC)):
-            yield f"note on {record.name or record.domain}: {warning}"
+            yield f"note about {record.name or record.domain}: {warning}"
 
 
 def _refresh(repository: ScheduleRepository, site: str, problem: str | None) -> Iterator[str]:
     records = list(repository.iter_schedules(ScheduleFilter(tag=TAG)))
-    moved = repository.save_schedules(list(_strayed(records, site)), actor=ACTOR).updated
+    moved = repository.save_schedules(list(_outdated_schedules(records, site)), actor=ACTOR).updated
     if moved:
         yield f"{moved} demo schedules call the demo site at its new address {site}"
-    if records and not any(record.job_type == "cookie_scan" for record in records):  # of a version without scans
+    if records and not any(record.job_type == "cookie_scan" for record in records):  # made by a version without scans
         scans = demo_scans(site, with_browser=problem is None)
         new = [scan for scan in scans if not _is_taken(repository, scan["name"])]
         yield f"added {repository.save_schedules(new, actor=ACTOR).created} demo scans"
     for record in records:
         if record.name == BROWSER_SCAN and record.enabled and problem is not None:
             repository.update_schedule(record.schedule_id, enabled=False, actor=ACTOR)
-            yield f"{BROWSER_SCAN} is switched off"
+            yield f"{BROWSER_SCAN} is disabled"
 
 
 def _is_taken(repository: ScheduleRepository, name: str) -> bool:
@@ -97,12 +97,12 @@ def _is_taken(repository: ScheduleRepository, name: str) -> bool:
         return repository.find_schedule(name) is not None
     except ScheduleNotFound:
         return False
-    except InvalidInput:  # several could be meant
+    except InvalidInput:  # ambiguous
         return True
 
 
 def _browser_problem() -> str | None:
-    """Why the browser engine cannot be used here; None when it can."""
+    """Why the browser engine is not available; None when it is."""
     try:
         browser_engine_from(get_settings()).close()
     except ConfigurationError as error:
@@ -110,21 +110,18 @@ def _browser_problem() -> str | None:
     return None
 
 
-def _strayed(records: list[ScheduleRecord], site: str) -> Iterator[dict[str, Any]]:
+def _outdated_schedules(records: list[ScheduleRecord], site: str) -> Iterator[dict[str, Any]]:
     """Demo schedules that call the demo site of an earlier start."""
     for record in records:
-        moved = {name: _moved(str(record.job_config[name]), site) for name in _addresses(record.job_config)}
-        changed = {**record.job_config, **{name: url for name, url in moved.items() if url is not None}}
-        if changed != record.job_config:
+        config = record.job_config
+        moved = {name: _on_site(str(config[name]), site) for name in ("url", "base_url") if name in config}
+        changed = {**config, **{name: url for name, url in moved.items() if url is not None}}
+        if changed != config:
             yield {"schedule_id": record.schedule_id, "job_config": changed}
 
 
-def _addresses(job_config: Mapping[str, Any]) -> list[str]:
-    return [name for name in ("url", "base_url") if name in job_config]
-
-
-def _moved(url: str, site: str) -> str | None:
-    """The same page at today's address; None for what is not a page of the demo site."""
+def _on_site(url: str, site: str) -> str | None:
+    """The page's URL on today's demo site; None when `url` is not a page of it."""
     parts, place = urlsplit(url), urlsplit(site)
     if parts.hostname != place.hostname or parts.path not in (*PATHS, "/"):
         return None

@@ -1,4 +1,4 @@
-"""The pipeline of `manage.py dev`: places of the demo's directory that become contacts while one watches."""
+"""The pipeline of `manage.py dev`: places of the demo directory that become contacts in the live view."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,16 +19,16 @@ from services.schedule_repository import ScheduleRepository
 from services.schedules.listing import ScheduleFilter
 from services.workflows import queues
 
-EVERY_SECONDS = 6  # seven queues behind one another: within a minute the first contacts are there
+EVERY_SECONDS = 6  # seven queues in a row: the first contacts appear within a minute
 
 
 def pipeline_environment(site: str) -> dict[str, str]:
-    """What the replicas need to find the directory and its sites."""
+    """Variables that lead the replicas to the demo directory and its sites."""
     port = urlsplit(site).port
     return {
         "WORKFLOWS_ENABLED": "true",
         "GOOGLE_MAPS_API": "details",
-        "GOOGLE_MAPS_API_KEY": "demo",  # whatever key somebody has stays at home
+        "GOOGLE_MAPS_API_KEY": "demo",  # never send the user's real key to the demo
         "GOOGLE_MAPS_BASE_URL": site,
         "FETCH_CONNECT_TO": f"*.example=127.0.0.1:{port}",
         "WORKFLOW_FETCH_DELAY_SECONDS": "0.1",
@@ -36,7 +36,7 @@ def pipeline_environment(site: str) -> dict[str, str]:
 
 
 def is_demo(repository: ScheduleRepository) -> bool:
-    """Only a database with the demo's schedules gets its places, too."""
+    """True when the database has the demo's schedules; only then it also gets the demo's places."""
     return repository.count_schedules(ScheduleFilter(tag=TAG)) > 0
 
 
@@ -44,16 +44,16 @@ def prepare_pipeline(db: DatabaseConnection, repository: ScheduleRepository, set
     install_system_schedules(db, settings)
     for queue in queues.all():
         newest = repository.get_changes(queue.schedule_id, 1)
-        if [change.changed_by for change in newest] == [SYSTEM]:  # nobody has touched it
+        if [change.changed_by for change in newest] == [SYSTEM]:  # never edited
             repository.update_schedule(queue.schedule_id, time_config={"seconds": EVERY_SECONDS}, actor=ACTOR)
     with db.get_background_session() as session:
         if session.scalar(select(func.count()).select_from(Place)) == 0:
             session.execute(insert(Place).values([_place(each, settings) for each in BUSINESSES]))
-            yield f"{len(BUSINESSES)} places of the demo's directory wait for their deep scan"
+            yield f"{len(BUSINESSES)} places of the demo directory are queued for their deep scan"
 
 
 def _place(business: DemoBusiness, settings: Settings) -> dict[str, Any]:
-    """As a search of the directory would leave it, chosen by somebody."""
+    """The row of a place that a search found and a curator selected."""
     return {
         "place_id": business.place_id,
         "name": business.name,

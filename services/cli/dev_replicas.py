@@ -1,4 +1,4 @@
-"""The replica processes of `manage.py dev`: started, looked after, drained. One that dies is started again."""
+"""The replica processes of `manage.py dev`: start, restart after a crash, drain."""
 
 import shutil
 import signal
@@ -33,13 +33,13 @@ class ReplicaProcess:
         return self.process is not None and self.process.poll() is None
 
     @property
-    def last_words(self) -> str:
-        return tail(self.log, 1) or "it left no word"
+    def last_log_line(self) -> str:
+        return tail(self.log, 1) or "its log is empty"
 
 
 @dataclass(slots=True)
 class Replicas:
-    """`environment` is what all of them get beside our own one; all calls come from the main thread."""
+    """The replicas inherit our environment, updated by `environment`. All calls come from the main thread."""
 
     count: int
     directory: Path
@@ -60,22 +60,22 @@ class Replicas:
         return [member for member in self.members if member.is_alive]
 
     def tend(self) -> list[str]:
-        """Notice who died and start whose time has come; returns what there is to say."""
-        said = []
+        """Restart dead replicas after a pause; returns one line per event."""
+        events = []
         for member in self.members:
             if member.is_alive or member.process is None:
                 continue
             if member.restart_at is None:
                 member.restart_at = time.monotonic() + RESTART_AFTER_SECONDS
                 how = _how_it_ended(member.process.returncode)
-                said.append(f"{member.name} {how}, it is started again in 2 s; its last words: {member.last_words}")
+                events.append(f"{member.name} {how}; restart in 2 s; its last log line: {member.last_log_line}")
             elif time.monotonic() >= member.restart_at:
                 self._launch(member)
-                said.append(f"{member.name} is started again")
-        return said
+                events.append(f"{member.name} is restarted")
+        return events
 
     def drain(self, patience_seconds: float, waiting_for: Callable[[list[str]], None]) -> list[str]:
-        """Ask all to end, and wait for what they run; returns the names of those that had to be killed."""
+        """SIGTERM to all, then wait for their jobs; returns the names of the replicas that had to be killed."""
         for member in self.alive:
             self._signal(member, signal.SIGTERM)
         deadline = time.monotonic() + patience_seconds
@@ -83,7 +83,7 @@ class Replicas:
             while self.alive and time.monotonic() < deadline:
                 waiting_for([member.name for member in self.alive])
                 time.sleep(POLL_SECONDS)
-        finally:  # also at a second Ctrl-C
+        finally:  # a second Ctrl-C included
             killed = self.alive
             for member in killed:
                 self._signal(member, signal.SIGKILL)
@@ -96,7 +96,7 @@ class Replicas:
         return free_port(FIRST_METRICS_PORT, [member.metrics_port for member in self.members])
 
     def _launch(self, member: ReplicaProcess) -> None:
-        if not _can_bind(member.metrics_port):  # somebody took it meanwhile
+        if not _can_bind(member.metrics_port):  # taken by another process meanwhile
             member.metrics_port = self._free_port()
         port = str(member.metrics_port)
         own = {"INSTANCE_ID": member.name, "METRICS_HOST": "127.0.0.1", "METRICS_PORT": port}
@@ -108,7 +108,7 @@ class Replicas:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for us; we ask the replicas to drain
+                start_new_session=True,  # Ctrl-C must not reach the replicas: `dev` drains them
             )
         member.restart_at = None
 
@@ -121,7 +121,7 @@ class Replicas:
 
 @cache
 def ending_with_us() -> list[str]:
-    """A prefix that lets the kernel ask a replica to drain when we were killed; empty where there is none."""
+    """Command prefix that makes the kernel send SIGTERM to a replica when `dev` dies; empty without setpriv."""
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         return []
@@ -131,7 +131,7 @@ def ending_with_us() -> list[str]:
 
 
 def free_port(first: int, taken: list[int]) -> int:
-    """A readable one if possible: 9108, 9109, …"""
+    """The first free port from `first` on (9108, 9109, …), or any."""
     for port in range(first, first + 20):
         if port not in taken and _can_bind(port):
             return port
@@ -152,8 +152,8 @@ def _can_bind(port: int) -> bool:
 
 def _how_it_ended(code: int) -> str:
     if code >= 0:
-        return f"ended with exit code {code}"
+        return f"exited with code {code}"
     try:
-        return f"was ended by {signal.Signals(-code).name}"
+        return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
-        return f"was ended by signal {-code}"
+        return f"was killed by signal {-code}"

@@ -1,4 +1,4 @@
-"""What the live view of `manage.py dev` shows, read from the tables: one cheap statement for each part."""
+"""The data of the live view of `manage.py dev`: one cheap statement for each part."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ class Snapshot:
 
 
 def take_snapshot(connection: DedicatedConnection, rows: int) -> Snapshot:
-    """At most so many rows of executions and schedules each."""
+    """At most `rows` executions and schedules each."""
     limit = {"limit": rows}
     return Snapshot(
         replicas={row.instance_id: row for row in connection.run(REPLICAS)},
@@ -33,7 +33,7 @@ def take_snapshot(connection: DedicatedConnection, rows: int) -> Snapshot:
     )
 
 
-# A restarted replica is another incarnation of the same name: the newest one counts.
+# A restarted replica is a new incarnation under the same name; the newest one counts.
 REPLICAS = """
 SELECT DISTINCT ON (i.instance_id)
        i.instance_id, i.revision, i.schedules, i.clock_skew_seconds, i.claiming,
@@ -56,7 +56,7 @@ FROM job_executions WHERE status IN ('claimed', 'running')
 ORDER BY started_at NULLS LAST LIMIT %(limit)s
 """  # noqa: S608
 
-# The index is on created_at; what ended lately was created lately, unless it ran for long.
+# The index is on created_at: an execution that ended recently was created recently, unless it ran for long.
 ENDED = f"""
 SELECT {_LABEL}, instance_id, attempt, status, duration_seconds, completed_at,
        {_LATENESS} AS lateness_seconds, coalesce(error_message, reason, '') AS words

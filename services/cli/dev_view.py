@@ -1,4 +1,4 @@
-"""How `manage.py dev` shows a snapshot: tables in a terminal, one line elsewhere."""
+"""The view of `manage.py dev`: tables in a terminal, one line elsewhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from services.cli.dev_replicas import ReplicaProcess
 from services.cli.dev_snapshot import Snapshot
 from services.cli.output import moment, until
 from services.cli.scans import changes_in_words
-from services.scanning.report.words import counted
+from services.wording.counts import counted
 from services.wording.durations import duration
 from services.wording.short_ids import ID_PREFIX
 
@@ -21,13 +21,13 @@ STYLES = {"success": "green", "skipped": "yellow", "missed": "yellow", "abandone
 STALE_SECONDS = 15.0
 WORDS = 60
 LABEL = 24  # characters of a schedule's name in a narrow terminal
-WIDE, TALL = 120, 36  # from here on there is room for more columns, and for air between the lists
-FIXED_LINES = 8  # the way in, the counters, a heading for each of five lists, and the line of the cursor
+WIDE, TALL = 120, 36  # terminals from this size on get more columns, and blank lines between the lists
+FIXED_LINES = 8  # the first line, the counters, a heading for each of five lists, and the line of the cursor
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many lines each list may have, so that all of them fit the terminal."""
+    """Lines per list, so that all lists fit the terminal."""
 
     width: int
     height: int
@@ -72,7 +72,7 @@ def live_view(
     width: int,
     height: int,
 ) -> RenderableType:
-    """The first line is what somebody needs first: where the dashboard is, and the token for it."""
+    """The first line has the dashboard's address and its token."""
     seen = len({*snapshot.replicas, *(member.name for member in members)})
     room = Room.of(width, height, seen, len(snapshot.scans))
     return Group(
@@ -99,7 +99,7 @@ def progress_line(snapshot: Snapshot, members: Sequence[ReplicaProcess], request
 
 
 def counters(snapshot: Snapshot) -> str:
-    """Of the last minute, in the width of a narrow terminal."""
+    """Counts of the last minute, short enough for a narrow terminal."""
     counts = snapshot.minute
     parts = [f"{counts.success} success", f"{counts.failed} failed", f"{counts.skipped} skipped"]
     if counts.abandoned:
@@ -111,9 +111,9 @@ def counters(snapshot: Snapshot) -> str:
 
 
 def _table(title: str, *columns: str, last: str | None = None) -> Table:
-    """The title is the heading of the first column; `last` takes what is left of the line."""
+    """The title is the heading of the first column; the column `last` takes the rest of the line."""
     table = Table(header_style="dim", box=None, pad_edge=False, expand=last is not None)
-    table.add_column(Text(title, "bold"), no_wrap=True, max_width=LABEL)  # a row is one line, or it would not fit
+    table.add_column(Text(title, "bold"), no_wrap=True, max_width=LABEL)  # one line per row
     for column in columns:
         table.add_column(column, no_wrap=True)
     if last is not None:
@@ -138,20 +138,20 @@ def _replicas(snapshot: Snapshot, members: Sequence[ReplicaProcess], room: Room)
 
 
 def _own_row(snapshot: Snapshot, member: ReplicaProcess) -> Row[Any] | None:
-    """What this very process wrote, not its former self."""
+    """The row of this process, not of its predecessor with the same name."""
     row = snapshot.replicas.get(member.name)
     return row if row and member.process and row.pid == member.process.pid else None
 
 
 def _state(member: ReplicaProcess | None, row: Row[Any] | None) -> Text:
     if member is not None and not member.is_alive:
-        return Text("died, is started again", "red")
+        return Text("died, restarting", "red")
     if row is None:
         return Text("starting", "yellow")
     if row.heartbeat_seconds > STALE_SECONDS:
         return Text("silent", "red")
     up = "up" if member else "up, started elsewhere"
-    return Text(up, "green") if row.claiming else Text("does not claim", "red")
+    return Text(up, "green") if row.claiming else Text("not claiming", "red")
 
 
 def _facts(row: Row[Any] | None, metrics: str) -> list[str | Text]:
@@ -163,7 +163,7 @@ def _facts(row: Row[Any] | None, metrics: str) -> list[str | Text]:
 
 
 def _running(rows: Sequence[Row[Any]]) -> Table:
-    table = _table("runs now", "replica", "attempt", "for")
+    table = _table("running", "replica", "attempt", "for")
     for row in rows:
         table.add_row(Text(row.label), row.instance_id, str(row.attempt), _took(row.seconds) or "claimed")
     return table
@@ -193,7 +193,7 @@ def _ended(rows: Sequence[Row[Any]], room: Room) -> Table:
 
 
 def _scans(rows: Sequence[Row[Any]], room: Room) -> list[RenderableType]:
-    """Nothing where nobody scans."""
+    """Empty without scans."""
     table = _table("newest scans", "at", "id", "engine", last="found (manage.py scans export ID report.html)")
     for row in rows:
         scan_id = str(row.scan_id)[:ID_PREFIX]

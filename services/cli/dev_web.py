@@ -1,4 +1,4 @@
-"""The web process of `manage.py dev`: started, announced when it serves, stopped. The replicas do not need it."""
+"""The web process of `manage.py dev`: start, announce, stop. The replicas do not need it."""
 
 import re
 import signal
@@ -24,7 +24,7 @@ class WebProcess:
     environment: Mapping[str, str]
     process: "subprocess.Popen[bytes] | None" = None
     announced: bool = False
-    way_in: str = "the dashboard starts ..."  # one line: where it is, and the token
+    way_in: str = "the dashboard is starting …"  # one line: its address and the token
 
     def start(self, port: int | None = None) -> None:
         chosen = free_port(get_settings().web_port, []) if port is None else port
@@ -41,7 +41,7 @@ class WebProcess:
             )
 
     def news(self) -> list[str]:
-        """Said once: where the dashboard is, or that it will not come."""
+        """The dashboard's address and token, or why it failed; empty after the first time."""
         if self.announced or self.process is None:
             return []
         text = self.log.read_text(errors="replace")
@@ -52,11 +52,11 @@ class WebProcess:
             log_in = f"log in with {token[0]}" if token else "log in with a token (manage.py token create)"
             return [f"dashboard: {address[1]}", log_in]
         if self.process.poll() is not None:
-            if "WEB_PORT=" in text:  # somebody took it meanwhile
+            if "WEB_PORT=" in text:  # taken by another process meanwhile
                 self.start(ANY_PORT)
                 return []
-            self.announced, self.way_in = True, f"there is no dashboard; see {self.log}"
-            return [f"there is no dashboard; the last words of `manage.py web`: {tail(self.log, 1)}"]
+            self.announced, self.way_in = True, f"the dashboard failed to start; see {self.log}"
+            return [f"the dashboard failed to start; the last line of `manage.py web`: {tail(self.log, 1)}"]
         return []
 
     def stop(self) -> None:

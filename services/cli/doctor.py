@@ -1,4 +1,4 @@
-"""`manage.py doctor`: is everything there, of the right version, and of one mind about time and changes?"""
+"""`manage.py doctor`: checks servers, versions, schema, clocks, replicas, schedules and settings."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from run_migrations import schema_state
 from services.cli.output import FAILED, AsJson, console, print_json
 from services.errors import ConfigurationError, SchedulerError, Unavailable
 from services.insight.replicas import list_replicas
-from services.insight.unhandled_jobs import unhandled_jobs
+from services.insight.unhandled_jobs import unhandled_jobs, unmet_needs
 from services.jobs import default_registry
 from services.queues.former_variables import former_variable_warnings
 from services.redis_client import get_redis_client
@@ -30,7 +30,7 @@ from services.wording.refusals import refusal
 OLDEST_POSTGRES, OLDEST_REDIS = 13, (6, 2)
 REPLICA = "start one: python services/enhanced_scheduler.py"
 NAMED = 3
-LIST_PARKED = "list them: python manage.py schedule list --status invalid; mend one: schedule edit REF --when …"
+LIST_PARKED = "list them: python manage.py schedule list --status invalid; fix one: schedule edit REF --when …"
 COUNTS = """SELECT count(*), count(*) FILTER (WHERE enabled), count(*) FILTER (WHERE invalid_reason IS NOT NULL)
             FROM schedules"""
 PARKED = """SELECT coalesce(name, domain) AS label, invalid_reason FROM schedules
@@ -52,7 +52,7 @@ class Finding:
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Check servers, versions, schema, clocks, replicas, schedules and settings, and say how to mend what is wrong.
+    """Check servers, versions, schema, clocks, replicas, schedules and settings, and say how to fix what is wrong.
 
     Exit code 0 when everything is in order (warnings allowed), 1 otherwise.
 
@@ -63,7 +63,7 @@ def doctor(as_json: AsJson = False) -> None:
       manage.py doctor --json
     """
     findings = list(_safely(_settings))
-    if all(finding.verdict is not Verdict.FAILED for finding in findings):  # else nothing can be asked
+    if all(finding.verdict is not Verdict.FAILED for finding in findings):  # without settings no check can run
         findings += [finding for check in CHECKS for finding in _safely(check)]
     if as_json:
         print_json(findings)
@@ -75,13 +75,13 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 def _safely(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """A check that cannot be made is a finding, not the end of the others."""
+    """A check that raises is a finding and does not stop the other checks."""
     try:
         yield from check()
     except Unavailable as error:
         yield Finding(_name(check), Verdict.FAILED, str(error), "start the server, or correct its address or password")
     except SchedulerError as error:
-        yield Finding(_name(check), Verdict.FAILED, str(error))  # it says what to do
+        yield Finding(_name(check), Verdict.FAILED, str(error))  # the message says what to do
     except DBAPIError as error:
         reason = refusal(error)
         if reason is None:
@@ -96,7 +96,7 @@ def _name(check: Callable[[], Iterator[Finding]]) -> str:
 def _settings() -> Iterator[Finding]:
     for name, meant in unknown_variables().items():
         hint = f"did you mean {meant}?" if meant else "remove it, or ignore this if another program reads it"
-        yield Finding("settings", Verdict.WARNING, f"{name} in the .env file is no setting of this project", hint)
+        yield Finding("settings", Verdict.WARNING, f"{name} in the .env file is not a setting of this project", hint)
     settings = get_settings()
     for warning in settings.warnings:
         yield Finding("settings", Verdict.WARNING, warning)
@@ -159,11 +159,16 @@ def _replicas() -> Iterator[Finding]:
         return
     if stale := [replica.instance_id for replica in live if not replica.is_converged]:
         fact = f"{', '.join(stale)} had not applied the newest change at the last heartbeat"
-        yield Finding("replicas", Verdict.WARNING, fact, "ask again in a few seconds; then see its log and /healthz")
+        yield Finding(
+            "replicas",
+            Verdict.WARNING,
+            fact,
+            "run doctor again in a few seconds; if it persists, see the replica's log and /healthz",
+        )
     if idle := [replica.instance_id for replica in live if not replica.claiming]:
-        yield Finding("replicas", Verdict.WARNING, f"{', '.join(idle)} claims nothing", "its /readyz says why")
-    if alone := [replica.instance_id for replica in live if replica.redis_degraded]:
-        yield Finding("replicas", Verdict.WARNING, f"{', '.join(alone)} does without Redis", "its log says why")
+        yield Finding("replicas", Verdict.WARNING, f"{', '.join(idle)}: claims nothing", "its /readyz says why")
+    if degraded := [replica.instance_id for replica in live if replica.redis_degraded]:
+        yield Finding("replicas", Verdict.WARNING, f"{', '.join(degraded)}: runs without Redis", "its log says why")
     if len(zones := {replica.tzdata for replica in live}) > 1:
         fact = f"tzdata differs: {', '.join(sorted(map(str, zones)))}"
         yield Finding("replicas", Verdict.WARNING, fact, "install the same requirements.txt everywhere")
@@ -171,7 +176,11 @@ def _replicas() -> Iterator[Finding]:
         verdict = Verdict.WARNING if jobs.known_to else Verdict.FAILED
         way_out = "load the module that registers it on all replicas (JOB_MODULES), and restart them"
         yield Finding("jobs", verdict, f"job type {jobs.job_type!r}: {jobs.words}", way_out)
-    if not (stale or idle or alone):
+    for unmet in unmet_needs(get_db_connection(), get_settings().heartbeat_timeout_seconds):
+        yield Finding(
+            "jobs", Verdict.FAILED, unmet.words, "give a replica what is missing (for `browser`: `make browser`)"
+        )
+    if not (stale or idle or degraded):
         yield Finding("replicas", Verdict.OK, f"{len(live)} live; all claim and have the newest change")
 
 
@@ -179,11 +188,11 @@ def _schedules() -> Iterator[Finding]:
     with get_db_connection().transaction() as connection:
         total, enabled, parked = connection.execute(text(COUNTS)).one()
         named = connection.execute(text(PARKED), {"limit": NAMED}).all()
-    yield Finding("schedules", Verdict.OK, f"{enabled:,} of {total:,} switched on")
+    yield Finding("schedules", Verdict.OK, f"{enabled:,} of {total:,} enabled")
     if parked:
         names = "; ".join(f"{row.label} ({shorten(row.invalid_reason, 80, placeholder=' …')})" for row in named)
         more = f"; and {parked - len(named):,} more" if parked > len(named) else ""
-        yield Finding("schedules", Verdict.WARNING, f"{parked:,} parked, never run: {names}{more}", LIST_PARKED)
+        yield Finding("schedules", Verdict.WARNING, f"{parked:,} parked (invalid, not run): {names}{more}", LIST_PARKED)
 
 
 def _queues() -> Iterator[Finding]:
@@ -202,7 +211,7 @@ def _time_zones() -> Iterator[Finding]:
 
 def _cookie_rules() -> Iterator[Finding]:
     rules = CategoryRules.load(get_settings().scan_cookie_rules_file).rules
-    yield Finding("cookie rules", Verdict.OK, f"{len(rules)} rules say what cookies are for")
+    yield Finding("cookie rules", Verdict.OK, f"{len(rules)} rules for the purposes of cookies")
 
 
 def _browser() -> Iterator[Finding]:
@@ -211,8 +220,8 @@ def _browser() -> Iterator[Finding]:
         browser_engine_from(get_settings()).close()
         yield Finding("browser", Verdict.OK, f"{find_browser(named)}, for scans with engine: browser")
     except ConfigurationError as error:
-        verdict = Verdict.WARNING if named else Verdict.OK  # most scans need none
-        yield Finding("browser", verdict, "none; only scans with engine: browser need it", str(error))
+        verdict = Verdict.WARNING if named else Verdict.OK  # only browser scans need one
+        yield Finding("browser", verdict, "none found; only scans with engine: browser need one", str(error))
 
 
 CHECKS = (
@@ -236,8 +245,8 @@ def _postgres_clock() -> float:
 
 
 def _skew(clock: Callable[[], float]) -> tuple[float, float]:
-    """Our clock minus theirs, and how far off that can be: half of the round trip."""
-    clock()  # the first call may have to connect
+    """Our clock minus theirs, and its uncertainty: half of the round trip."""
+    clock()  # warm-up: the first call may have to connect
     before = time.time()
     theirs = clock()
     after = time.time()

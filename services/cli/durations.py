@@ -1,4 +1,4 @@
-"""`--since 24h`: how long ago, in the words of the command line."""
+"""`--since 24h`: parses durations of the command line."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ _PART = r"(\d{1,9})\s*([smhdw])"
 
 
 def parse_duration(text: str, field: str = "since") -> timedelta:
-    """Whole numbers with a unit, added up; at least a second."""
+    """The sum of whole numbers with units; at least a second."""
     cleaned = text.strip().lower()
     if not re.fullmatch(rf"(?:{_PART}\s*)+", cleaned):
         raise InvalidInput(Problem(field, f"cannot read {text!r}; examples: {EXAMPLES}"))

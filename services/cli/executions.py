@@ -1,4 +1,4 @@
-"""`manage.py executions`, `execution`, `cancel`, `retry` and `stats`: what ran, what runs, how it went."""
+"""`manage.py executions`, `execution`, `cancel`, `retry`, `stats`: list, show, cancel, retry and count executions."""
 
 import json
 import time
@@ -23,26 +23,28 @@ from services.wording.short_ids import ID_PREFIX
 
 FOLLOW_SECONDS = 1.0
 LIVE = [status for status in ExecutionStatus if not status.is_terminal]
-LATE_COMMIT = timedelta(seconds=10)  # a row may become visible this long after it was made
+LATE_COMMIT = timedelta(seconds=10)  # a row may become visible this long after its created_at
 STYLES = {"success": "green", "failed": "red", "timed_out": "red", "abandoned": "red", "running": "cyan"}
 
-Execution = Annotated[str, typer.Argument(metavar="EXECUTION", help="Its id; 8 characters will do.")]
+Execution = Annotated[str, typer.Argument(metavar="EXECUTION", help="Its id; the first 8 characters are enough.")]
 
 
 def executions(
     schedule: Annotated[
-        str | None, typer.Option("--schedule", "-s", help="Only of this schedule: id, name or domain.")
+        str | None, typer.Option("--schedule", "-s", help="Filter by schedule (id, name or domain).")
     ] = None,
-    domain: Annotated[str | None, typer.Option(help="Only of this domain.")] = None,
-    status: Annotated[str | None, typer.Option(help=f"Only {', '.join(ExecutionStatus)}.")] = None,
-    cause: Annotated[str | None, typer.Option(help=f"Only {', '.join(Cause)}.")] = None,
-    since: Annotated[str | None, typer.Option(help=f"Only younger ones: {EXAMPLES}.")] = None,
+    domain: Annotated[str | None, typer.Option(help="Filter by domain.")] = None,
+    status: Annotated[str | None, typer.Option(help=f"Filter by status: {', '.join(ExecutionStatus)}.")] = None,
+    cause: Annotated[str | None, typer.Option(help=f"Filter by cause: {', '.join(Cause)}.")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Newer than {EXAMPLES}.")] = None,
     limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Where the former page ended.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")] = False,
+    cursor: Annotated[str | None, typer.Option(help="Continue after the previous page.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep printing new and changed executions until Ctrl-C.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List executions, newest first, page by page.
+    """List executions, newest first.
 
     Examples:
 
@@ -69,7 +71,7 @@ def executions(
 
 
 def execution(execution: Execution, as_json: AsJson = False) -> None:
-    """Show everything that is known about one execution.
+    """Show one execution with all its fields.
 
     Example:
 
@@ -82,14 +84,14 @@ def execution(execution: Execution, as_json: AsJson = False) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in asdict(record).items():
         if value is not None:
-            table.add_row(name, _shown(value))
+            table.add_row(name, _cell_text(value))
     console().print(table)
 
 
 def cancel(execution: Execution, as_json: AsJson = False) -> None:
-    """Cancel an execution: at once while it waits, otherwise its replica is asked to stop it.
+    """Cancel an execution: a waiting one at once, a running one by asking its replica to stop it.
 
-    Exit code 0 when it was cancelled or asked to stop, 1 when it had ended already.
+    Exit code 0 when it was cancelled or asked to stop, 1 when it had already ended.
 
     Example:
 
@@ -102,9 +104,9 @@ def cancel(execution: Execution, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"execution_id": after.execution_id, "requested": requested, "status": after.status})
     elif not requested:
-        console().print(f"{after.execution_id} has ended already: {after.status}")
+        console().print(f"{after.execution_id} has already ended: {after.status}")
     elif after.is_terminal and after.status != "cancelled":
-        console().print(f"{after.execution_id} has ended as {after.status}; its retry is cancelled")
+        console().print(f"{after.execution_id} ended as {after.status}; its retry is cancelled")
     elif after.status == ExecutionStatus.CANCELLED:
         console().print(f"cancelled {after.execution_id}")
     else:
@@ -114,9 +116,9 @@ def cancel(execution: Execution, as_json: AsJson = False) -> None:
 
 
 def retry(execution: Execution, as_json: AsJson = False) -> None:
-    """Try the fire of a failed execution once more; any replica may take it.
+    """Retry a failed execution: any replica may run the next attempt at its fire.
 
-    Exit code 0 when it waits for its turn, 1 when there is nothing to retry.
+    Exit code 0 when the retry is queued, 1 when there is nothing to retry.
 
     Example:
 
@@ -136,10 +138,10 @@ def retry(execution: Execution, as_json: AsJson = False) -> None:
 
 
 def stats(
-    days: Annotated[int, typer.Option(help="How many days back.")] = 7,
+    days: Annotated[int, typer.Option(help="Number of days to look back.")] = 7,
     as_json: AsJson = False,
 ) -> None:
-    """Count executions of the last days, with their durations and how late they started.
+    """Count the executions of the last days, with their durations and lateness.
 
     Examples:
 
@@ -194,14 +196,14 @@ def _print_page(page: ExecutionPage) -> None:
         console().print(f"next page: --cursor {page.next_cursor}")
 
 
-def _shown(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(sep=" ", timespec="milliseconds")
     return json.dumps(value, default=plain, ensure_ascii=False) if isinstance(value, dict) else str(value)
 
 
 def schedule_id_of(reference: str) -> UUID:
-    """Of a schedule that exists, or the id of a deleted one, whose history is still there."""
+    """The id of an existing schedule, or the whole id of a deleted one, which still has its history."""
     try:
         return get_schedule_repository().find_schedule(reference).schedule_id
     except ScheduleNotFound:
@@ -214,7 +216,7 @@ def schedule_id_of(reference: str) -> UUID:
 
 
 class Follower:
-    """Says each execution once when it appears and once more when it has ended."""
+    """Reports each execution when it appears and again when its status changes."""
 
     def __init__(self, history: JobHistory, where: ExecutionFilter, shown: list[ExecutionRecord]) -> None:
         self._history, self._where, self._looked_at = history, where, datetime.now(UTC)
@@ -253,15 +255,15 @@ def _follow(where: ExecutionFilter, page: ExecutionPage, as_json: bool) -> None:
     try:
         while True:
             for record in fresh:
-                _say(record, as_json)
+                _print_line(record, as_json)
             time.sleep(FOLLOW_SECONDS)
             fresh = follower.news()
     except KeyboardInterrupt:
         return
 
 
-def _say(record: ExecutionRecord, as_json: bool) -> None:
-    """One line each, JSON too: somebody reads them as they come."""
+def _print_line(record: ExecutionRecord, as_json: bool) -> None:
+    """One line per execution, in JSON too: a reader of the stream gets whole records."""
     if as_json:
         typer.echo(json.dumps(record, default=plain, ensure_ascii=False))
     else:

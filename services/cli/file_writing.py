@@ -1,4 +1,4 @@
-"""Files that commands write: whole or not at all."""
+"""Atomic file writes: the command's output file is complete or absent."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from services.errors import InvalidInput, Problem
 def replacing(file: Path) -> Iterator[IO[str]]:
     """A file that takes its name only when it is complete; pipes and devices are written to as they are."""
     try:
-        target = file.resolve()  # a link stays a link
+        target = file.resolve()  # replaces the link's target, not the link
         if target.exists() and not target.is_file():
             with target.open("w", encoding="utf-8") as stream:
                 yield stream
@@ -29,6 +29,6 @@ def replacing(file: Path) -> Iterator[IO[str]]:
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-    except (OSError, RuntimeError) as error:  # RuntimeError: links that lead in a circle
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise InvalidInput(Problem(str(file), f"cannot be written: {reason}")) from None

@@ -1,4 +1,4 @@
-"""`manage.py jobs`: the job types of this installation, and what their job_config may contain."""
+"""`manage.py jobs`: the job types of this installation, with the fields of their job_config."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -12,15 +12,15 @@ from services.errors import InvalidInput, Problem, UnknownJobType
 from services.jobs import BUILT_IN_JOB_TYPES, JobDefinition, default_registry
 from services.jobs.schema import fields_of, json_schema, summary
 
-MORE = "docs/jobs.md tells about secrets, isolation, retries and jobs of your own."
+MORE = "docs/jobs.md explains secrets, isolation, retries and jobs of your own."
 
 
 def jobs(
-    job_type: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only this one, with its fields.")] = None,
+    job_type: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only this type, with its fields.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="The tables of docs/jobs.md.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the job types, your own (JOB_MODULES) included; with TYPE: every field that its job_config may have.
+    """List the job types, including your own (JOB_MODULES); with TYPE: every field of its job_config.
 
     Examples:
 
@@ -42,13 +42,13 @@ def jobs(
 
 
 def markdown_tables() -> str:
-    """Of the built-in types: the documentation is the same wherever it is made."""
+    """The built-in types only, so that the page does not depend on the installation."""
     return "\n\n".join("\n".join(_markdown(default_registry.get(name))) for name in sorted(BUILT_IN_JOB_TYPES))
 
 
 def _markdown(definition: JobDefinition) -> Iterator[str]:
     yield from (f"### `{definition.name}`", "", summary(definition), "")
-    yield from ("| field | kind | default | what it says |", "|---|---|---|---|")
+    yield from ("| field | kind | default | meaning |", "|---|---|---|---|")
     for field in fields_of(definition):
         default = "**required**" if field.required else f"`{field.default}`" if field.default else ""
         yield f"| `{field.name}` | {field.kind} | {default} | {field.description} |"
@@ -80,7 +80,7 @@ def _print_list(definitions: list[JobDefinition]) -> None:
     for definition in definitions:
         table.add_row(definition.name, summary(definition) or _handler(definition))
     console().print(table)
-    console().print("\nThe fields of one: python manage.py jobs TYPE")
+    console().print("\nThe fields of one type: python manage.py jobs TYPE")
 
 
 def _print_one(definition: JobDefinition) -> None:
@@ -88,9 +88,9 @@ def _print_one(definition: JobDefinition) -> None:
     out.print(f"{definition.name}: {summary(definition) or 'its handler has no docstring'}")
     out.print(f"handler: {_handler(definition)}\n")
     if definition.config_model is None:
-        out.print("It has no model: job_config may have any field, and the handler is given all of them.\n")
+        out.print("It declares no model: job_config may have any field, and the handler receives all of them.\n")
     name = Column("job_config", no_wrap=True)
-    table = Table(name, "kind", "default", "what it says", header_style="bold", box=None, pad_edge=False)
+    table = Table(name, "kind", "default", "meaning", header_style="bold", box=None, pad_edge=False)
     for field in fields_of(definition):
         table.add_row(field.name, field.kind, "required" if field.required else field.default, field.description)
     out.print(table)

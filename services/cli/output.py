@@ -1,6 +1,6 @@
-"""How commands speak: tables for people, JSON for programs, one line per error with the way out.
+"""Output of the commands: tables for people, JSON for programs, one line per error with its remedy.
 
-Every command loads this module, `--help` too: what knows the database is imported where it is used.
+Every command loads this module, even `--help`, so whatever needs the database is imported where it is used.
 """
 
 import json
@@ -31,11 +31,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 INVALID_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 _NOT_ASCII = re.compile(r"[^\x20-\x7e\n]")
-PIPE_WIDTH = 180  # a table in a file or a pipe must not lose text to a terminal's 80 columns
+PIPE_WIDTH = 180  # a table in a file or a pipe must not be cut at 80 columns
 
 
 def actor() -> str:
-    """Whom the audit trail names. Asked by commands that write, and these need a schema that fits."""
+    """The author in the audit trail. Only commands that write need it, so it also checks the schema's version."""
     from database.connection import get_db_connection
     from database.schema import require_schema
     from services.schedule_repository import user_name
@@ -45,14 +45,14 @@ def actor() -> str:
 
 
 class _Terminal(Console):
-    """Errors quote strangers, who must not recolour a terminal, rename its window or turn text around."""
+    """Escapes control characters: errors quote foreign text, which must not recolour a terminal or reorder its text."""
 
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str("\n".join(map(visible, text.split("\n"))), **how)
 
 
 def console() -> Console:
-    """A new one each time: sys.stdout may be another one by now. No markup: users' text may contain brackets."""
+    """A new console per call, since sys.stdout may have changed. No markup: users' text may contain brackets."""
     interactive = sys.stdout.isatty()
     return _Terminal(
         highlight=False, markup=False, soft_wrap=not interactive, width=None if interactive else PIPE_WIDTH
@@ -60,7 +60,7 @@ def console() -> Console:
 
 
 def id_column(width: int = 8) -> Column:
-    """In a narrow terminal anything else may be cut: this is what other commands are given."""
+    """The id column is never cut in a narrow terminal: other commands take the id as an argument."""
     return Column("id", no_wrap=True, min_width=width)
 
 
@@ -69,14 +69,14 @@ def error_console() -> Console:
 
 
 def print_note(text: str) -> None:
-    """What somebody should know, beside the output that programs read."""
+    """A note for people, on stderr: stdout is read by programs."""
     error_console().print(f"note: {text}", style="yellow")
 
 
 class ClearErrors(TyperGroup):
-    """Turns our own errors into lines on stderr and an exit code: 2 for bad input, 1 for everything else.
+    """Prints our own errors as lines on stderr; the exit code is 2 for bad input and 1 for everything else.
 
-    Its help shows a switch without a type: `--json`, not `--json <bool>`, which reads as if a value were wanted.
+    Help shows a flag without a type: `--json` rather than `--json <bool>`, which would suggest a value.
     """
 
     def get_params(self, ctx: Any) -> Any:
@@ -107,7 +107,7 @@ class ClearErrors(TyperGroup):
 
 
 def _database_errors() -> "tuple[type[DBAPIError], ...]":
-    """None of them can have been raised while SQLAlchemy is not loaded."""
+    """Empty while SQLAlchemy is not loaded: nothing can have raised its errors then."""
     loaded = sys.modules.get("sqlalchemy.exc")
     return () if loaded is None else (loaded.DBAPIError,)
 
@@ -122,14 +122,14 @@ def _reason(error: "DBAPIError") -> str | None:
 
 
 class ClearHelp(TyperCommand):
-    """The same for a program of one command."""
+    """The help of `ClearErrors` for a program with a single command."""
 
     def get_params(self, ctx: Any) -> Any:
         return without_types(super().get_params(ctx))
 
 
 def without_types(parameters: Any) -> Any:
-    """The same parameters; Typer prints `<bool>` behind every switch that has no other word for its value."""
+    """The same parameters, without the `<bool>` that Typer prints after every flag."""
     for parameter in parameters:
         if getattr(parameter, "is_flag", False) and parameter.metavar is None:
             parameter.metavar = ""
@@ -141,13 +141,13 @@ def print_json(value: Any) -> None:
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """With every letter as it is, and as an escape what a terminal would obey or nobody can see."""
+    """Readable letters stay as they are; control and invisible characters become escapes."""
     text = json.dumps(value, default=plain, indent=indent, ensure_ascii=False)
     return _NOT_ASCII.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 
 def plain(value: Any) -> Any:
-    """JSON for what json does not know."""
+    """The `default` of json.dumps: instants, ids, enums, dataclasses, mappings."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, UUID | StrEnum):
@@ -159,8 +159,13 @@ def plain(value: Any) -> Any:
     raise TypeError(f"no JSON form for {type(value).__name__}")
 
 
+def disabled_state(note: str | None) -> str:
+    """`disabled`, with the note of the operator who disabled it."""
+    return f"disabled: {note}" if note else "disabled"
+
+
 def moment(instant: datetime | None, timezone: str = "UTC") -> str:
-    """An instant as people of that zone read it."""
+    """An instant in the local time of that zone."""
     if instant is None:
         return "-"
     return instant.astimezone(ZoneInfo(timezone)).strftime("%Y-%m-%d %H:%M:%S %Z")

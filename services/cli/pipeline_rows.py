@@ -1,4 +1,4 @@
-"""`manage.py businesses`, `domains`, `sitemap-files`, `pages`: the pipeline's rows, with the ids that curators need."""
+"""`manage.py businesses`, `domains`, `sitemap-files`, `pages`: rows of the pipeline, with their ids for curators."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -20,13 +20,13 @@ from services.workflows.row_lists import (
 )
 
 Search = Annotated[
-    str | None, typer.Option("--search", "-s", help="Only with this part in a name, an address or a URL.")
+    str | None, typer.Option("--search", "-s", help="Only rows whose name, address or URL contains this.")
 ]
-Domain = Annotated[str | None, typer.Option("--domain", "-d", help="Only of this domain.")]
+Domain = Annotated[str | None, typer.Option("--domain", "-d", help="Filter by domain.")]
 Limit = Annotated[int, typer.Option(help="Rows per page.")]
-Cursor = Annotated[str | None, typer.Option(help="Where the former page ended.")]
-CuratorsWord = Annotated[str | None, typer.Option("--status", help="Only with this word of a curator, as in New.")]
-State = Annotated[str | None, typer.Option("--queue-status", help="Only in this state of its queue, as in Error.")]
+Cursor = Annotated[str | None, typer.Option(help="Continue after the previous page.")]
+CuratorsWord = Annotated[str | None, typer.Option("--status", help="Filter by curation status, e.g. New.")]
+State = Annotated[str | None, typer.Option("--queue-status", help="Filter by queue status, e.g. Error.")]
 
 
 def businesses(
@@ -52,13 +52,13 @@ def businesses(
 def domains(
     search: Search = None,
     status: CuratorsWord = None,
-    metadata: Annotated[str | None, typer.Option(help="Only in this state of their metadata, as in error.")] = None,
+    metadata: Annotated[str | None, typer.Option(help="Filter by metadata status, e.g. error.")] = None,
     queue_status: State = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List domains, newest first; --queue-status is that of the search for their sitemaps.
+    """List domains, newest first; --queue-status is the status of their sitemap search.
 
     Examples:
 
@@ -97,7 +97,7 @@ def pages(
     status: CuratorsWord = None,
     queue_status: State = None,
     contacts: Annotated[
-        str | None, typer.Option(help="Only with this result of the search for contacts, as in ContactFound.")
+        str | None, typer.Option(help="Filter by result of the contact search, e.g. ContactFound.")
     ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
@@ -118,7 +118,7 @@ def pages(
     show(PAGES, where, limit, cursor, as_json, ("url", "page_type"), PAGE_STATES)
 
 
-# What is shown of a row's state, and under which head: the curator's word, the queue's, and what went wrong there.
+# Columns for a row's state: curation status, queue status, and the queue's error.
 PLACE_STATES = {"status": "status", "deep_scan_status": "deep scan", "deep_scan_error": "error"}
 BUSINESS_STATES = {"status": "status", "domain_extraction_status": "extraction", "domain_extraction_error": "error"}
 DOMAIN_STATES = {
@@ -161,7 +161,7 @@ def show(
 
 
 def _table(items: list[dict[str, Any]], columns: Mapping[str, str]) -> Table:
-    """The whole id: it is what a curator gives a word to, and the API takes no part of one."""
+    """The whole id: curators use it with the API, which accepts no abbreviation."""
     table = Table(
         Column("id", no_wrap=True), *columns.values(), "since (UTC)", header_style="bold", box=None, pad_edge=False
     )

@@ -1,4 +1,4 @@
-"""Places from a file, line by line: CSV with a head, a JSON array, or one JSON object per line."""
+"""Places from a file, line by line: CSV with a header, a JSON array, or one JSON object per line."""
 
 import csv
 import sys
@@ -11,7 +11,8 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from services.checks import strict_json
+from services.checks.model_errors import reason_of
+from services.cli.json_input import json_value
 from services.errors import InvalidInput, Problem
 from services.workflows.place_staging import NewPlace
 
@@ -28,7 +29,7 @@ class Format(StrEnum):
 
 @dataclass(slots=True)
 class PlaceFile:
-    """Iterate it for the good places; what is wrong with the others is in `problems` by then."""
+    """Iterating yields the valid places; afterwards `problems` has the errors of the others."""
 
     path: Path
     format: Format
@@ -42,7 +43,7 @@ class PlaceFile:
                 try:
                     yield NewPlace.model_validate(item)
                 except ValidationError as error:
-                    self.problems += [(where, _said(problem)) for problem in error.errors(include_url=False)]
+                    self.problems += [(where, _problem_line(problem)) for problem in error.errors(include_url=False)]
 
     def _items(self, stream: IO[str]) -> Iterator[tuple[str, Any]]:
         match self.format:
@@ -58,7 +59,7 @@ class PlaceFile:
         delimiter = max(DELIMITERS, key=head.count)
         names = [_name(name) for name in next(csv.reader([head], delimiter=delimiter), [])]
         if "place_id" not in names:
-            raise InvalidInput(Problem(str(self.path), "needs a head with the column place_id"))
+            raise InvalidInput(Problem(str(self.path), "needs a header with the column place_id"))
         self.ignored = tuple(name for name in names if name and name not in FIELDS)
         reader = csv.reader(stream, delimiter=delimiter)
         while True:
@@ -71,31 +72,31 @@ class PlaceFile:
             if values is None:
                 return
             if len(values) > len(names):
-                self.problems.append((where, f"has {len(values)} values, the head {len(names)}"))
+                self.problems.append((where, f"has {len(values)} values, the header {len(names)}"))
             elif any(values):
                 given = zip(names, values, strict=False)
                 yield where, {name: value for name, value in given if name in FIELDS and value.strip()}
 
     def _items_of_json(self, stream: IO[str]) -> Iterator[tuple[str, Any]]:
-        content = _json(stream.read(), str(self.path))
+        content = json_value(str(self.path), stream.read())
         listed = content.get("places") if isinstance(content, dict) else content
         if not isinstance(listed, list):
             raise InvalidInput(
                 Problem(str(self.path), 'must be a list of places, or an object with one under "places"')
             )
         for number, item in enumerate(listed, 1):
-            yield f"item {number}", self._known(item)
+            yield f"item {number}", self._place_fields(item)
 
     def _lines_of_json(self, stream: IO[str]) -> Iterator[tuple[str, Any]]:
         for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue
             try:
-                yield f"line {number}", self._known(_json(line, f"line {number}"))
+                yield f"line {number}", self._place_fields(json_value(f"line {number}", line))
             except InvalidInput as error:
                 self.problems.append((f"line {number}", error.problems[0].reason))
 
-    def _known(self, item: Any) -> Any:
+    def _place_fields(self, item: Any) -> Any:
         if not isinstance(item, dict):
             return item
         named = {_name(name): value for name, value in item.items()}
@@ -104,11 +105,13 @@ class PlaceFile:
 
 
 def place_file(path: Path, given: Format | None) -> PlaceFile:
-    """By the ending, unless the format is given."""
+    """The given format, or the one that the file's extension names."""
     endings = {"csv": Format.CSV, "tsv": Format.CSV, "json": Format.JSON, "jsonl": Format.JSONL, "ndjson": Format.JSONL}
     chosen = given or endings.get(path.suffix.lower().removeprefix("."))
     if chosen is None:
-        raise InvalidInput(Problem("format", f"cannot be told from {str(path)!r}: give --format {'|'.join(Format)}"))
+        raise InvalidInput(
+            Problem("format", f"cannot be inferred from {str(path)!r}: give --format {'|'.join(Format)}")
+        )
     return PlaceFile(path, chosen)
 
 
@@ -131,17 +134,5 @@ def _name(column: str) -> str:
     return ALIASES.get(bare, bare)
 
 
-def _json(text: str, where: str) -> Any:
-    try:
-        return strict_json.loads(text)
-    except strict_json.DuplicateKey as error:
-        raise InvalidInput(Problem(where, str(error))) from None
-    except ValueError as error:
-        raise InvalidInput(Problem(where, f"is not JSON: {error}")) from None
-    except RecursionError:
-        raise InvalidInput(Problem(where, "is nested too deeply")) from None
-
-
-def _said(problem: Any) -> str:
-    reason = problem["msg"].removeprefix("Value error, ")
-    return f"{'.'.join(map(str, problem['loc'])) or 'place'}: {reason[0].lower()}{reason[1:]}"
+def _problem_line(problem: Any) -> str:
+    return f"{'.'.join(map(str, problem['loc'])) or 'place'}: {reason_of(problem['msg'])}"

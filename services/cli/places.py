@@ -1,4 +1,4 @@
-"""`manage.py places`: which there are, a search of the directory for more, and places from a file."""
+"""`manage.py places`: list places, search the directory for more, import them from a file."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +24,7 @@ from services.cli.output import (
 from services.cli.pipeline_rows import PLACE_STATES, CuratorsWord, Cursor, Limit, Search, State, show
 from services.cli.place_files import Format, PlaceFile, place_file
 from services.cli.queues import DryRun
+from services.wording.counts import counted
 from services.workflows.place_search import MOST_FOUND, PlaceSearch, SearchResult
 from services.workflows.place_staging import PlaceStaging, StagedPlace
 from services.workflows.row_lists import PLACES, RowFilter
@@ -43,7 +44,7 @@ def list_(
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List places, newest first, page by page; search the directory for more, or import a file.
+    """List places, newest first; search the directory for more, or import them from a file.
 
     Examples:
 
@@ -61,14 +62,14 @@ def list_(
 
 @app.command("search")
 def search(
-    query: Annotated[str, typer.Argument(help='What to look for, as in "dentists in Berlin".')],
-    limit: Annotated[int, typer.Option(help="At most so many places.", min=1, max=MOST_FOUND)] = MOST_FOUND,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the directory, stage nothing.")] = False,
+    query: Annotated[str, typer.Argument(help='What to search for, e.g. "dentists in Berlin".')],
+    limit: Annotated[int, typer.Option(help="At most this many places.", min=1, max=MOST_FOUND)] = MOST_FOUND,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Query the directory, but stage nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the directory (Google's Text Search), all pages, and stage what it finds as `New`.
+    """Search the directory (Google's Text Search), all pages, and stage the results as `New`.
 
-    Known places stay as they are. Every page costs a request of the quota, also in a dry run.
+    Known places stay as they are. Every page costs one request of the quota, even in a dry run.
 
     Examples:
 
@@ -77,7 +78,7 @@ def search(
       manage.py places search "bakeries in Buffalo, NY" --dry-run --json
     """
     place_search = PlaceSearch(get_db_connection(), get_settings(), actor())
-    with _progress("asking the directory") as advance:
+    with _progress("searching the directory") as advance:
         result = place_search.run(query, limit=limit, dry_run=dry_run, on_page=advance)
     if as_json:
         counts = {"created": result.created, "known": result.known, "requests": result.requests}
@@ -89,15 +90,17 @@ def search(
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="CSV with a head, a JSON list, or a JSON object per line; - is stdin.")],
-    format_: Annotated[Format | None, typer.Option("--format", "-f", help="The file's ending when absent.")] = None,
+    file: Annotated[
+        Path, typer.Argument(help="CSV with a header, a JSON list, or one JSON object per line; - is stdin.")
+    ],
+    format_: Annotated[Format | None, typer.Option("--format", "-f", help="Default: the file's extension.")] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Stage the places of a file as `New`. Known ones stay as they are; a bad line is told and left out.
+    """Stage the places of a file as `New`. Known places stay as they are; a bad line is reported and skipped.
 
-    Fields: place_id (needed), name, formatted_address (or address), latitude, longitude (or lat, lng), rating,
-    user_ratings_total, tenant_id. Exit code 2 when a line was left out.
+    Fields: place_id (required), name, formatted_address (or address), latitude, longitude (or lat, lng), rating,
+    user_ratings_total, tenant_id. Exit code 2 when a line was skipped.
 
     Examples:
 
@@ -115,7 +118,7 @@ def import_(
                 created, known = created + new, known + len(portion) - new
                 advance(created + known)
     except KeyboardInterrupt:
-        error_console().print(f"interrupted; staged so far: {created}; the same file again goes on")
+        error_console().print(f"interrupted; staged so far: {created}; import the same file again to continue")
         raise typer.Exit(INTERRUPTED) from None
     _print_imported(places, created, known, dry_run=dry_run, as_json=as_json)
     if places.problems:
@@ -126,8 +129,8 @@ def _print_found(result: SearchResult, dry_run: bool) -> None:
     if result.places:
         console().print(_found_table(result.places))
     verb = "would be staged" if dry_run else "staged as New"
-    told = f"{len(result.places)} found: {result.created} {verb}, {result.known} known already"
-    console().print(f"{told}; {result.requests} requests of the quota")
+    counts = f"{len(result.places)} found: {result.created} {verb}, {result.known} already known"
+    console().print(f"{counts}; used {counted(result.requests, 'request')} of the quota")
     if result.incomplete:
         error_console().print(f"there may be more: {result.incomplete}", style="yellow")
 
@@ -152,9 +155,9 @@ def _print_imported(places: PlaceFile, created: int, known: int, *, dry_run: boo
     if len(places.problems) > SHOWN:
         error_console().print(f"… and {len(places.problems) - SHOWN} more problems", style="red")
     if places.ignored:
-        error_console().print(f"columns that no place has, ignored: {', '.join(places.ignored)}", style="yellow")
-    told = f"{created} new, {known} known already, {len({where for where, _ in places.problems})} refused"
-    console().print(f"{'would be: ' if dry_run else ''}{told}")
+        error_console().print(f"unknown columns, ignored: {', '.join(places.ignored)}", style="yellow")
+    line = f"{created} new, {known} already known, {len({where for where, _ in places.problems})} refused"
+    console().print(f"{'would be: ' if dry_run else ''}{line}")
 
 
 @contextmanager

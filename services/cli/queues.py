@@ -1,4 +1,4 @@
-"""`manage.py queues` and `queue …`: how the workflows are doing; pause, resume, and a second chance for what failed."""
+"""`manage.py queues` and `queue …`: show, pause, resume and requeue the queues of the workflows."""
 
 from typing import Annotated, Any
 
@@ -15,10 +15,12 @@ from services.queues.queue_table import FailedFilter
 from services.queues.requeue import Requeue
 from services.workflows import queues as all_queues
 
-app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="One queue: look at it, pause it, requeue what failed.")
+app = typer.Typer(
+    cls=ClearErrors, no_args_is_help=True, help="One queue: show, pause or resume it, requeue its failed rows."
+)
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="Its name or its job's id; see `manage.py queues`.")]
-Rate = Annotated[float, typer.Option(help="Rows per second that become due; 0: all at once.")]
+Rate = Annotated[float, typer.Option(help="Rows that become due per second; 0: all at once.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
 
 
@@ -38,7 +40,7 @@ def queues(as_json: AsJson = False) -> None:
 
 @app.command("show")
 def show(queue: Name, as_json: AsJson = False) -> None:
-    """Show everything that is known about one queue.
+    """Show one queue: its rows, its limits, its last run.
 
     Example:
 
@@ -57,10 +59,12 @@ def show(queue: Name, as_json: AsJson = False) -> None:
 @app.command("pause")
 def pause(
     queue: Name,
-    reason: Annotated[str, typer.Option("--reason", "-r", help="For those who wonder why.")] = "paused by hand",
+    reason: Annotated[
+        str, typer.Option("--reason", "-r", help="The reason, shown wherever the queue is shown.")
+    ] = "paused manually",
     as_json: AsJson = False,
 ) -> None:
-    """Let a queue wait: runs are recorded as skipped, and what runs now takes no further item.
+    """Pause a queue: its runs are recorded as skipped, and a current run claims no further item.
 
     Example:
 
@@ -71,12 +75,12 @@ def pause(
     if as_json:
         print_json(state)
     else:
-        console().print(f"{found.name} is paused since {moment(state.paused_at)}: {state.paused_reason}")
+        console().print(f"{found.name} has been paused since {moment(state.paused_at)}: {state.paused_reason}")
 
 
 @app.command("resume")
 def resume(queue: Name, as_json: AsJson = False) -> None:
-    """Let a paused queue go on with its next run; also closes its circuit.
+    """Resume a paused queue with its next run; also closes its circuit breaker.
 
     Example:
 
@@ -87,22 +91,22 @@ def resume(queue: Name, as_json: AsJson = False) -> None:
     if as_json:
         print_json(state)
     else:
-        console().print(f"{found.name} goes on with its next run")
+        console().print(f"{found.name} resumes with its next run")
 
 
 @app.command("requeue")
 def requeue(
     queue: Name,
     keys: Annotated[list[str] | None, typer.Option("--key", help="Only this row; may be given several times.")] = None,
-    error: Annotated[str | None, typer.Option(help="Only rows whose error contains this.")] = None,
-    since: Annotated[str | None, typer.Option(help=f"Only what failed lately: {EXAMPLES}.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many, oldest first.")] = 1000,
+    error: Annotated[str | None, typer.Option(help="Only errors that contain this text.")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Only failures newer than this: {EXAMPLES}.")] = None,
+    limit: Annotated[int, typer.Option(help="At most this many, oldest first.")] = 1000,
     rate: Rate = 0,
     dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Queue failed rows again, dead ones and others, with all their attempts before them.
+    """Requeue failed rows, dead letters included; each gets all of its attempts again.
 
     Examples:
 
@@ -114,14 +118,14 @@ def requeue(
     which = FailedFilter(keys=keys, error=error, since=None if since is None else ago(since), limit=limit)
     count = requeuing.count(found, which)
     if not dry_run and count and not yes:
-        typer.confirm(f"Queue {count} failed rows of {found.name} again?", abort=True, err=True)
+        typer.confirm(f"Requeue {count} failed rows of {found.name}?", abort=True, err=True)
     done = 0 if dry_run else requeuing.failed(found, which, rate)
     if as_json:
         print_json({"queue": found.name, "found": count, "requeued": done, "dry_run": dry_run})
     elif dry_run:
         console().print(f"{count} failed rows of {found.name}; nothing was changed")
     else:
-        console().print(f"{done} rows of {found.name} are queued again")
+        console().print(f"requeued {done} rows of {found.name}")
 
 
 def _overview() -> QueueOverview:
@@ -130,7 +134,7 @@ def _overview() -> QueueOverview:
 
 def _table(views: list[QueueView]) -> Table:
     table = Table(
-        "queue", "waiting", "oldest", "in work", "stale", "failed", "dead", "batch", "circuit", "paused",
+        "queue", "waiting", "oldest", "processing", "stale", "failed", "dead", "batch", "circuit", "paused",
         header_style="bold", box=None, pad_edge=False,
     )  # fmt: skip
     for view in views:
@@ -148,7 +152,7 @@ def _facts(view: QueueView) -> dict[str, str]:
         "queue": view.name,
         "job": f"{view.job_id} ({view.display_name})",
         "waiting": f"{view.depth}, {view.due} of them due, the oldest for {_age(view.oldest_seconds)}",
-        "in work": f"{view.processing}, {view.stale} of them stale",
+        "processing": f"{view.processing}, {view.stale} of them stale",
         "failed": f"{view.failed} rows, {view.dead} open dead letters",
         "circuit": view.circuit,
         "batch": view.batch_size or "-",

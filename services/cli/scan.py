@@ -12,11 +12,9 @@ from database.connection import get_db_connection
 from services.checks.hostnames import bare_host
 from services.cli.output import INTERRUPTED, AsJson, console, error_console
 from services.cli.scan_options import CustomPages, Depth, Engine, Pages, Selector, Set, given_settings, merged
-from services.cli.scan_page import print_scan, shown
+from services.cli.scan_page import print_scan, printable
 from services.errors import InvalidInput, Problem
-from services.scanning.config import CookieScanConfig
 from services.scanning.lookup import not_stored
-from services.scanning.outcome import ScanOutcome
 from services.scanning.profiles import get_scan_profiles
 from services.scanning.report.files import json_report
 from services.scanning.scan import scan_domain
@@ -33,17 +31,19 @@ def scan(
     depth: Depth = None,
     page: CustomPages = None,
     selector: Selector = None,
-    profile: Annotated[str | None, typer.Option(help="Begin with the settings of this scan profile.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Start from the settings of this scan profile.")] = None,
     base_url: Annotated[
-        str | None, typer.Option(help="Where the site really is, e.g. a test system; see FETCH_ALLOWED_NETWORKS.")
+        str | None, typer.Option(help="The site's actual address, e.g. of a test system; see FETCH_ALLOWED_NETWORKS.")
     ] = None,
     set_: Set = None,
-    save: Annotated[bool, typer.Option("--save/--no-save", help="Keep it; the next scan is compared with it.")] = True,
+    save: Annotated[
+        bool, typer.Option("--save/--no-save", help="Save the scan; the next one is compared with it.")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Scan a site for cookies now, and show what was found and what changed since the scan before.
+    """Scan a site for cookies now, and show the cookies and the changes since the previous scan.
 
-    Exit code 0 when the scan was made, whatever it found; 1 when it failed; 2 for bad input.
+    Exit code 0 when the scan succeeded, whatever it found; 1 when it failed; 2 for bad input.
 
     Examples:
 
@@ -55,9 +55,10 @@ def scan(
     """
     name = _domain(domain)
     config = merged({} if profile is None else get_scan_profiles().find(profile).config, given_settings(ctx.params))
-    get_scan_store().previous(name, config.engine_name)  # who has no database shall know it before the scan, not after
+    get_scan_store().previous(name, config.engine_name)  # fails without a database before the scan, not after it
     try:
-        outcome = _run(name, config)
+        with _progress(name) as watch:
+            outcome = scan_domain(name, config, get_settings(), watch)
     except KeyboardInterrupt:
         error_console().print("interrupted; nothing was saved")
         raise typer.Exit(INTERRUPTED) from None
@@ -78,14 +79,9 @@ def _domain(text: str) -> str:
         raise InvalidInput(Problem("domain", str(error))) from None
 
 
-def _run(domain: str, config: CookieScanConfig) -> ScanOutcome:
-    with _progress(domain) as watch:
-        return scan_domain(domain, config, get_settings(), watch)
-
-
 @contextmanager
 def _progress(domain: str) -> Iterator[Watch]:
-    """A bar on stderr (only in a terminal) that says which page was last."""
+    """A progress bar on stderr, in a terminal only, with the latest page."""
     columns = (
         TextColumn("scanning"),
         BarColumn(),
@@ -98,5 +94,5 @@ def _progress(domain: str) -> Iterator[Watch]:
         task = bar.add_task(domain, total=None)
         yield Watch(
             progress=lambda done, total: bar.update(task, completed=done, total=total),
-            log=lambda line: bar.update(task, description=shown(line)),
+            log=lambda line: bar.update(task, description=printable(line)),
         )

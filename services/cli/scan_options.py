@@ -1,4 +1,4 @@
-"""What a scan may be told on the command line; `scan` and `scan-profile` understand the same words."""
+"""The options of a cookie scan, shared by `scan` and `scan-profile`."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -13,20 +13,20 @@ from services.scanning.findings import EngineName
 Engine = Annotated[
     str | None, typer.Option(help=f"{' or '.join(EngineName)}: plain requests, or Chromium, which runs scripts.")
 ]
-Pages = Annotated[int | None, typer.Option(help="Most pages to visit.")]
-Depth = Annotated[int | None, typer.Option(help="Most links away from the start page.")]
+Pages = Annotated[int | None, typer.Option(help="Visit at most this many pages.")]
+Depth = Annotated[int | None, typer.Option(help="Follow at most this many links from the start page.")]
 CustomPages = Annotated[
     list[str] | None, typer.Option("--page", help="Visit this path first, e.g. /basket; may be given several times.")
 ]
 Selector = Annotated[
-    str | None, typer.Option(help="CSS of the button that agrees to cookies; the browser engine presses it.")
+    str | None, typer.Option(help="CSS selector of the button that accepts cookies; the browser engine clicks it.")
 ]
 Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="FIELD=VALUE",
-        help=f"Any other setting ({', '.join(CookieScanConfig.model_fields)}); an empty value means its default.",
+        help=f"Any other setting ({', '.join(CookieScanConfig.model_fields)}); an empty value restores the default.",
     ),
 ]
 
@@ -41,7 +41,7 @@ OPTION_FIELDS = {
 
 
 def given_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Only what was said, in the one spelling; None for what shall go back to its default."""
+    """Only the given settings, normalised; None restores the default."""
     named = {field: options.get(option) for option, field in OPTION_FIELDS.items()}
     named["custom_pages"] = list(named["custom_pages"] or []) or None
     given = {field: value for field, value in named.items() if value is not None}
@@ -49,7 +49,7 @@ def given_settings(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> CookieScanConfig:
-    """A profile's settings with what was said on the command line over them."""
+    """A profile's settings, overridden by those of the command line."""
     together = {name: value for name, value in {**one_spelling(base), **given}.items() if value is not None}
     if problems := config_problems(together):
         raise InvalidInput(*problems)

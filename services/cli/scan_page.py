@@ -1,4 +1,4 @@
-"""One scan on the screen: what was found, where, and what changed. Names come from strangers and are made harmless."""
+"""One scan on the screen: cookies, pages and changes. Text from scanned sites is escaped."""
 
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +17,7 @@ from services.scanning.report.words import (
 )
 from services.wording.visible import visible
 
-SHOWN_NOTES = 10  # about single pages
+SHOWN_NOTES = 10  # notes about single pages
 SIGNS = {ChangeKind.NEW: ("+", "green"), ChangeKind.GONE: ("-", "red"), ChangeKind.CHANGED: ("~", "yellow")}
 
 
@@ -29,14 +29,14 @@ def print_scan(scan: Scan) -> None:
         out.print()
         out.print(cookie_table(scan))
     if scan.changes:
-        out.print("\nsince the scan before", style="bold")
+        out.print("\nsince the previous scan", style="bold")
         for change in scan.changes:
             out.print(change_line(change))
     _print_pages(scan)
 
 
 def cookie_table(scan: Scan) -> Table:
-    """What was set before consent without being necessary stands out."""
+    """Highlights cookies set before consent that are not necessary."""
     table = Table(
         "name",
         "domain",
@@ -51,7 +51,7 @@ def cookie_table(scan: Scan) -> Table:
     )
     for cookie in scan.cookies:
         alarming = cookie.consent is Consent.BEFORE and bool(not_necessary([cookie]))
-        table.add_row(*map(shown, _cells(cookie)), style="yellow" if alarming else None)
+        table.add_row(*map(printable, _cells(cookie)), style="yellow" if alarming else None)
     return table
 
 
@@ -77,11 +77,12 @@ def change_line(change: CookieChange) -> Text:
     sign, style = SIGNS[change.kind]
     details = f": {'; '.join(change_words(change))}" if change.fields else ""
     return Text(
-        f"{sign} {visible(called(change.name))} ({shown(change.domain)}, {change.category}){shown(details)}", style
+        f"{sign} {visible(called(change.name))} ({printable(change.domain)}, {change.category}){printable(details)}",
+        style,
     )
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     return visible(short(text))
 
 
@@ -89,21 +90,21 @@ def _print_pages(scan: Scan) -> None:
     out = console()
     failed = [page for page in scan.pages if page.error is not None]
     if failed:
-        out.print("\npages that could not be seen", style="bold")
+        out.print("\npages that could not be visited", style="bold")
     for page in failed:
-        out.print(Text(f"{shown(page.url)}: {shown(page.error or '')}", "red"))
-    told = list(map(str, scan.summary.get("notes", [])))
-    for note in told + _page_notes(scan, told):
-        out.print(Text(f"note: {shown(note)}", "yellow"))
+        out.print(Text(f"{printable(page.url)}: {printable(page.error or '')}", "red"))
+    notes = list(map(str, scan.summary.get("notes", [])))
+    for note in notes + _page_notes(scan, notes):
+        out.print(Text(f"note: {printable(note)}", "yellow"))
 
 
-def _page_notes(scan: Scan, told: list[str]) -> list[str]:
-    """What was remarked about some pages, each remark once; the reports have it page by page."""
+def _page_notes(scan: Scan, scan_notes: list[str]) -> list[str]:
+    """The notes of single pages, each text once; the reports have them page by page."""
     found: dict[str, list[str]] = {}
     for page in scan.pages:
         for note in page.notes:
             found.setdefault(note, []).append(page.url)
-    new = [(note, urls) for note, urls in found.items() if not any(note in one for one in told)]
+    new = [(note, urls) for note, urls in found.items() if not any(note in one for one in scan_notes)]
     notes = [f"{short(urls[0])}{f' and {len(urls) - 1} more' * (len(urls) > 1)}: {note}" for note, urls in new]
-    more = [f"and {len(notes) - SHOWN_NOTES} more remarks about pages"] if len(notes) > SHOWN_NOTES else []
+    more = [f"and {len(notes) - SHOWN_NOTES} more notes about pages"] if len(notes) > SHOWN_NOTES else []
     return notes[:SHOWN_NOTES] + more

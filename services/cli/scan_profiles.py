@@ -11,13 +11,15 @@ from services.cli.output import AsJson, ClearErrors, console, id_column, moment,
 from services.cli.scan_options import CustomPages, Depth, Engine, Pages, Selector, Set, given_settings
 from services.errors import InvalidInput, Problem
 from services.scanning.profiles import ProfileRecord, get_scan_profiles
-from services.scanning.report.words import counted
+from services.wording.counts import counted
 from services.wording.short_ids import ID_PREFIX
 from services.wording.visible import visible
 
 app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Settings of cookie scans that several schedules share.")
 
-Reference = Annotated[str, typer.Argument(metavar="PROFILE", help="Its name, or its id (8 characters will do).")]
+Reference = Annotated[
+    str, typer.Argument(metavar="PROFILE", help="Its name, or its id (the first 8 characters are enough).")
+]
 
 
 @app.command("add")
@@ -32,7 +34,7 @@ def add(
     set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a profile for `schedule add --profile` and `scan --profile`; what they say themselves wins.
+    """Add a profile for `schedule add --profile` and `scan --profile`; their own settings win.
 
     Examples:
 
@@ -61,14 +63,14 @@ def list_(as_json: AsJson = False) -> None:
     if as_json:
         print_json({"items": records})
     elif not records:
-        console().print("there is no profile; add one: manage.py scan-profile add thorough --pages 200")
+        console().print("no profile exists; add one: manage.py scan-profile add thorough --pages 200")
     else:
         console().print(profile_table(records))
 
 
 @app.command("show")
 def show(profile: Reference, as_json: AsJson = False) -> None:
-    """Show one profile, and what is wrong with it, if anything is.
+    """Show one profile, with its errors if it is invalid.
 
     Example:
 
@@ -94,7 +96,7 @@ def show(profile: Reference, as_json: AsJson = False) -> None:
 def edit(
     ctx: typer.Context,
     profile: Reference,
-    name: Annotated[str | None, typer.Option(help="Another name.")] = None,
+    name: Annotated[str | None, typer.Option(help="Rename it.")] = None,
     engine: Engine = None,
     pages: Pages = None,
     depth: Depth = None,
@@ -103,7 +105,7 @@ def edit(
     set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change some settings of a profile; scans that begin later obey.
+    """Change some settings of a profile; they apply to scans that start later.
 
     Examples:
 
@@ -113,7 +115,7 @@ def edit(
     """
     given = given_settings(ctx.params)
     if not given and name is None:
-        raise InvalidInput(Problem("edit", "nothing to change was given; see --help"))
+        raise InvalidInput(Problem("edit", "give at least one setting to change; see --help"))
     changes = {field: value for field, value in given.items() if value is not None}
     unset = [field for field, value in given.items() if value is None]
     before, after = get_scan_profiles().edit(profile, name=name, changes=changes, unset=unset)
@@ -121,14 +123,14 @@ def edit(
         print_json(after)
         return
     lines = differences(before, after)
-    for line in lines or ["nothing changed: it says that already"]:
+    for line in lines or ["nothing changed: the profile already has these values"]:
         console().print(line)
 
 
 @app.command("delete")
 def delete(
     profile: Reference,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a profile; refused while a schedule uses it.

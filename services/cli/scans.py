@@ -1,4 +1,4 @@
-"""`manage.py scans`: the scans that were made; one of them on the screen, or as a file for others."""
+"""`manage.py scans`: list scans, show one on the screen, export one to a file."""
 
 import sys
 from collections.abc import Callable
@@ -27,7 +27,8 @@ from services.wording.short_ids import ID_PREFIX
 app = typer.Typer(cls=ClearErrors, invoke_without_command=True)
 
 Reference = Annotated[
-    str, typer.Argument(metavar="SCAN", help="Its id (8 characters will do), or a domain: its newest scan.")
+    str,
+    typer.Argument(metavar="SCAN", help="Its id (the first 8 characters are enough), or a domain for its newest scan."),
 ]
 
 
@@ -47,17 +48,17 @@ WRITERS: dict[Format, Callable[[Scan], str]] = {
 @app.callback()
 def list_(
     ctx: typer.Context,
-    domain: Annotated[str | None, typer.Option(help="Only of this domain.")] = None,
-    engine: Annotated[str | None, typer.Option(help=f"Only with {' or '.join(EngineName)}.")] = None,
+    domain: Annotated[str | None, typer.Option(help="Filter by domain.")] = None,
+    engine: Annotated[str | None, typer.Option(help=f"Filter by engine: {' or '.join(EngineName)}.")] = None,
     schedule: Annotated[
-        str | None, typer.Option("--schedule", "-s", help="Only of this schedule: id, name or domain.")
+        str | None, typer.Option("--schedule", "-s", help="Filter by schedule (id, name or domain).")
     ] = None,
-    since: Annotated[str | None, typer.Option(help=f"Only younger ones: {EXAMPLES}.")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Newer than {EXAMPLES}.")] = None,
     limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Where the former page ended.")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Continue after the previous page.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List cookie scans, newest first, page by page; or show or export one.
+    """List cookie scans, newest first; show or export one.
 
     Examples:
 
@@ -79,7 +80,7 @@ def list_(
     if as_json:
         print_json({"items": page.items, "next_cursor": page.next_cursor})
     elif not page.items:
-        console().print("no scan matches; make one: manage.py scan example.com")
+        console().print("no scan matches; start one: manage.py scan example.com")
     else:
         console().print(scan_table(page.items))
         if page.next_cursor:
@@ -88,7 +89,7 @@ def list_(
 
 @app.command("show")
 def show(scan: Reference, as_json: AsJson = False) -> None:
-    """Show what a scan found, and what changed since the one before.
+    """Show a scan's cookies, and the changes since the previous scan.
 
     Examples:
 
@@ -103,12 +104,12 @@ def show(scan: Reference, as_json: AsJson = False) -> None:
 @app.command("export")
 def export(
     scan: Reference,
-    file: Annotated[Path | None, typer.Argument(help="Where to; standard output when absent.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="The file to write; default: standard output.")] = None,
     format_: Annotated[
-        str | None, typer.Option("--format", "-f", help=f"{', '.join(Format)}; the file's ending when absent.")
+        str | None, typer.Option("--format", "-f", help=f"{', '.join(Format)}; default: the file's extension.")
     ] = None,
 ) -> None:
-    """Write a scan as a page for people (html), for a spreadsheet (csv) or for a program (json).
+    """Export a scan as a readable page (html), for a spreadsheet (csv) or for a program (json).
 
     Examples:
 
@@ -138,7 +139,7 @@ def _format(given: str | None, file: Path | None) -> Format:
 def scan_table(records: list[ScanRecord]) -> Table:
     table = Table(
         id_column(), "domain", "engine", "finished (UTC)", "pages", "cookies", "before consent",
-        "since the scan before", header_style="bold", box=None, pad_edge=False,
+        "since the previous scan", header_style="bold", box=None, pad_edge=False,
     )  # fmt: skip
     for record in records:
         table.add_row(*_cells(record))
@@ -162,7 +163,7 @@ def _cells(record: ScanRecord) -> tuple[str, ...]:
 
 
 def changes_in_words(summary: Any, *, first: bool) -> str:
-    """`1 new, 2 gone`, from the summary that is stored with every scan."""
+    """`1 new, 2 gone`, from the stored summary of a scan."""
     counts = {kind: count for kind, count in summary.get("changes", {}).items() if count}
     if first:
         return "first scan"

@@ -1,4 +1,4 @@
-"""`manage.py schedule backfill`: past fires that did not succeed, once more."""
+"""`manage.py schedule backfill`: runs past fires that did not succeed."""
 
 from typing import Annotated
 
@@ -18,16 +18,17 @@ LEFT_OUT = {"succeeded": "succeeded", "open": "waiting or running", "not_due": "
 def backfill(
     schedule: Annotated[str, typer.Argument(metavar="SCHEDULE", help="Its id, its name or its domain.")],
     since: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="In the schedule's time zone: 2027-01-28T00:00.")
+        str,
+        typer.Option(
+            "--from", metavar="TIME", help="The start of the range, in the schedule's time zone: 2027-01-28T00:00."
+        ),
     ],
-    until: Annotated[str, typer.Option("--to", metavar="TIME", help="The first instant that does not belong to it.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-    limit: Annotated[
-        int, typer.Option(help=f"More fires than this are refused; at most {HIGHEST_LIMIT}.")
-    ] = USUAL_LIMIT,
+    until: Annotated[str, typer.Option("--to", metavar="TIME", help="The end of the range (exclusive).")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would run.")] = False,
+    limit: Annotated[int, typer.Option(help=f"Refuse if there are more fires; at most {HIGHEST_LIMIT}.")] = USUAL_LIMIT,
     as_json: AsJson = False,
 ) -> None:
-    """Run the past fires of a schedule that did not succeed, oldest first, also of a disabled one.
+    """Run the past fires of a schedule that did not succeed, oldest first, even if it is disabled.
 
     Each is the next attempt at its fire: the job sees that fire's time and idempotency key.
 
@@ -56,10 +57,10 @@ def _print(found: Backfill, timezone: str) -> None:
     if found.fires:
         table = Table(id_column(), "scheduled for", "attempt", header_style="bold", box=None, pad_edge=False)
         for fire in found.fires:
-            shown = "-" if fire.execution_id is None else str(fire.execution_id)[:8]
-            table.add_row(shown, moment(fire.scheduled_for, timezone), str(fire.attempt))
+            short_id = "-" if fire.execution_id is None else str(fire.execution_id)[:8]
+            table.add_row(short_id, moment(fire.scheduled_for, timezone), str(fire.attempt))
         console().print(table)
     left_out = [f"{count} {words}" for name, words in LEFT_OUT.items() if (count := getattr(found, name))]
-    console().print(f"{len(found.fires)} {'would run' if found.dry_run else 'will run'} once more")
+    console().print(f"{len(found.fires)} fires {'would run' if found.dry_run else 'will run'}")
     if left_out:
         console().print(f"left out: {', '.join(left_out)}")

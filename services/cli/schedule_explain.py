@@ -16,15 +16,15 @@ from services.schedule_repository import get_schedule_repository
 
 def explain_fire(
     schedule: Annotated[
-        str, typer.Argument(metavar="SCHEDULE", help="Its id, its name or its domain; of a deleted one the whole id.")
+        str, typer.Argument(metavar="SCHEDULE", help="Its id, name or domain; for a deleted schedule its whole id.")
     ],
     at: Annotated[
         str | None,
-        typer.Option(help="When, in the schedule's time zone: 2027-01-31T02:00; the latest fire when absent."),
+        typer.Option(help="The fire's time in the schedule's time zone: 2027-01-31T02:00; default: the latest fire."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say why a fire of a schedule ran, did not run, or ran late.
+    """Explain why a fire of a schedule ran, did not run, or ran late.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""Schedules as YAML: one document each, so that files of any size are read and written piece by piece."""
+"""Schedules as YAML: one document per schedule, so that files of any size are streamed."""
 
 import json
 import sys
@@ -33,18 +33,18 @@ from services.schedules.listing import ScheduleFilter
 from services.schedules.spec import DEFINITION_FIELDS
 from services.schedules.summaries import BulkSummary
 
-SHOWN = 20  # lines of a diff; the rest is counted
+SHOWN = 20  # changes printed; the rest is only counted
 
 
 def export_file(
-    file: Annotated[Path | None, typer.Argument(help="Where to; - or nothing: standard output.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="The file to write; default, or -: standard output.")] = None,
     search: Annotated[
-        str | None, typer.Option("--search", "-s", help="Only with this part in the domain or the name.")
+        str | None, typer.Option("--search", "-s", help="Only if the domain or the name contains this.")
     ] = None,
-    tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Filter by tag.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write schedules as YAML (or one JSON array), without what is at its default.
+    """Export schedules as YAML (or one JSON array), without fields at their default.
 
     Examples:
 
@@ -65,16 +65,16 @@ def export_file(
 
 
 def import_file(
-    file: Annotated[Path, typer.Argument(help="A file from `export`, or written by hand; - reads standard input.")],
+    file: Annotated[Path, typer.Argument(help="A file from `export`, or your own; - reads standard input.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change; write nothing.")] = False,
     skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Import the valid ones although others are bad.")
+        bool, typer.Option("--skip-invalid", help="Import the valid items even if others are invalid.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create or update schedules from YAML; an item means an existing schedule by schedule_id, or else by name.
+    """Create or update schedules from YAML; an item matches an existing schedule by schedule_id, otherwise by name.
 
-    Everything is checked first: with one bad item nothing is written, unless --skip-invalid is given.
+    All items are validated first: one invalid item and nothing is written, unless --skip-invalid is given.
 
     Examples:
 
@@ -104,7 +104,7 @@ def import_file(
 
 
 def _documents(file: Path) -> Callable[[], Iterator[dict[str, Any]]]:
-    """Gives the schedules as often as it is called; what can be read only once (a pipe) is kept in memory."""
+    """A function that reads the schedules anew at each call; the content of a pipe is kept in memory."""
     if file.is_file():
         return lambda: read_documents(_open(file), str(file))
     if str(file) == "-":
@@ -115,7 +115,7 @@ def _documents(file: Path) -> Callable[[], Iterator[dict[str, Any]]]:
 
 
 def as_document(record: ScheduleRecord) -> dict[str, Any]:
-    """The definition without what is at its default, in the order of the fields."""
+    """The definition without fields at their default, in the order of the fields."""
     document: dict[str, Any] = {"schedule_id": str(record.schedule_id)}
     for name in DEFINITION_FIELDS:
         value = getattr(record, name)
@@ -144,11 +144,11 @@ def write_documents(records: Iterable[ScheduleRecord], stream: IO[str]) -> int:
 
 
 def yaml_text(document: dict[str, Any]) -> str:
-    """One `field: value` line each, the values in JSON, which is YAML too and ten times as fast to write."""
+    """One `field: value` line per field. Values are JSON, which is valid YAML and ten times as fast to write."""
     lines = [f"{name}: {json.dumps(value, default=str, ensure_ascii=False)}" for name, value in document.items()]
     if all(line.isprintable() for line in lines):
         return "\n".join(["---", *lines, ""])
-    return yaml.safe_dump(document, explicit_start=True, sort_keys=False)  # it knows how to escape the rest
+    return yaml.safe_dump(document, explicit_start=True, sort_keys=False)  # escapes the rest
 
 
 def read_documents(stream: IO[str], name: str) -> Iterator[dict[str, Any]]:
@@ -167,14 +167,14 @@ def read_documents(stream: IO[str], name: str) -> Iterator[dict[str, Any]]:
     except RecursionError:
         raise InvalidInput(Problem(name, "is nested too deeply")) from None
     except ValueError as error:  # a date such as 30 February, a number of 5,000 digits
-        raise InvalidInput(Problem(name, f"has a value that does not exist: {error}")) from None
+        raise InvalidInput(Problem(name, f"has an impossible value: {error}")) from None
     finally:
         if stream is not sys.stdin:
             stream.close()
 
 
 class _Loader(yaml.CSafeLoader):
-    """YAML without its traps: no alias (a few lines can stand for billions of nodes), no key twice."""
+    """Safe YAML without aliases (a few lines could expand to billions of nodes) and without duplicate keys."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         if node in self.constructed_objects or node in self.recursive_objects:
@@ -185,8 +185,8 @@ class _Loader(yaml.CSafeLoader):
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         if len(mapping) != len(node.value):
             keys = [str(key.value) for key, _ in node.value]
-            twice = next((key for key in keys if keys.count(key) > 1), "a key")
-            raise ConstructorError(problem=f"{twice} is there twice", problem_mark=node.start_mark)
+            duplicate = next((key for key in keys if keys.count(key) > 1), "a key")
+            raise ConstructorError(problem=f"duplicate key: {duplicate}", problem_mark=node.start_mark)
         return mapping
 
 
@@ -206,7 +206,7 @@ def _save(items: Iterator[dict[str, Any]], *, dry_run: bool, on_saved: Callable[
 
 @contextmanager
 def _progress(what: str, total: int | None) -> Iterator[Callable[[Any], Any]]:
-    """A bar on stderr (only in a terminal); the yielded function counts what passes through it."""
+    """A progress bar on stderr, in a terminal only; the yielded function counts the items that pass through it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     out = error_console()
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
@@ -229,7 +229,7 @@ def _counts(summary: BulkSummary) -> dict[str, int]:
 
 
 class _Report:
-    """What an import does, line by line up to a limit."""
+    """The report of an import: one line per change, up to a limit."""
 
     def __init__(self) -> None:
         self._shown: dict[int, Saved] = {}
@@ -258,7 +258,7 @@ class _Report:
         if saved.action in (Action.CREATED, Action.UPDATED):
             self.written += 1
         elif saved.action is Action.REFUSED:
-            self._shown[saved.index] = saved  # also if it was in order when it was checked: somebody else was faster
+            self._shown[saved.index] = saved  # valid when checked, refused when written: a concurrent change
 
     def print(self, summary: BulkSummary, *, dry_run: bool, refused: bool) -> None:
         for saved in self.shown:
@@ -269,7 +269,7 @@ class _Report:
             console().print(f"… and {self._more} more changes")
         counts = ", ".join(f"{count} {what}" for what, count in _counts(summary).items())
         if refused:
-            error_console().print(f"nothing was written: {counts}; mend the file or use --skip-invalid", style="red")
+            error_console().print(f"nothing was written: {counts}; fix the file or use --skip-invalid", style="red")
         else:
             console().print(f"{'would be: ' if dry_run else ''}{counts}")
 

@@ -1,4 +1,4 @@
-"""`schedule show`: everything that is known about one schedule, on one screen."""
+"""`schedule show`: one schedule with its fires, executions and changes, on one screen."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from database.connection import get_db_connection
 from database.models import JobExecution
-from services.cli.output import console, moment, print_json, until
+from services.cli.output import console, disabled_state, moment, print_json, until
 from services.errors import InvalidSchedule
 from services.schedule_repository import ScheduleRepository
 from services.schedules.batch import ScheduleRecord
@@ -25,7 +25,15 @@ def show_page(repository: ScheduleRepository, record: ScheduleRecord, as_json: b
     executions = last_executions(record)
     changes = repository.get_changes(record.schedule_id, LAST)
     if as_json:
-        listed = [{**_facts(change), "differences": change.differences} for change in changes]
+        listed = [
+            {
+                "changed_at": change.changed_at,
+                "changed_by": change.changed_by,
+                "operation": change.operation,
+                "differences": change.differences,
+            }
+            for change in changes
+        ]
         print_json(
             {"schedule": record, "next_fires": fires, "problem": problem, "executions": executions, "changes": listed}
         )
@@ -70,7 +78,7 @@ def _print_definition(record: ScheduleRecord, problem: str | None) -> None:
         "domain": record.domain,
         "name": record.name or "-",
         "timing": f"invalid: {problem}" if problem else record.trigger.describe(),
-        "state": "on" if record.enabled else f"off: {record.disabled_note}" if record.disabled_note else "off",
+        "state": "enabled" if record.enabled else disabled_state(record.disabled_note),
         "job": f"{record.job_type} {dict(record.job_config) or ''}",
         "tags": ", ".join(record.tags) or "-",
         "source": f"{record.source} (domain config {record.external_id or record.domain_config_id})",
@@ -87,7 +95,7 @@ def _print_definition(record: ScheduleRecord, problem: str | None) -> None:
 
 
 def _print_fires(record: ScheduleRecord, fires: list[datetime]) -> None:
-    console().print("\nnext fires" if record.enabled else "\nnext fires, if it were on", style="bold")
+    console().print("\nnext fires" if record.enabled else "\nnext fires, if it were enabled", style="bold")
     for fire in fires:
         local = "" if record.timezone == "UTC" else f"{moment(fire, record.timezone)}   "
         console().print(f"  {local}{moment(fire)}   {until(fire)}")
@@ -115,7 +123,3 @@ def _print_changes(changes: list[Change]) -> None:
         if change.operation == "update":
             what = ", ".join(f"{name}: {old} -> {new}" for name, (old, new) in change.differences.items())
         console().print(f"  {moment(change.changed_at)}   {change.changed_by}   {what}")
-
-
-def _facts(change: Change) -> dict[str, Any]:
-    return {"changed_at": change.changed_at, "changed_by": change.changed_by, "operation": change.operation}

@@ -1,4 +1,4 @@
-"""`manage.py schedule run`: one run now, beside the plan; with --wait the story of its attempts."""
+"""`manage.py schedule run`: one run now, outside the timing; --wait follows its attempts."""
 
 import sys
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ from services.wording.durations import duration
 
 
 def run_now(
-    schedule: Annotated[str, typer.Argument(metavar="SCHEDULE", help="Its id, its name or its domain.")],
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end, retries included.")] = False,
+    schedule: Annotated[str, typer.Argument(metavar="SCHEDULE", help="Its id, name or domain.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended, retries included.")] = False,
     timeout: Annotated[str, typer.Option(help="How long to wait.")] = "1h",
     as_json: AsJson = False,
 ) -> None:
-    """Run a schedule once now, also a disabled one; its next fire comes as planned.
+    """Run a schedule once now, even if it is disabled; its next fire stays as it is.
 
-    Prints the execution's id. With --wait it tells each attempt, and the exit code is 0 only if it succeeded.
+    Prints the execution's id. With --wait it reports each attempt, and the exit code is 0 only on success.
 
     Examples:
 
@@ -44,7 +44,7 @@ def run_now(
         console().print(str(execution_id))
     elif not wait:
         print_json({"execution_id": execution_id})
-    _warn_if_nobody_is_there()
+    _warn_without_replicas()
     if not wait:
         return
     ended = _follow(str(execution_id), seconds)
@@ -56,33 +56,33 @@ def run_now(
         raise typer.Exit(FAILED)
 
 
-def _warn_if_nobody_is_there() -> None:
+def _warn_without_replicas() -> None:
     replicas = list_replicas(get_db_connection(), get_settings().heartbeat_timeout_seconds)
     if not replicas.live:
         error_console().print(
-            "no replica is alive: it waits until one is (python services/enhanced_scheduler.py)", style="yellow"
+            "no replica is live: the run waits for one (python services/enhanced_scheduler.py)", style="yellow"
         )
 
 
 def _follow(execution_id: str, seconds: float) -> ExecutionRecord | None:
     attempts: list[ExecutionRecord] = []
-    told: set[tuple[int, str]] = set()
-    with _talking() as out:
+    reported: set[tuple[int, str]] = set()
+    with _steps_console() as out:
         for attempts in get_job_history().follow(execution_id, seconds):
             for step, words in _steps(attempts):
-                if step not in told:
-                    told.add(step)
+                if step not in reported:
+                    reported.add(step)
                     out.print(f"attempt {step[0]} {words}")
     return attempts[-1] if attempts else None
 
 
 def _steps(attempts: list[ExecutionRecord]) -> Iterator[tuple[tuple[int, str], str]]:
-    """What has happened so far; the end of the last attempt is the command's answer, not a step."""
+    """What has happened so far. The end of the last attempt is the command's result, not a step."""
     for record in attempts:
         if record.attempt > 1:
             yield (record.attempt, "follows"), f"follows {_when_due(record)}"
         if record.started_at is not None:
-            where = f"runs on {record.instance_id or 'a program of its own'}"
+            where = f"runs on {record.instance_id or 'an embedding program'}"
             yield (record.attempt, where), where
         if record is not attempts[-1]:
             yield (record.attempt, "ended"), _verdict(record)
@@ -100,13 +100,13 @@ def _verdict(record: ExecutionRecord) -> str:
 
 
 @contextmanager
-def _talking() -> Iterator[Console]:
-    """Where steps are told: standard error, with a spinner if that is a terminal."""
+def _steps_console() -> Iterator[Console]:
+    """Standard error, with a spinner if it is a terminal."""
     out = error_console()
     if not sys.stderr.isatty():
         yield out
         return
-    with out.status("waiting for its end …"):
+    with out.status("waiting for the execution to end …"):
         yield out
 
 
@@ -124,5 +124,5 @@ def _hint(record: ExecutionRecord) -> str:
     if record.status != ExecutionStatus.PENDING:
         return ""
     if record.attempt > 1:
-        return f": attempt {record.attempt} of it is due {_when_due(record)}"
-    return "; does a replica run? (python manage.py doctor)"
+        return f": attempt {record.attempt} is due {_when_due(record)}"
+    return "; is a replica running? (python manage.py doctor)"

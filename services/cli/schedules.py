@@ -10,13 +10,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from services.checks import strict_json
 from services.cli.assignments import split_off, with_assignments
+from services.cli.json_input import json_value
 from services.cli.lazy import Later, lazy
 from services.cli.output import (
     AsJson,
     actor,
     console,
+    disabled_state,
     id_column,
     moment,
     print_json,
@@ -30,8 +31,9 @@ from services.jobs.credentials import credential_warnings
 from services.scanning.profiles import get_scan_profiles
 from services.schedule_repository import get_schedule_repository
 from services.schedules.batch import ScheduleRecord
+from services.schedules.field_rules import RULES
 from services.schedules.listing import SORT_KEYS, ScheduleFilter
-from services.schedules.spec import RULES, ScheduleFields, ScheduleSpec, parse_spec, unknown_fields
+from services.schedules.spec import ScheduleFields, ScheduleSpec, parse_spec, unknown_fields
 from services.triggers.when import EXAMPLES, parse_when
 from services.wording.short_ids import ID_PREFIX
 
@@ -39,35 +41,35 @@ OTHER_FILES = lazy(
     Later(
         "run",
         "services.cli.schedule_run:run_now",
-        "Run a schedule once now, also a disabled one; its next fire comes as planned.",
+        "Run a schedule once now, even if it is disabled; its next fire stays as it is.",
     ),
     Later(
         "backfill",
         "services.cli.schedule_backfill:backfill",
-        "Run the past fires of a schedule that did not succeed, oldest first, also of a disabled one.",
+        "Run the past fires of a schedule that did not succeed, oldest first, even if it is disabled.",
     ),
     Later(
         "explain",
         "services.cli.schedule_explain:explain_fire",
-        "Say why a fire of a schedule ran, did not run, or ran late.",
+        "Explain why a fire of a schedule ran, did not run, or ran late.",
     ),
     Later(
         "import",
         "services.cli.schedule_files:import_file",
-        "Create or update schedules from YAML; an item means an existing schedule by schedule_id, or else by name.",
+        "Create or update schedules from YAML; an item matches an existing schedule by schedule_id, otherwise by name.",
     ),
     Later(
         "export",
         "services.cli.schedule_files:export_file",
-        "Write schedules as YAML (or one JSON array), without what is at its default.",
+        "Export schedules as YAML (or one JSON array), without fields at their default.",
     ),
 )
-app = typer.Typer(cls=OTHER_FILES, no_args_is_help=True, help="Create, change and look at schedules.")
+app = typer.Typer(cls=OTHER_FILES, no_args_is_help=True, help="Create, change and inspect schedules.")
 
 Reference = Annotated[
     str,
     typer.Argument(
-        metavar="SCHEDULE", help="Its id (8 characters will do), its name, or its domain if no other has it."
+        metavar="SCHEDULE", help="Its id (the first 8 characters are enough), its name, or its domain if unambiguous."
     ),
 ]
 References = Annotated[list[str], typer.Argument(metavar="SCHEDULE…", help="Ids, names or domains.")]
@@ -77,17 +79,19 @@ Frequency = Annotated[
 ]
 TimeConfig = Annotated[str | None, typer.Option(help="""The timing as JSON, e.g. '{"hour": 2, "minute": 0}'.""")]
 Timezone = Annotated[
-    str | None, typer.Option("--timezone", "-z", help="IANA zone in which hours are meant, e.g. Europe/Berlin.")
+    str | None, typer.Option("--timezone", "-z", help="IANA time zone of the timing, e.g. Europe/Berlin.")
 ]
 Name = Annotated[str | None, typer.Option(help="A unique name; history uses it as the job id.")]
 JobType = Annotated[
     str | None,
     typer.Option(help=f"What to run: {', '.join(sorted(BUILT_IN_JOB_TYPES))}, or one of your own (JOB_MODULES)."),
 ]
-JobConfig = Annotated[str | None, typer.Option(help="Settings of the job as a JSON object.")]
-Profile = Annotated[str | None, typer.Option(help="The scan profile whose settings it begins with: name or id.")]
-ConfigId = Annotated[str | None, typer.Option("--config-id", help="The domain's configuration in another system.")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="May be given several times; replaces all tags.")]
+JobConfig = Annotated[str | None, typer.Option(help="The job's settings as a JSON object.")]
+Profile = Annotated[str | None, typer.Option(help="The scan profile whose settings it starts from: name or id.")]
+ConfigId = Annotated[
+    str | None, typer.Option("--config-id", help="Id of the domain's configuration in another system.")
+]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be given several times, replaces all tags.")]
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -98,7 +102,7 @@ Set = Annotated[
     ),
 ]
 
-ROOMY = 120  # columns of a terminal
+ROOMY = 120  # terminal columns from which notes are shown
 
 OPTION_FIELDS = {
     "timezone": "timezone",
@@ -124,7 +128,7 @@ def add(
     config_id: ConfigId = None,
     tag: Tags = None,
     set_: Set = None,
-    disabled: Annotated[bool, typer.Option("--disabled", help="Create it switched off.")] = False,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Add a schedule.
@@ -137,7 +141,7 @@ def add(
 
       manage.py schedule add example.com --when "every 15m" --set max_retries=3 --set timeout_seconds=120
     """
-    given = _given(ctx.params, {"domain": domain, **({"enabled": False} if disabled else {})})
+    given = _fields_from(ctx.params, {"domain": domain, **({"enabled": False} if disabled else {})})
     repository = get_schedule_repository()
     schedule_id = repository.create_schedule(actor=actor(), **given)
     record = repository.find_schedule(schedule_id)
@@ -152,17 +156,19 @@ def add(
 @app.command("list")
 def list_(
     search: Annotated[str | None, typer.Option("--search", "-s", help="Part of the domain or the name.")] = None,
-    enabled: Annotated[bool | None, typer.Option("--enabled/--disabled", help="Only those.")] = None,
-    job_type: Annotated[str | None, typer.Option(help="Only this job type.")] = None,
-    source: Annotated[str | None, typer.Option(help="Only manual, api or system ones.")] = None,
-    tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
-    status: Annotated[str | None, typer.Option(help="Only with this last status, e.g. failed or invalid.")] = None,
+    enabled: Annotated[
+        bool | None, typer.Option("--enabled/--disabled", help="Only enabled, or only disabled schedules.")
+    ] = None,
+    job_type: Annotated[str | None, typer.Option(help="Filter by job type.")] = None,
+    source: Annotated[str | None, typer.Option(help="Filter by source: manual, api or system.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Filter by tag.")] = None,
+    status: Annotated[str | None, typer.Option(help="Filter by last status, e.g. failed or invalid.")] = None,
     sort: Annotated[str, typer.Option(help=f"{', '.join(SORT_KEYS)}; with a leading - descending.")] = "domain",
     limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Where the former page ended.")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Continue after the previous page.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List schedules, page by page.
+    """List schedules.
 
     Examples:
 
@@ -189,7 +195,7 @@ def list_(
 
 @app.command("show")
 def show(schedule: Reference, as_json: AsJson = False) -> None:
-    """Show one schedule: its next fires, its last executions, who changed it.
+    """Show one schedule: its next fires, its last executions, its changes and their authors.
 
     Example:
 
@@ -213,12 +219,10 @@ def edit(
     config_id: ConfigId = None,
     tag: Tags = None,
     set_: Set = None,
-    expected_revision: Annotated[
-        int | None, typer.Option(help="Refuse if somebody changed it since this revision.")
-    ] = None,
+    expected_revision: Annotated[int | None, typer.Option(help="Refuse if it was changed since this revision.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change some fields of a schedule; every replica obeys at once.
+    """Change some fields of a schedule; the change takes effect in every replica at once.
 
     Examples:
 
@@ -229,11 +233,11 @@ def edit(
       manage.py schedule edit process_deep_scan_queue --set job_config.concurrency=8
     """
     before = get_schedule_repository().find_schedule(schedule)
-    given = _given(ctx.params, {}, before.job_config)
+    given = _fields_from(ctx.params, {}, before.job_config)
     if not given:
-        raise InvalidInput(Problem("edit", "nothing to change was given; see --help"))
+        raise InvalidInput(Problem("edit", "give at least one field to change; see --help"))
     if "job_config" in given and job_config is None and expected_revision is None:
-        expected_revision = before.revision  # its other fields are written again: a change in between is not undone
+        expected_revision = before.revision  # job_config is written as a whole: never undo a concurrent change
     after = get_schedule_repository().update_schedule(
         before.schedule_id, expected_revision=expected_revision, actor=actor(), **given
     )
@@ -241,18 +245,18 @@ def edit(
         print_json(after)
         return
     if after.revision == before.revision:
-        console().print("nothing changed: it says that already")
+        console().print("nothing changed: the schedule already has these values")
         return
     for field in RULES:
         if getattr(before, field) != getattr(after, field):
             console().print(f"{field}: {getattr(before, field)} -> {getattr(after, field)}")
     console().print(_next_run(after))
-    _print_warnings(after, timing=after.enabled)  # what is off may also be broken
+    _print_warnings(after, timing=after.enabled)  # a disabled schedule may have an invalid timing
 
 
 @app.command("enable")
 def enable(schedules: References, as_json: AsJson = False) -> None:
-    """Switch schedules on. Nothing that was due while they were off is made up for.
+    """Enable schedules. Fires that came due while they were disabled are not caught up.
 
     Example:
 
@@ -264,10 +268,12 @@ def enable(schedules: References, as_json: AsJson = False) -> None:
 @app.command("disable")
 def disable(
     schedules: References,
-    note: Annotated[str | None, typer.Option(help="Why, for whoever meets them; gone when they are on again.")] = None,
+    note: Annotated[
+        str | None, typer.Option(help="The reason, shown with the schedule until it is enabled again.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Switch schedules off; what is running finishes.
+    """Disable schedules; running executions finish.
 
     Examples:
 
@@ -281,7 +287,7 @@ def disable(
 @app.command("delete")
 def delete(
     schedules: References,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete schedules. Their executions and changes stay in the history.
@@ -314,10 +320,10 @@ def preview(
     ] = None,
     when: When = None,
     timezone: Timezone = None,
-    n: Annotated[int, typer.Option("-n", help="How many fires.")] = 5,
+    n: Annotated[int, typer.Option("-n", help="Number of fires.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show the next fire times of a schedule, or of a timing that does not exist yet.
+    """Show the next fire times of a schedule, or of a timing given by --when.
 
     Examples:
 
@@ -357,17 +363,17 @@ def schedule_table(records: list[ScheduleRecord]) -> Table:
             record.domain,
             record.name or "",
             describe(record),
-            moment(record.next_run).removesuffix(" UTC") if record.enabled else _off(record),
+            moment(record.next_run).removesuffix(" UTC") if record.enabled else _disabled_cell(record),
             record.last_status or "",
             style=None if record.enabled else "dim",
         )
     return table
 
 
-def _off(record: ScheduleRecord) -> str:
-    """With the beginning of its note where a terminal has room for it."""
-    note = record.disabled_note
-    return f"off: {shorten(note, 40, placeholder='…')}" if note and console().width >= ROOMY else "off"
+def _disabled_cell(record: ScheduleRecord) -> str:
+    """Includes the beginning of the note where the terminal is wide enough."""
+    note = record.disabled_note if console().width >= ROOMY else None
+    return disabled_state(note and shorten(note, 40, placeholder="…"))
 
 
 def describe(record: ScheduleRecord) -> str:
@@ -385,8 +391,8 @@ def _print_warnings(spec: ScheduleSpec, *, timing: bool = True) -> None:
 
 def _next_run(record: ScheduleRecord) -> str:
     if not record.enabled:
-        return f"it is switched off: {record.disabled_note}" if record.disabled_note else "it is switched off"
-    return f"next run: {moment(record.next_run, record.timezone)}" if record.next_run else "it has no further fire"
+        return disabled_state(record.disabled_note)
+    return f"next run: {moment(record.next_run, record.timezone)}" if record.next_run else "it has no further fires"
 
 
 def _switch(references: list[str], change: ScheduleFields, as_json: bool) -> None:
@@ -397,21 +403,21 @@ def _switch(references: list[str], change: ScheduleFields, as_json: bool) -> Non
         print_json(after)
         return
     for before, record in zip(found, after, strict=True):
-        state = "on" if record.enabled else "off"
+        state = "enabled" if record.enabled else "disabled"
         already = " already" if before.enabled == record.enabled else ""
         following = f": {record.disabled_note}" if record.disabled_note else ""
         if record.enabled:
             then = moment(record.next_run, record.timezone)
-            following = f", next run {then}" if record.next_run else ", but it has no further fire"
-        console().print(f"{record.name or record.domain} is {state}{already}{following}")
+            following = f", next run {then}" if record.next_run else ", but it has no further fires"
+        console().print(f"{record.name or record.domain} is{already} {state}{following}")
 
 
-def _given(
+def _fields_from(
     options: Mapping[str, Any], positional: Mapping[str, Any], job_config: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Only what was said on the command line, as fields of a schedule; nothing may be said twice.
+    """Only the fields given on the command line; a field may be given only once.
 
-    `job_config` is what the schedule says already, for assignments to single fields of it.
+    `job_config` is the schedule's present one, for assignments to single fields of it.
     """
     assignments, job_fields = split_off(options["set_"] or [], "job_config")
     given: dict[str, Any] = {
@@ -419,10 +425,10 @@ def _given(
         **_timing(options["when"], options["frequency"], options["time_config"]),
     }
     for option, field in OPTION_FIELDS.items():
-        if options[option] or options[option] == "":  # an empty text was said all the same
+        if options[option] or options[option] == "":  # an empty text was given, too
             given[field] = options[option]
     if options["job_config"] is not None:
-        given["job_config"] = _json("job_config", options["job_config"])
+        given["job_config"] = json_value("job_config", options["job_config"])
     if options["profile"] is not None:
         given["profile_id"] = get_scan_profiles().find(options["profile"]).profile_id
     if job_fields and "job_config" in given:
@@ -444,16 +450,5 @@ def _timing(when: str | None, frequency: str | None, time_config: str | None) ->
     if frequency is not None:
         given["frequency"] = frequency
     if time_config is not None:
-        given["time_config"] = _json("time_config", time_config)
+        given["time_config"] = json_value("time_config", time_config)
     return given
-
-
-def _json(field: str, text: str) -> Any:
-    try:
-        return strict_json.loads(text)
-    except strict_json.DuplicateKey as error:
-        raise InvalidInput(Problem(field, str(error))) from None
-    except ValueError as error:
-        raise InvalidInput(Problem(field, f"is not JSON: {error}")) from None
-    except RecursionError:
-        raise InvalidInput(Problem(field, "is nested too deeply")) from None

@@ -20,7 +20,7 @@ A setting without a default is unset. The *Job defaults* hold for schedules that
 ([schedules.md](schedules.md#policies))."""
 
 UNITS = ("seconds", "minutes", "hours", "days", "bytes", "percent")
-# Names that users know from the first scheduler and that do not end in their unit.
+# Names kept from the first scheduler, which do not end in their unit.
 IN_SECONDS = (
     "SCHEDULE_CHECK_INTERVAL",
     "JOB_MISFIRE_GRACE_TIME",
@@ -46,7 +46,7 @@ def _tables() -> Iterator[str]:
 
 
 def _value(name: str, item: Mapping[str, Any]) -> str:
-    """What may be written there: `seconds (1 to 60)`, `` `keep`, `overwrite` ``, `secret`."""
+    """The allowed values: `seconds (1 to 60)`, `` `keep`, `overwrite` ``, `secret`."""
     if "anyOf" in item:
         return _value(name, next(one for one in item["anyOf"] if one.get("type") != "null"))
     if "enum" in item:

@@ -1,4 +1,4 @@
-"""`manage.py settings`: the effective values, and the tables that the documentation is made from."""
+"""`manage.py settings`: the effective values; also generates docs/settings.md and .env.example."""
 
 from typing import Annotated
 

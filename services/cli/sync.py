@@ -1,4 +1,4 @@
-"""`manage.py sync`: fetch the external API's schedules now, see what that would do, or what it did last."""
+"""`manage.py sync`: sync schedules from the external API now, preview a sync, or show the last one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,24 +22,24 @@ from services.jobs import default_registry
 
 def sync(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change; write nothing.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="Show what came of the last sync; ask nobody.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show the result of the last sync; call nothing.")] = False,
     allow_removals: Annotated[
         bool,
-        typer.Option("--allow-removals", help="Switch off what vanished this time, however much it is."),
+        typer.Option("--allow-removals", help="This time, disable every schedule that vanished, however many."),
     ] = False,
     local_edits: Annotated[
         LocalEdits | None,
-        typer.Option(help="This time: keep or overwrite what was changed here; API_SYNC_LOCAL_EDITS when absent."),
+        typer.Option(help="This time, keep or overwrite local edits; default: API_SYNC_LOCAL_EDITS."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create, update and switch off schedules as the external API (API_URL) says.
+    """Create, update and disable schedules to match the external API (API_URL).
 
-    A bad item is skipped with its reason. What vanished from the API is switched off, never deleted, and only if the
-    answer is complete and not too much is missing. Running replicas do the same every API_SYNC_INTERVAL seconds.
+    A bad item is skipped with its reason. A schedule that vanished from the API is disabled, never deleted, and only if
+    the response is complete and not too many are missing. Replicas do the same every API_SYNC_INTERVAL seconds.
 
-    Exit code 0 when the whole answer was applied (skipped items are told), 1 when there was no usable answer or when
-    removals were refused; with --status the same about the last sync.
+    Exit code 0 when the whole response was applied (skipped items are listed), 1 without a usable response or when
+    removals were refused; with --status the same for the last sync.
 
     Examples:
 
@@ -54,7 +54,7 @@ def sync(
     if status:
         _status(dry_run, allow_removals, as_json)
         return
-    with _opened(allow_removals, local_edits) as api, _progress() as on_progress:
+    with _api_sync(allow_removals, local_edits) as api, _progress() as on_progress:
         report = _interruptible(lambda: api.preview(on_progress) if dry_run else api.run(on_progress))
     if as_json:
         print_json({"dry_run": dry_run, **report.as_json()})
@@ -68,7 +68,7 @@ def sync(
 
 def _status(dry_run: bool, allow_removals: bool, as_json: bool) -> None:
     if dry_run or allow_removals:
-        raise InvalidInput(Problem("--status", "asks nobody and changes nothing; give it alone"))
+        raise InvalidInput(Problem("--status", "cannot be combined with other options: it only shows the last sync"))
     state = SyncState(get_db_connection()).read()
     if as_json:
         print_json(status_as_json(state))
@@ -79,7 +79,7 @@ def _status(dry_run: bool, allow_removals: bool, as_json: bool) -> None:
 
 
 @contextmanager
-def _opened(allow_removals: bool, local_edits: LocalEdits | None) -> Iterator[ApiSync]:
+def _api_sync(allow_removals: bool, local_edits: LocalEdits | None) -> Iterator[ApiSync]:
     settings = get_settings()
     if settings.api_url is None:
         raise InvalidInput(Problem("API_URL", "is not set: there is nothing to sync from"))
@@ -93,11 +93,11 @@ def _opened(allow_removals: bool, local_edits: LocalEdits | None) -> Iterator[Ap
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, only in a terminal: first while the API takes its time, then item by item."""
+    """A progress bar on stderr, in a terminal only: first while waiting for the API, then item by item."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     out = error_console()
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
-        task = bar.add_task("asking the API", total=None)
+        task = bar.add_task("calling the API", total=None)
         yield lambda done, total: bar.update(task, description="comparing", completed=done, total=total)
 
 
@@ -105,5 +105,5 @@ def _interruptible(work: Callable[[], SyncReport]) -> SyncReport:
     try:
         return work()
     except KeyboardInterrupt:
-        error_console().print("interrupted; what was written stays, and the next sync goes on")
+        error_console().print("interrupted; changes so far are kept, and the next sync continues")
         raise typer.Exit(INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""How a sync is shown to people: the diff of a dry run, the result, the stored status."""
+"""A sync on the screen: the diff of a dry run, the result, the stored status."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from services.api_sync.state import StoredState
 from services.cli.output import console, error_console, moment
 from services.wording.durations import duration
 
-SHOWN = 20  # lines of each kind; the rest is counted
+SHOWN = 20  # lines of each kind; the rest is only counted
 STYLES = {
     Kind.CREATED: "green",
     Kind.UPDATED: "yellow",
@@ -44,9 +44,9 @@ def print_result(report: SyncReport) -> None:
 def print_status(state: StoredState) -> None:
     out = console()
     if state.is_busy:
-        out.print(f"{state.lease_owner} is syncing since {moment(state.started_at)}", style="yellow")
+        out.print(f"{state.lease_owner} has been syncing since {moment(state.started_at)}", style="yellow")
     if state.last is None:
-        out.print("nobody has synced yet")
+        out.print("never synced yet")
         return
     style = "green" if state.last.outcome.is_good else "red bold"
     took = duration(state.last.finished_at - state.last.started_at)
@@ -56,7 +56,7 @@ def print_status(state: StoredState) -> None:
         out.print(f"              {state.last.error}")
     out.print(f"last success  {moment(state.synced_at)}")
     if state.applied:
-        out.print(f"last answer   {moment(state.applied.finished_at)}: {_counts(state.applied)}")
+        out.print(f"last response {moment(state.applied.finished_at)}: {_counts(state.applied)}")
         _print_entries(state.applied, *NOTEWORTHY)
         _print_refusal(state.applied)
 
@@ -110,5 +110,7 @@ def _counts(report: SyncReport) -> str:
 
 def _print_refusal(report: SyncReport) -> None:
     if report.refused:
-        error_console().print(f"nothing was switched off: {report.refused}", style="red bold")
-        error_console().print("if that is right: manage.py sync --dry-run, then manage.py sync --allow-removals")
+        error_console().print(f"nothing was disabled: {report.refused}", style="red bold")
+        error_console().print(
+            "if these removals are intended: manage.py sync --dry-run, then manage.py sync --allow-removals"
+        )

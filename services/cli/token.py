@@ -14,17 +14,19 @@ from services.errors import InvalidInput, Problem
 from services.web.auth.roles import Role
 from services.web.auth.tokens import ApiTokens, TokenRecord
 
-app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Who may use the HTTP API, and how far.")
+app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Tokens of the HTTP API, with their roles.")
 
 
 @app.command("create")
 def create(
-    name: Annotated[str, typer.Option(help="Who or what will use it; the audit trail says token:NAME.")],
+    name: Annotated[
+        str, typer.Option(help="Name of the person or program that uses it; the audit trail shows token:NAME.")
+    ],
     role: Annotated[Role, typer.Option(help="viewer reads, operator also runs and edits, admin does everything.")],
-    expires: Annotated[str | None, typer.Option(help="How long it works: 30d, 12h; for ever when absent.")] = None,
+    expires: Annotated[str | None, typer.Option(help="Lifetime: 30d, 12h; default: unlimited.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token and print it. It is shown this once; only its digest is kept.
+    """Create a token and print it. It is shown only this once: the database keeps its digest.
 
     Examples:
 
@@ -35,16 +37,16 @@ def create(
     expires_at = None if expires is None else datetime.now(UTC) + parse_duration(expires, "expires")
     made = ApiTokens(get_db_connection()).create(name, role, actor(), expires_at)
     if as_json:
-        print_json({**_shown(made.record), "token": made.text})
+        print_json({**_as_dict(made.record), "token": made.text})
         return
-    until = "for ever" if expires_at is None else f"until {moment(expires_at)}"
+    until = "without expiry" if expires_at is None else f"until {moment(expires_at)}"
     error_console().print(f"token {made.record.token_id} for {made.record.name} ({role}) works {until}:")
     typer.echo(made.text)
 
 
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """List all tokens, newest first; never what they are made of.
+    """List all tokens, newest first, without their secrets.
 
     Example:
 
@@ -52,13 +54,13 @@ def list_(as_json: AsJson = False) -> None:
     """
     records = ApiTokens(get_db_connection()).list()
     if as_json:
-        print_json([_shown(record) for record in records])
+        print_json([_as_dict(record) for record in records])
         return
     if not records:
-        console().print("no token; make one: manage.py token create --name me --role admin")
+        console().print("no token; create one: manage.py token create --name me --role admin")
         return
     table = Table(
-        id_column(12), "name", "role", "state", "expires", "last used", "made by", header_style="bold", box=None
+        id_column(12), "name", "role", "state", "expires", "last used", "created by", header_style="bold", box=None
     )
     for record in records:
         table.add_row(
@@ -78,7 +80,7 @@ def list_(as_json: AsJson = False) -> None:
 def revoke(
     token: Annotated[str, typer.Argument(metavar="TOKEN", help="Its id or its name.")], as_json: AsJson = False
 ) -> None:
-    """Let a token stop working at once, in browsers' sessions, too.
+    """Revoke a token at once, including the browser sessions that it opened.
 
     Example:
 
@@ -86,9 +88,9 @@ def revoke(
     """
     record = ApiTokens(get_db_connection()).revoke(token, actor())
     if record is None:
-        raise InvalidInput(Problem("token", f"there is no working token {token!r}; see: manage.py token list"))
-    print_json(_shown(record)) if as_json else console().print(f"revoked {record.token_id} ({record.name})")
+        raise InvalidInput(Problem("token", f"no valid token {token!r}; see: manage.py token list"))
+    print_json(_as_dict(record)) if as_json else console().print(f"revoked {record.token_id} ({record.name})")
 
 
-def _shown(record: TokenRecord) -> dict[str, object]:
+def _as_dict(record: TokenRecord) -> dict[str, object]:
     return {**asdict(record), "state": record.state}

@@ -30,8 +30,8 @@ python manage.py schedule backfill nightly --from 2027-01-30T00:00 --to 2027-02-
 ABOUT = {
     ExecutionStatus.SKIPPED: "The scheduler decided not to run it.",
     ExecutionStatus.MISSED: "It could not be run in time.",
-    ExecutionStatus.CANCELLED: "Someone cancelled it. While it ran, the error message says so and there is no reason.",
-    ExecutionStatus.ABANDONED: "It was started, and nobody knows how far it came.",
+    ExecutionStatus.CANCELLED: "It was cancelled. If it was running, the error message says so and there is no reason.",
+    ExecutionStatus.ABANDONED: "It was started, and it is unknown how far it got.",
 }
 
 
@@ -51,7 +51,8 @@ MEANINGS = {
         "`timeout_seconds` that ends runs which hang, or raise `max_instances`.",
     ),
     Verdict(ExecutionStatus.SKIPPED, Reason.COALESCED): (
-        "Several fires of this schedule were due at the same time. With `coalesce` on, only the latest of them runs.",
+        "Several fires of this schedule were due at the same time. With `coalesce` on, only the latest of them runs; "
+        "while an earlier one waits as `pending`, that one runs for all that follow.",
         "Set `coalesce=false` if every fire has work of its own.",
     ),
     Verdict(ExecutionStatus.SKIPPED, Reason.DISABLED): (
@@ -72,18 +73,23 @@ MEANINGS = {
         "If workers were busy, add replicas, raise `MAX_WORKERS` or set `spread_seconds`. If a late run is still "
         "useful, raise `misfire_grace_seconds`.",
     ),
-    Verdict(ExecutionStatus.MISSED, Reason.NO_HANDLER): (
-        "Within its waiting time no free replica knew its job type.",
-        "Load the module that registers the job type on all replicas (`JOB_MODULES`). `python manage.py doctor` names "
+    Verdict(ExecutionStatus.MISSED, Reason.NOBODY_ABLE): (
+        "At the end of its waiting time no living replica could run it: none had all that it needs. The error message "
+        "names its needs.",
+        "Load the module that registers the job type on a replica (`JOB_MODULES`). `python manage.py doctor` names "
         "the job types and the replicas.",
     ),
+    Verdict(ExecutionStatus.MISSED, Reason.NO_HANDLER): (
+        "Written by earlier builds: within its waiting time no free replica knew its job type.",
+        "As for `nobody_able`.",
+    ),
     Verdict(ExecutionStatus.MISSED, Reason.DOWNTIME): (
-        "No replica took it when it was due, and the catch-up rule does not run it: `catchup` is `none`, a later fire "
+        "No replica took it when it was due, and the catch-up policy skips it: `catchup` is `none`, a later fire "
         "ran instead, or it is older than `CATCHUP_WINDOW_SECONDS`.",
         "Run more than one replica. Set `catchup` to `one` or `all` if missed fires should run after a downtime.",
     ),
     Verdict(ExecutionStatus.MISSED, Reason.CATCHUP_CAP): (
-        "Like `downtime` or `changed`, but for more fires than `CATCHUP_MAX_FIRES`: this one row stands for all of "
+        "Like `downtime` or `changed`, for more fires than `CATCHUP_MAX_FIRES`: this one row stands for all of "
         "them. Its metadata has the `first`, the `last` and the `count`.",
         "As for `downtime`. `schedule backfill` runs them one by one.",
     ),
@@ -111,7 +117,7 @@ MEANINGS = {
 QUEUES = {
     Reason.PAUSED: (
         "Its queue is paused.",
-        "`python manage.py queue resume QUEUE`, when what paused it is fixed.",
+        "`python manage.py queue resume QUEUE`, once the cause is fixed.",
     ),
     Reason.CIRCUIT_OPEN: (
         "The circuit breaker of its queue is open: too many of its last items failed.",
@@ -144,14 +150,14 @@ WAITS = {
 
 STAGES = {
     Stage.DUE: "A fire is due, and its schedule says",
-    Stage.CLAIM: "It may run, and beside it",
-    Stage.WAITING: "Its row waits (`pending`), and",
+    Stage.CLAIM: "Allowed to run, but",
+    Stage.WAITING: "Waiting (`pending`), and",
     Stage.START: "It is claimed, and its schedule changed before it started",
     Stage.GAP_SCAN: "A gap scan finds a fire without a row, and",
 }
 
 SITUATIONS = {
-    Situation.CANCEL_REQUESTED: "someone cancelled it",
+    Situation.CANCEL_REQUESTED: "it was cancelled",
     Situation.DELETED: "the schedule is deleted",
     Situation.OFF: "the schedule is disabled",
     Situation.ENDED: "it came due before the last change of the timing",
@@ -160,10 +166,13 @@ SITUATIONS = {
     Situation.EARLY: "it is not due yet by the clock of Postgres",
     Situation.OVERDUE: "its waiting time is over",
     Situation.COALESCES: "a later fire of the schedule is due, and `coalesce` is on",
+    Situation.STOOD_FOR: "an earlier fire of the schedule waits as `pending`, and `coalesce` is on",
     Situation.NO_ROOM: "`max_instances` leaves no room",
     Situation.OTHERS_FIRST: "earlier fires of the schedule take the room, and `coalesce` is off",
-    Situation.UNKNOWN_JOB: "this replica does not know the job type",
-    Situation.CAUGHT_UP: "the catch-up rule runs it",
+    Situation.BEHIND: "an earlier fire of the schedule waits as `pending`, and `coalesce` is off",
+    Situation.UNABLE: "this replica is not able to run it",
+    Situation.NOBODY_ABLE: "no living replica is able to run it",
+    Situation.CAUGHT_UP: "the catch-up policy runs it",
     Situation.TRIED_AGAIN: "replicas were running, so it is tried once more",
     Situation.BEYOND_CAP: "more fires were missed than `CATCHUP_MAX_FIRES`",
 }
@@ -203,7 +212,7 @@ def _queues() -> Iterator[str]:
 def _waiting() -> Iterator[str]:
     yield from ("", "## Why does it wait?", "")
     yield "A row with the status `pending` waits for its retry pause to end, for room under `max_instances`, for a free"
-    yield "worker, or for a replica that knows its job type. How long it may wait after its due time:"
+    yield "worker, or for a replica that is able to run it. How long it may wait after its due time:"
     yield from ("", "| what | waits at most |", "|---|---|")
     for kind, wait in PATIENCE.items():
         yield f"| {KINDS[kind]} | {WAITS[wait]} |"
@@ -213,7 +222,8 @@ def _table() -> Iterator[str]:
     yield from ("", "## The whole table", "")
     yield "At each stage the first line that applies decides. Enabling or disabling a schedule also changes its timing."
     yield "A manual retry is one that a person asks for, or the retry of a manual run. A waiting row that cannot run"
-    yield "yet is looked at again when it can, or when its waiting time is over."
+    yield "yet is looked at again when it can, when its schedule changes, or when its waiting time is over. Any replica"
+    yield "does that, also while all workers are busy."
     for stage, rules in RULES.items():
         yield from ("", f"### {STAGES[stage]}", "", "| when | of | status | reason |", "|---|---|---|---|")
         for rule in rules:

@@ -1,4 +1,4 @@
-"""`manage.py verdicts`: what each reason in the history means, and what to do about it."""
+"""`manage.py verdicts`: every reason in the history, its meaning and its remedy."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ def verdicts(
     markdown: Annotated[bool, typer.Option("--markdown", help="The page docs/verdicts.md.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show every reason why a fire was not run: what it means and what to do.
+    """Show every reason why a fire did not run: what it means and what to do.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`manage.py --version`: what a report of a fault should begin with."""
+"""`manage.py --version`: the versions that a bug report needs."""
 
 import platform
 from typing import Annotated
@@ -21,4 +21,4 @@ def version_option(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Its option belongs to the program as a whole, not to a command."""
+    """`--version` is an option of the program, not of a command."""

@@ -1,4 +1,4 @@
-"""`manage.py web`: the HTTP API, alone or with a replica in the same process."""
+"""`manage.py web`: the HTTP API and the dashboard, optionally with a replica in the same process."""
 
 from typing import Annotated, Any
 
@@ -9,14 +9,14 @@ from services.telemetry.logs import configure_logging
 
 
 def web(
-    host: Annotated[str | None, typer.Option(help="Address to bind to; WEB_HOST when absent.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="WEB_PORT when absent; 0: any free one.")] = None,
-    with_replica: Annotated[bool, typer.Option("--with-replica", help="Also run schedules, in this process.")] = False,
+    host: Annotated[str | None, typer.Option(help="Bind address; default: WEB_HOST.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Default: WEB_PORT; 0: any free port.")] = None,
+    with_replica: Annotated[bool, typer.Option("--with-replica", help="Also run a replica in this process.")] = False,
 ) -> None:
-    """Serve the HTTP API until Ctrl-C.
+    """Serve the HTTP API and the dashboard until Ctrl-C.
 
-    Without JWT_SECRET_KEY and without a token (`manage.py token create`) it binds to this machine only and prints a
-    token that works until it ends.
+    With neither JWT_SECRET_KEY nor a token (`manage.py token create`), it listens on localhost only and prints a token
+    that is valid until it stops.
 
     Examples:
 
@@ -24,7 +24,7 @@ def web(
 
       manage.py web --host 0.0.0.0 --port 8080 --with-replica
     """
-    from services.web.server import serve  # only this command pays for the web framework
+    from services.web.server import serve  # only this command loads the web framework
 
     given: dict[str, Any] = {"web_host": host, "web_port": port}
     settings = get_settings().model_copy(update={name: value for name, value in given.items() if value is not None})

@@ -1,1 +1,1 @@
-"""How a process meets others: backoff, the circuit breaker of the Redis door, the renewal of named locks."""
+"""Coordination with other processes: backoff, the circuit breaker for Redis, the renewal of named locks."""

@@ -30,12 +30,12 @@ class CircuitBreaker:
                 return True
             if self._now() < self._probe_at:
                 return False
-            # Set before the probe's outcome is known: one that never reports cannot keep the next from being tried.
+            # Set before the probe's outcome is known: a probe that never reports must not prevent the next one.
             self._pause()
             return True
 
     def failed(self) -> bool:
-        """True if that opened it."""
+        """True if this failure opened the circuit."""
         with self._mutex:
             self._failures += 1
             if self.is_open or self._failures < FAILURES_UNTIL_OPEN:
@@ -45,7 +45,7 @@ class CircuitBreaker:
             return True
 
     def succeeded(self) -> bool:
-        """True if that closed it."""
+        """True if this success closed the circuit."""
         with self._mutex:
             was_open, self.is_open, self._failures = self.is_open, False, 0
             return was_open

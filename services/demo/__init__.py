@@ -1,1 +1,1 @@
-"""What the demo of `make run` calls, scans and sends through the pipeline: a site, a shop, a small town."""
+"""The demo of `make run`: a site, a shop and a small town that its jobs call, scan and send through the pipeline."""

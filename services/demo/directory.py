@@ -1,8 +1,7 @@
-"""A small town for the demo of the workflows: a directory of its businesses, and their web sites.
+"""The demo town for the workflows: a directory of businesses, and their web sites.
 
-The directory answers like Google's Place Details and Text Search. The sites are told apart by their Host header, and
-each one hides its people in another way. One business has no site, one site has vanished: not everything in a town
-works.
+The directory answers like Google's Place Details and Text Search. The Host header selects the site. Each site presents
+its contacts in a different way. One business has no site and one site is down, as in a real town.
 """
 
 import gzip
@@ -25,11 +24,11 @@ class DemoBusiness:
     host: str | None
     head: str = ""  # of all its pages
     pages: dict[str, str] = field(default_factory=dict)
-    files: dict[str, tuple[bytes, str]] = field(default_factory=dict)  # content and its type
+    files: dict[str, tuple[bytes, str]] = field(default_factory=dict)  # content and content type
 
     @property
     def details(self) -> dict[str, Any]:
-        """What Google would say."""
+        """The response of Google's Place Details."""
         number = int(self.place_id[-2:])
         website = {"website": f"http://www.{self.host}/"} if self.host else {}
         return {
@@ -56,7 +55,7 @@ class DemoBusiness:
 
 
 def directory_answer(host: str, path: str, query: str) -> ShopAnswer | None:
-    """None: neither the directory nor one of its sites was meant."""
+    """None if the request is neither for the directory nor for one of its sites."""
     if path == DETAILS_PATH:
         return _details(parse_qs(query).get("place_id", [""])[0])
     if path == SEARCH_PATH:
@@ -76,7 +75,7 @@ def _details(place_id: str) -> ShopAnswer:
 
 
 def _search(query: str) -> ShopAnswer:
-    """`bakeries in Buffalo` finds the bakery: four letters that some word of its name or kind begins with."""
+    """`bakeries in Buffalo` finds the bakery: its first four letters begin a word of the name or kind."""
     beginnings = {word[:4] for word in query.lower().split() if len(word) > 3}
     found = [
         {"place_id": each.place_id, **each.details}

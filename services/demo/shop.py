@@ -1,7 +1,7 @@
-"""A small shop that the demo scans look at: some pages, a consent banner, and cookies that change with every release.
+"""The demo shop for cookie scans: a few pages, a consent banner, and cookies that change with every release.
 
-The same server under another name (localhost instead of 127.0.0.1) is the other company whose pixel the shop embeds.
-Release 1 has a banner cookie; release 2 drops it and begins to count visitors; release 3 lets a partner in as well.
+The same server under another host name (localhost instead of 127.0.0.1) plays the third party whose pixel the shop
+embeds. Release 1 has a banner cookie. Release 2 drops it and starts to count visitors. Release 3 adds a partner.
 """
 
 import html
@@ -21,7 +21,7 @@ PAGES = {
     "/about": "We make furniture since last year",
 }
 
-# What each release sets, beside what all of them do.
+# Cookies of each release, besides those that every release sets.
 RELEASES = (
     (f"lang=en; Path=/; Max-Age={30 * DAY}", f"autumn_banner=seen; Path=/; Max-Age={7 * DAY}"),
     (f"lang=en; Path=/; Max-Age={YEAR}", f"_ga=GA1.1.1; Path=/; Max-Age={2 * YEAR}"),
@@ -45,7 +45,7 @@ class ShopAnswer:
 
 
 def shop_answer(path: str, host: str, port: int, open_seconds: float) -> ShopAnswer | None:
-    """`open_seconds`: since the demo started. None: the shop has no such page."""
+    """`open_seconds` is the time since the demo started. None if the shop has no such page."""
     if host == TRACKER_HOST:
         return ShopAnswer(200, PIXEL, "image/gif", (TRACKING,)) if path == "/pixel.gif" else None
     match path:
@@ -77,7 +77,7 @@ TEMPLATE = """<!DOCTYPE html>
 </body></html>
 """
 
-# What only a browser sees: a script's cookie and storage, and what comes after the click on the banner.
+# Visible to a browser only: cookies and storage written by scripts, and those set after the click on the banner.
 SCRIPT = f"""
 document.cookie = "_fbp=fb.1.1; path=/; max-age={90 * DAY}";
 localStorage.setItem("last_viewed", location.pathname);

@@ -1,10 +1,11 @@
-"""A small web site on this machine, so that the demo schedules have something to call.
+"""The demo site: a small web server on this machine that the demo schedules call.
 
 /health   answers at once
 /report   takes one to two seconds, or as many as ?seconds= says
 /flaky    fails every third time
 /         a shop with cookies, for the scans (shop.py)
-The hosts below `example`, and a directory of them, are for the workflows (demo_directory.py).
+
+Hosts below `example`, and the directory that lists them, are for the workflows (directory.py).
 """
 
 import random
@@ -58,17 +59,17 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def server_bind(self) -> None:
-        """Without HTTPServer's question to DNS, which can take many seconds."""
+        """Without HTTPServer's DNS lookup, which can take many seconds."""
         TCPServer.server_bind(self)
 
     def counted(self, path: str) -> int:
-        """Which request for this path this is."""
+        """The number of this request among those for its path."""
         with self._lock:
             self.count[path] += 1
             return self.count[path]
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A job that was killed hangs up."""
+        """Silent: a job that was killed disconnects."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -112,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def log_message(self, *_: object) -> None:
-        """The history of the executions says it all."""
+        """Silent: the history of executions records the requests."""
 
 
 def _seconds(query: str) -> float:

@@ -5,6 +5,7 @@ timer -> dispatcher -> claims -> pool -> finisher; the gate before each handler;
 """
 
 import logging
+import socket
 from collections.abc import Callable
 from threading import Event
 from typing import Any
@@ -12,25 +13,27 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from config import Settings
-from database.clock import DatabaseClock
 from database.connection import DatabaseConnection
 from services.distributed_lock import Coordinator
 from services.engine.condition import Condition
 from services.engine.dispatcher import Dispatcher
 from services.engine.finisher import Finisher
-from services.engine.gate import Gate
 from services.engine.gauges import Gauges
 from services.engine.heart import Heart, Pulse
 from services.engine.held_claims import HeldClaims, proof_of
 from services.engine.loops import LONGEST_PAUSE_SECONDS, Loop, Loops
-from services.engine.peers import Peers
+from services.engine.ownership import Gate
+from services.engine.parts import Parts
 from services.engine.pool import WorkerPool
 from services.engine.rescuer import Rescuer
-from services.engine.timer import Timer
+from services.engine.settler import Settler
+from services.engine.shares.shares import Shares
 from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobRegistry
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Owner, Policy
+from services.ledger.needs import Abilities
+from services.ledger.waiting import Settling
 from services.redis_client import RedisClient
 from services.wording.refusals import first_line, is_busy
 
@@ -38,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 MARK_SECONDS = 600.0  # a fire's mark in Redis outlives every replica that is late by clock or load
 LAST_WRITES_SECONDS = 5.0
-CLAIMING_LOOPS = ("watcher", "gap-scan", "rescuer", "api-sync", "dispatcher")
+CLAIMING_LOOPS = ("watcher", "gap-scan", "rescuer", "settler", "api-sync", "dispatcher")
 
 
 class Engine:
@@ -47,6 +50,7 @@ class Engine:
     def __init__(
         self,
         settings: Settings,
+        parts: Parts,
         db: DatabaseConnection,
         redis: RedisClient,
         owner: Owner,
@@ -58,18 +62,30 @@ class Engine:
         is_started: Callable[[], bool],
     ) -> None:
         self.policy, horizon = Policy.from_settings(settings), settings.fence_horizon_seconds
-        self.clock, peers = DatabaseClock(settings.max_clock_skew_seconds), Peers(owner.instance_id)
+        self.clock = parts.clock(settings.max_clock_skew_seconds)
         pulse = Pulse(
             settings.heartbeat_interval_seconds,
             settings.heartbeat_timeout_seconds,
             sees_sessions=not settings.database_transaction_pooler,
         )
-        self.loops = Loops(min(LONGEST_PAUSE_SECONDS, max(1.0, settings.heartbeat_interval_seconds)))
+        self.loops = Loops(min(LONGEST_PAUSE_SECONDS, max(1.0, settings.heartbeat_interval_seconds)), parts.threads)
+        self.shares = Shares(
+            owner.instance_id,
+            owner.incarnation,
+            copies=settings.timer_copies,
+            timeout_seconds=pulse.timeout_seconds,
+            gap_seconds=pulse.gap_seconds,
+        )
         self.held = HeldClaims()
         self.coordinator = Coordinator(
             redis, owner=str(owner.incarnation), lease_seconds=settings.lock_timeout, mark_seconds=MARK_SECONDS
         )
-        self.store = ExecutionStore(db, owner, self.policy, horizon, handled=registry.handled)
+        self.abilities = Abilities.of_registry(registry, settings.ability_labels)
+        timeout = settings.heartbeat_timeout_seconds
+        self.store = ExecutionStore(
+            db, owner, self.policy, horizon, abilities=self.abilities, heartbeat_timeout_seconds=timeout
+        )
+        self.settler = Settler(Settling(db, owner, self.policy, horizon, self.abilities, timeout))
         self.finish_store = ExecutionStore(db, owner, self.policy, horizon)
         self.finisher = Finisher(self.finish_store, self.held, self.coordinator)
         self.dispatcher = Dispatcher(
@@ -77,7 +93,7 @@ class Engine:
             held=self.held,
             coordinator=self.coordinator,
             finisher=self.finisher,
-            peers=peers,
+            shares=self.shares,
             clock=self.clock,
             instance_id=owner.instance_id,
             max_workers=max_workers,
@@ -88,16 +104,23 @@ class Engine:
             db,
             owner,
             self.clock,
-            peers,
+            self.shares,
             self.held,
             pulse,
-            facts=lambda: {**facts(), **self.condition.for_heartbeat()},
+            facts=lambda: {
+                **facts(),
+                **self.condition.for_heartbeat(),
+                **self.abilities.for_heartbeat(),
+                "host": settings.host_name or socket.gethostname(),
+            },
             cancel=lambda execution_id: self.pool.cancel(execution_id),
         )
         self.gate = Gate(self.heart, self.held, stopping, self.dispatcher.dropped)
-        self.pool = WorkerPool(max_workers, registry, self.dispatcher.done, may_run=self.gate.may_run)
+        self.pool = WorkerPool(
+            max_workers, registry, self.dispatcher.done, may_run=self.gate.may_run, threads=parts.threads
+        )
         self.dispatcher.use(self.pool)
-        self.timer = Timer(self.dispatcher.hand_over, self.clock)
+        self.timer = parts.timer(self.dispatcher.hand_over, self.clock)
         self.rescuer = Rescuer(
             db,
             self.coordinator,
@@ -113,19 +136,22 @@ class Engine:
             self.timer,
             self.loops,
             stopping,
+            shares=self.shares,
             pauses_without_redis=settings.lock_failure_policy == "pause",
             is_started=is_started,
         )
-        gauges = Gauges(db, self.timer, self.dispatcher, self.pool, self.finisher, self.coordinator, self.condition)
+        gauges = Gauges(
+            db, self.timer, self.dispatcher, self.pool, self.finisher, self.coordinator, self.condition, self.shares
+        )
         leases = Loop("leases", self.coordinator.renew, settings.lock_timeout / 3)
-        parts = (self.dispatcher, self.finisher, self.heart, self.rescuer, gauges)
-        self.add_loops(*(part.loop for part in parts), leases)
+        looping = (self.dispatcher, self.finisher, self.heart, self.rescuer, self.settler, gauges)
+        self.add_loops(*(part.loop for part in looping), leases)
 
     def add_loops(self, *loops: Loop) -> None:
         self.loops.add(loops, on_turn=self.condition.announce)
 
     def drain(self, grace_seconds: float) -> int:
-        """Stop the timer, stop claiming, wait for what runs, hand back the rest; returns how many did not finish."""
+        """Stop the timer, stop claiming, wait for running executions, hand back the rest; returns the unfinished."""
         self.timer.stop()
         if self.loops.stop(*CLAIMING_LOOPS):
             _tolerating_outage(self.dispatcher.drain)
@@ -135,17 +161,17 @@ class Engine:
         return len(unfinished)
 
     def _give_back(self, unfinished: list[ExecutionContext]) -> None:
-        """What never reached its handler may run elsewhere."""
+        """Hand back executions whose handler was never called, so that another replica runs them."""
         waiting = [self.held.find(proof_of(context)) for context in unfinished if not context.begun]
         self.store.unstart([*self.gate.turned_away, *(claim for claim in waiting if claim is not None)])
 
     def close(self) -> None:
-        """Leave no thread and no connection behind; also after a start that went only half the way."""
+        """Leave no thread and no connection behind, even after an incomplete start."""
         self.timer.stop()
         self.loops.stop()
         self.pool.shutdown(0)
         _tolerating_outage(self.heart.stop)  # what is unfinished is rescued at once: its owner is gone
-        for part in (self.store, self.finish_store, self.rescuer):
+        for part in (self.store, self.finish_store, self.rescuer, self.settler):
             part.close()
 
 

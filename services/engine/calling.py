@@ -1,4 +1,7 @@
-"""Runs one handler in the current thread and returns the outcome as a JobResult."""
+"""Runs one handler in the current thread and returns its outcome as a JobResult."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from services.jobs import results
 from services.jobs.containment import Raised, Returned, contained
@@ -14,7 +17,8 @@ def call_handler(definition: JobDefinition, context: ExecutionContext) -> JobRes
 
     match contained(call):
         case Returned(result):
-            return _stopped(context, result) if context.noticed_stop else result
+            # It saw that it should stop, and returned: what it has so far is kept, but it is no success.
+            return stopped_result(context, result.details) if context.noticed_stop else result
         case Raised(JobTimedOut()):
             return results.timed_out(context.timeout_seconds)
         case Raised(JobCancelled() as error):
@@ -27,15 +31,8 @@ def call_handler(definition: JobDefinition, context: ExecutionContext) -> JobRes
             return results.failed(error, context.mask)
 
 
-def stopped_result(context: ExecutionContext) -> JobResult:
+def stopped_result(context: ExecutionContext, details: Mapping[str, Any] | None = None) -> JobResult:
     """For an execution that did not end by itself."""
     if context.cancel_reason is not None:
-        return results.cancelled(context.cancel_reason)
-    return results.timed_out(context.timeout_seconds)
-
-
-def _stopped(context: ExecutionContext, result: JobResult) -> JobResult:
-    """The handler saw that it should stop, and returned: what it has so far is kept, but it is no success."""
-    if context.cancel_reason is not None:
-        return results.cancelled(context.cancel_reason, result.details)
-    return results.timed_out(context.timeout_seconds, result.details)
+        return results.cancelled(context.cancel_reason, details)
+    return results.timed_out(context.timeout_seconds, details)

@@ -4,6 +4,7 @@
 that a fire passes through makes progress.
 """
 
+import time
 from collections.abc import Callable
 from datetime import datetime
 from threading import Event
@@ -13,6 +14,7 @@ from database.clock import DatabaseClock
 from services.distributed_lock import Coordinator
 from services.engine.heart import Heart
 from services.engine.loops import Loops
+from services.engine.shares.shares import Shares
 from services.engine.timer import Timer
 from services.telemetry import metrics
 
@@ -31,14 +33,17 @@ class Condition:
         loops: Loops,
         stopping: Event,
         *,
+        shares: Shares,
         pauses_without_redis: bool,
         is_started: Callable[[], bool],
     ) -> None:
         self._heart, self._clock, self._coordinator, self._timer = heart, clock, coordinator, timer
-        self._loops, self._stopping = loops, stopping
+        self._loops, self._stopping, self._shares = loops, stopping, shares
         self._pauses_without_redis, self._is_started = pauses_without_redis, is_started
         self._told_claiming: bool | None = None  # by the last heartbeat
         self._idle_since: datetime | None = None
+        self._back_since: float | None = None  # when it began to claim again, after a pause
+        self._has_paused = False
 
     @property
     def may_claim(self) -> bool:
@@ -55,39 +60,53 @@ class Condition:
 
     @property
     def _would_claim(self) -> bool:
-        """The same for a heartbeat, which is the proof of life itself once it is written."""
+        """As `may_claim`, for a heartbeat: once written, the heartbeat itself is the sign of life."""
         return not self._stopping.is_set() and not self._obstacles() and not self._failing_loops()
 
     def for_heartbeat(self) -> dict[str, Any]:
         """What a heartbeat says about it, and since when."""
         self._told_claiming = claiming = self._would_claim
         self._idle_since = None if claiming else self._idle_since or self._clock.now()
+        said = {"claiming": claiming, "on_duty": self._is_on_duty(claiming)}
         if claiming or self._stopping.is_set():
-            return {"claiming": claiming}
+            return said
         reasons = [*self._obstacles(), *self._failing_loops()]
-        return {"claiming": claiming, "not_claiming": reasons, "not_claiming_since": str(self._idle_since)}
+        return {**said, "not_claiming": reasons, "not_claiming_since": str(self._idle_since)}
+
+    def _is_on_duty(self, claiming: bool) -> bool:
+        """At once after a start; after a pause not before one quiet timeout, or buckets would go to and fro."""
+        now = time.monotonic()
+        if not claiming:
+            self._has_paused, self._back_since = True, None
+        elif self._has_paused and self._back_since is None:
+            self._back_since = now
+        is_quiet = self._back_since is not None and now - self._back_since >= self._heart.pulse.timeout_seconds
+        return claiming and (is_quiet or not self._has_paused)
 
     def announce(self) -> None:
-        """Other replicas, and people, need not wait for the next heartbeat to hear that this one starts or stops."""
+        """Send a heartbeat now, so that replicas and operators learn at once that this replica starts or stops."""
         metrics.CLAIMING.set(int(self.claiming))
         if self._would_claim != self._told_claiming:
             self._loops.wake("heart")
 
     def liveness(self) -> dict[str, float]:
-        """Loops that made no progress lately, with the seconds since their last; empty means alive."""
+        """Loops without recent progress, with the seconds since their last tick; empty means alive."""
         if not self._is_started():
             return {}  # while it starts or drains some stand still on purpose
         return {part.name: part.stalled_seconds() for part in (self._timer, *self._loops) if not part.is_live}
 
     def readiness(self) -> list[str]:
-        """Why this replica does not do its work right now; empty means ready."""
+        """Reasons why this replica is not doing its work; empty means ready."""
         reasons = [] if self._is_started() else ["draining" if self._stopping.is_set() else "starting"]
         if not self._heart.is_trusted:
             reasons.append("no recent heartbeat could be written: check Postgres")
+        if lacking := self._shares.lacking:
+            duty = self._shares.duty
+            reasons.append(f"loading: {duty - lacking} of {duty} buckets of its duty are held")
         return [*reasons, *self._obstacles(), *self._failing_loops()]
 
     def _obstacles(self) -> list[str]:
-        """Why nothing may be claimed although all parts work."""
+        """Reasons not to claim although all parts work."""
         reasons = []
         if not self._clock.is_trustworthy:
             reasons.append(f"the clock differs from Postgres by {self._clock.skew_seconds:.1f} s")
@@ -96,7 +115,7 @@ class Condition:
         return reasons
 
     def _failing_loops(self) -> list[str]:
-        """What keeps fires from running although they may: loops that fail again and again, or stand still."""
+        """Loops on a fire's path that fail repeatedly or make no progress."""
         troubles: dict[str, list[str]] = {}
         for name in FIRES_WAY:
             if (trouble := self._loops.trouble(name)) is not None:

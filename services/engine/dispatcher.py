@@ -21,12 +21,12 @@ from services.engine.due_queue import DueQueue, whole_schedules
 from services.engine.finisher import Finisher
 from services.engine.held_claims import HeldClaims, proof_of
 from services.engine.loops import Loop
-from services.engine.peers import Peers
 from services.engine.pool import WorkerPool
+from services.engine.shares.shares import Shares
 from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobResult
 from services.ledger.claims import ExecutionStore, is_about_values
-from services.ledger.fires import Claim, Ending, Fire, Outcome, leases
+from services.ledger.fires import Claim, Decision, Ending, Fire, leases
 from services.telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ MAX_BATCH = 500
 NOT_YET_SECONDS = 0.075
 MAX_PROBED = 500  # held schedules that one tick asks about
 UNVERIFIED_AGAIN_SECONDS = 1.0
+TOGETHER_SECONDS = 0.1
 PENDING_POLL_SECONDS = 1.0
 BUSY_POLL_SECONDS = 0.1  # while there are some
 PATIENCE_SECONDS = 0.5  # of pending rows with fires that are due
@@ -54,7 +55,7 @@ class Dispatcher:
         held: HeldClaims,
         coordinator: Coordinator,
         finisher: Finisher,
-        peers: Peers,
+        shares: Shares,
         clock: DatabaseClock,
         instance_id: str,
         max_workers: int,
@@ -63,7 +64,7 @@ class Dispatcher:
     ) -> None:
         self._store, self._held = store, held
         self._coordinator, self._finisher = coordinator, finisher
-        self._peers, self._clock, self._instance_id = peers, clock, instance_id
+        self._shares, self._clock, self._instance_id = shares, clock, instance_id
         self._max_workers, self._verify_after, self._may_claim = max_workers, verify_after_seconds, may_claim
         self._pool: WorkerPool | None = None
         self._inbox: deque[Fire] = deque()
@@ -90,7 +91,7 @@ class Dispatcher:
         self.loop.wake()
 
     def look_for_pending(self) -> None:
-        """Somebody asked for a manual run, or a row was handed back."""
+        """Called when a manual run was requested or a row was handed back."""
         self._pending_at = 0.0
         self.loop.wake()
 
@@ -108,7 +109,7 @@ class Dispatcher:
         self.loop.wake()
 
     def dropped(self, claims: Sequence[Claim]) -> None:
-        """The pool was told not to run them: they are not ours any more."""
+        """The gate refused them: this replica no longer holds these executions."""
         self._held.leave_pool(claim.proof for claim in claims)
         self._let_go(claims)
 
@@ -119,7 +120,7 @@ class Dispatcher:
 
     @property
     def oldest_wait_seconds(self) -> float:
-        """How long ago the oldest of them was due; 0 while there is none."""
+        """Seconds since the oldest of them was due; 0 while there is none."""
         due = [fire.due_at for fire in (*list(self._inbox), *self._in_claim)]
         if (waiting := self._waiting.oldest_due_at) is not None:
             due.append(waiting)
@@ -149,14 +150,14 @@ class Dispatcher:
         return self._seconds_to_next()
 
     def claims_work(self) -> bool:
-        """Did a claim of the last tick work, or are all slots taken, which no replica gets to without claims?
+        """Did a claim of the last tick succeed, or are all slots taken, which also takes successful claims?
 
         A tick that may claim nothing, or has nothing to claim, proves nothing.
         """
         return self._claims_work or self._room() <= 0
 
     def drain(self) -> None:
-        """Give back what was claimed and not started; for the end of the process, after the loop has stopped."""
+        """Hand back claims that were not started; for the end of the process, after the loop has stopped."""
         self._give_back(list(self._claimed))
         self._claimed.clear()
         self._unstart_what_has_not_begun()
@@ -164,10 +165,10 @@ class Dispatcher:
     def _sort_inbox(self) -> None:
         while self._inbox:
             fire = self._inbox.popleft()
-            self._waiting.put(fire, fire.due_at.timestamp() + self._peers.handicap_seconds(fire))
+            self._waiting.put(fire, fire.due_at.timestamp() + self._shares.handicap_seconds(fire.bucket))
 
     def _probe_held(self) -> None:
-        """Asks, for all of them together, whether schedules that another session held are free by now."""
+        """Asks with one statement which of the held schedules are free by now."""
         now = self._clock.timestamp()
         held = self._waiting.to_probe(now, MAX_PROBED)
         if not held:
@@ -188,7 +189,7 @@ class Dispatcher:
             won = [fire for fire, answer in zip(fires, answers, strict=True) if answer is not Answer.LOST]
             lost = [fire for fire, answer in zip(fires, answers, strict=True) if answer is Answer.LOST]
             metrics.fires_filtered(won=len(won), lost=len(lost))
-            verify_at = time.monotonic() + self._verify_after
+            verify_at = self._verify_at()
             self._lost.extend((verify_at, fire) for fire in lost)
             # Nothing but other replicas' fires: look at more of them at once next time.
             self._batch = 1 if won else min(2 * max(self._batch, len(fires)), MAX_BATCH)
@@ -213,24 +214,26 @@ class Dispatcher:
             self._in_claim = ()
         self._claims_work = True
         self._accept(report.claims, report.started)
-        metrics.fires_decided(report.outcomes.values())
+        metrics.fires_decided(report.decisions.values())
         locked: dict[UUID, list[Fire]] = {}
-        for fire, outcome in report.outcomes.items():
-            if outcome is Outcome.LOCKED:
+        for fire, decision in report.decisions.items():
+            if decision is Decision.LOCKED:
                 locked.setdefault(fire.schedule_id, []).append(fire)
-            elif outcome is not Outcome.CLAIMED:
-                self._settle(replace(fire, due_at=report.due_at.get(fire, fire.due_at)), outcome)
+            elif decision is not Decision.CLAIMED:
+                self._settle(replace(fire, due_at=report.due_at.get(fire, fire.due_at)), decision)
+        if Decision.LATER in report.decisions.values():  # else the next fire of its schedule may still meet it
+            self._pending_at = min(self._pending_at, time.monotonic() + BUSY_POLL_SECONDS)
         self._waiting.was_free(fire.schedule_id for fire in fires if fire.schedule_id not in locked)
         for some in locked.values():
             self._waiting.hold(some, self._clock.timestamp())
 
     def _put_back(self, fires: Sequence[Fire]) -> None:
-        """Nothing was started without a row: they wait for Postgres."""
+        """The fires wait for Postgres; none of them has started."""
         for fire in fires:
             self._waiting.put(fire, self._clock.timestamp())
 
     def _claim_apart(self, fires: Sequence[Fire]) -> None:
-        """One fire that Postgres refuses, or that cannot be judged, must not take the others of its batch along."""
+        """Claim one by one, so that a fire that Postgres refuses does not fail the rest of its batch."""
         if len(fires) == 1:
             logger.exception("fire %s cannot be claimed", fires[0].key, extra={"event": "fire_unclaimable"})
             return
@@ -242,16 +245,16 @@ class Dispatcher:
             raise
         self._claim(fires[middle:])
 
-    def _settle(self, fire: Fire, outcome: Outcome) -> None:
-        if outcome is Outcome.EARLY:
+    def _settle(self, fire: Fire, decision: Decision) -> None:
+        if decision is Decision.EARLY:
             self._waiting.put(fire, max(fire.due_at.timestamp(), self._clock.timestamp() + NOT_YET_SECONDS))
-        elif outcome not in (Outcome.EXISTS, Outcome.LATER):
+        elif decision not in (Decision.EXISTS, Decision.LATER):
             logger.info(
                 "fire of %s at %s: %s",
                 fire.schedule_id,
                 fire.scheduled_for,
-                outcome,
-                extra={"event": "fire_skipped", "schedule_id": str(fire.schedule_id), "outcome": outcome.value},
+                decision,
+                extra={"event": "fire_skipped", "schedule_id": str(fire.schedule_id), "outcome": decision.value},
             )
 
     def _accept(self, claims: Sequence[Claim], started: Sequence[Claim] = ()) -> None:
@@ -268,8 +271,14 @@ class Dispatcher:
         self._claimed.extend((now, claim) for claim in claims)
         self._run(started)
 
+    def _verify_at(self) -> float:
+        """Rounded, so that fires lost shortly after each other are verified by one statement."""
+        at = time.monotonic() + self._verify_after
+        last = self._lost[-1][0] if self._lost else 0.0
+        return last if 0 <= at - last < TOGETHER_SECONDS else at
+
     def _verify_lost(self) -> None:
-        """ "Somebody else has it", said Redis; a few seconds later the row must be there."""
+        """Redis marked these fires for another replica: a few seconds later each must have its row."""
         now = time.monotonic()
         fires: list[Fire] = []
         while self._lost and self._lost[0][0] <= now and len(fires) < 5 * MAX_BATCH:
@@ -293,11 +302,12 @@ class Dispatcher:
             return
         share = max(1, room // 4) if self._waiting.is_crowded else room
         self._pending_at = now + PENDING_POLL_SECONDS  # also if this fails: fires that are due come next
-        claims, more = self._store.claim_pending(min(share, MAX_BATCH))
+        start = 0 if self._claimed else self._startable()
+        report = self._store.waiting.take(min(share, MAX_BATCH), start)
         self._claims_work = True
-        if more:
+        if report.more:
             self._pending_at = now + BUSY_POLL_SECONDS
-        self._accept(claims)
+        self._accept(report.claims, report.started)
 
     def _start_claimed(self) -> None:
         held: list[tuple[float, Claim]] = []
@@ -322,7 +332,7 @@ class Dispatcher:
         self._look_again(deque(item for item in batch if item[1].proof not in settled))
 
     def _look_again(self, unstarted: deque[tuple[float, Claim]]) -> None:
-        """Their schedules changed since the claim, or they are not ours any more."""
+        """Read them again: their schedules changed since the claim, or this replica no longer holds them."""
         while unstarted:
             since, claim = unstarted[0]
             try:
@@ -357,7 +367,7 @@ class Dispatcher:
                 metrics.execution_started(claim, now)
 
     def _hand_back_what_waits(self) -> None:
-        """What finds no slot soon is somebody else's chance, claimed or started ahead of a worker."""
+        """Hand back executions claimed or started ahead that get no slot soon, so that another replica runs them."""
         limit = time.monotonic() - HAND_BACK_SECONDS
         stale = [item for item in self._claimed if item[0] < limit]
         if stale:
@@ -385,7 +395,7 @@ class Dispatcher:
         self._coordinator.release_leases(leases(claims))
         self._held.forget(claims)
 
-    # --- small answers ---
+    # --- slots and times ---
 
     def _room(self) -> int:
         return self._free() + self._ahead(AHEAD_SECONDS) - len(self._claimed)
@@ -398,7 +408,7 @@ class Dispatcher:
         return self._max_workers - self._held.in_pool
 
     def _ahead(self, seconds: float) -> int:
-        """How many jobs the pool gets through in that time, by what the last ones took, or these take by now."""
+        """How many jobs the pool finishes in that time, estimated from recent and current jobs."""
         if self._job_seconds is None:
             return 0
         standstill = time.monotonic() - self._moved_at if self._held.in_pool else 0.0

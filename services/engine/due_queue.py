@@ -46,7 +46,7 @@ class DueQueue:
 
     @property
     def is_crowded(self) -> bool:
-        """Does anything wait but for schedules that are held?"""
+        """Does any fire wait whose schedule is not held?"""
         return bool(self._later or self._order)
 
     def put(self, fire: Fire, try_at: float) -> None:
@@ -59,7 +59,7 @@ class DueQueue:
             heapq.heappush(self._later, (try_at, self._tie(), fire))
 
     def take(self, now: float, count: int) -> list[Fire]:
-        """So many fires that may be tried by now, and further ones of the last one's schedule."""
+        """At most `count` ready fires, plus the other ready fires of the last one's schedule."""
         self._make_ready(now)
         taken: list[Fire] = []
         while self._order and len(taken) < count:
@@ -70,7 +70,7 @@ class DueQueue:
         return taken
 
     def next_at(self) -> float | None:
-        """When there is something to take or to ask about; None while nothing waits."""
+        """When the next fire or probe is due; None while nothing waits."""
         if self._order:
             return 0.0
         return min((heap[0][0] for heap in (self._later, self._held_until) if heap), default=None)
@@ -78,7 +78,7 @@ class DueQueue:
     # --- schedules that another session holds ---
 
     def hold(self, fires: Sequence[Fire], now: float) -> None:
-        """Fires of one schedule that was held when they were tried: they wait together, longer each time."""
+        """Fires of one schedule that was held when they were tried wait together, with a growing delay."""
         schedule_id = fires[0].schedule_id
         waits_already = schedule_id in self._held
         beside = self._held.setdefault(schedule_id, [])
@@ -88,14 +88,14 @@ class DueQueue:
             self._wait(schedule_id, now)
 
     def was_free(self, schedule_ids: Iterable[UUID]) -> None:
-        """They could be claimed: the next time they are held is the first one."""
+        """The schedules could be claimed: their delay starts anew."""
         if self._times_held:
             for schedule_id in schedule_ids:
                 if schedule_id not in self._held:
                     self._times_held.pop(schedule_id, None)
 
     def to_probe(self, now: float, count: int) -> list[UUID]:
-        """Held schedules about which it is time to ask; each is answered by `probed`."""
+        """Held schedules whose probe is due; report each result to `probed`."""
         due: list[UUID] = []
         while self._held_until and self._held_until[0][0] <= now and len(due) < count:
             schedule_id = heapq.heappop(self._held_until)[-1]

@@ -12,6 +12,7 @@ from services.engine.dispatcher import Dispatcher
 from services.engine.finisher import Finisher
 from services.engine.loops import Loop
 from services.engine.pool import WorkerPool
+from services.engine.shares.shares import Shares
 from services.engine.timer import Timer
 from services.telemetry import metrics
 
@@ -28,9 +29,11 @@ class Gauges:
         finisher: Finisher,
         coordinator: Coordinator,
         condition: Condition,
+        shares: Shares,
     ) -> None:
         self._db, self._timer, self._dispatcher, self._pool = db, timer, dispatcher, pool
         self._finisher, self._coordinator, self._condition = finisher, coordinator, condition
+        self._shares = shares
         self.loop = Loop("gauges", self.tick, INTERVAL_SECONDS)
 
     def tick(self) -> None:
@@ -41,6 +44,8 @@ class Gauges:
             connections=cast(QueuePool, self._db.engine.pool).checkedout(),
         )
         metrics.SCHEDULES.set(len(self._timer))  # fewer without a change, too: some have fired for the last time
+        shares = self._shares
+        metrics.observe_buckets(held=shares.held, duty=shares.duty, orphaned=shares.orphaned)
         metrics.QUEUED.set(self._dispatcher.queued)
         metrics.OLDEST.set(self._dispatcher.oldest_wait_seconds)
         metrics.HELD.set(self._dispatcher.held_schedules)

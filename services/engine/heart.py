@@ -18,21 +18,25 @@ from sqlalchemy import Row
 
 from database.clock import DatabaseClock, awake_or_not
 from database.connection import DatabaseConnection
-from services.engine.heart_sql import BEAT, CONFIRM, GONE, HAND_BACK_STRANGERS, OWN_ROWS, PEERS
+from services.engine.heart_sql import BEAT, CONFIRM, GONE, HAND_BACK_STRANGERS, MEMBERS, OWN_ROWS
 from services.engine.held_claims import HeldClaims, Proof
 from services.engine.loops import Loop
-from services.engine.peers import Peers
+from services.engine.shares.membership import Member
+from services.engine.shares.shares import Shares
 from services.ledger.fires import Claim, Owner
+from services.schedules.buckets import from_bytes
 from services.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
 # How long before the others give us up that we stop trusting ourselves.
 SAFETY_SECONDS = 1.0
-# Beyond its interval, an older heartbeat is no proof any more that nobody has given us up (see MISSED_SECONDS).
+# Beyond its interval, an older heartbeat no longer proves that no replica has given us up (see MISSED_SECONDS).
 FRESH_SECONDS = 0.5
 LATE_SECONDS = 1.0  # and a longer gap between two of them, less than MISSED_SECONDS, is no proof for what was before it
 SLOW_ANSWER_SECONDS = 1.0
+# The other facts are one value.
+IN_COLUMNS = ("revision", "schedules", "running", "claiming", "abilities", "queues", "on_duty", "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +49,9 @@ class Pulse:
 
     @property
     def gap_seconds(self) -> float:
-        """Between two of our own heartbeats: after a longer one we cannot tell who is dead.
+        """Between two of our own heartbeats: after a longer gap we cannot tell which replicas are dead.
 
-        With an interval of at most a third of the timeout nobody else can have been silent for the timeout meanwhile.
+        The interval is at most a third of the timeout, so no replica can have been silent for the timeout meanwhile.
         """
         return self.timeout_seconds / 2
 
@@ -66,7 +70,7 @@ class Heart:
         db: DatabaseConnection,
         owner: Owner,
         clock: DatabaseClock,
-        peers: Peers,
+        shares: Shares,
         held: HeldClaims,
         pulse: Pulse,
         *,
@@ -75,13 +79,14 @@ class Heart:
     ) -> None:
         self._db, self._connection = db, db.dedicated()
         self.owner, self.pulse = owner, pulse
-        self._clock, self._peers, self._held = clock, peers, held
+        self._clock, self._shares, self._held = clock, shares, held
         self._facts, self._cancel = facts, cancel
         self._strangers: set[Proof] = set()
         self._trusted_since: float | None = None
         self._in_time_since: float | None = None
         self._last_beat: float | None = None
         self._skewed = False
+        self._elders: tuple[str, ...] = ()
         self._lock = threading.Lock()
 
     @cached_property
@@ -93,7 +98,7 @@ class Heart:
         self._clock.measure(self._write)
         self._note_beat(started, awake_or_not())
         self._report_skew()
-        self._peers.update([row.instance_id for row in self._run(PEERS)])
+        self._look_for_others()
         self._compare_with_memory(self._run(OWN_ROWS))
         metrics.clock_skew(self._clock.skew_seconds)
         return None
@@ -111,9 +116,9 @@ class Heart:
         return awake_or_not() - since if since is not None and self.is_trusted else 0.0
 
     def confirms(self, claim: Claim) -> bool | None:
-        """Right before a handler is called: is this execution still ours? None: nobody can say right now.
+        """Right before a handler is called: is this execution still ours? None: unknown at the moment.
 
-        Nobody is asked while the others must have seen us alive without a break since before the claim. Otherwise
+        Postgres is not asked while the others must have seen us alive without a gap since before the claim. Otherwise
         Postgres is asked, and the answer counts only if it was quick and we were seen alive since before the question.
         """
         if not self.is_trusted:
@@ -153,6 +158,28 @@ class Heart:
                 self._in_time_since = answered
             self._last_beat = started
 
+    def _look_for_others(self) -> None:
+        """Nobody is taken for dead before we have been alive ourselves for as long as that takes."""
+        known = self._shares.known
+        rows = self._run(MEMBERS, known=list(known), late=SAFETY_SECONDS + FRESH_SECONDS)
+        self._shares.update(
+            [_member(row) for row in rows if row.is_live],
+            can_tell=self.connected_seconds >= self.pulse.timeout_seconds,
+            now=awake_or_not(),
+            gone=known - {row.incarnation for row in rows},
+        )
+        self._report_elders()
+
+    def _report_elders(self) -> None:
+        elders = self._shares.elders
+        if elders and elders != self._elders:
+            logger.info(
+                "replicas of the version before: %s; they load every schedule until they are replaced",
+                ", ".join(elders),
+                extra={"event": "elders"},
+            )
+        self._elders = elders
+
     def stop(self) -> None:
         """Unregister: the others need not wait for our silence."""
         try:
@@ -162,8 +189,9 @@ class Heart:
 
     def _write(self) -> float:
         facts = self._facts()
-        values = {name: facts.pop(name) for name in ("revision", "schedules", "running", "claiming")}
-        rows = self._run(BEAT, skew=self._clock.skew_seconds, facts=json.dumps(facts), **values)
+        values = {name: facts.pop(name, None) for name in IN_COLUMNS}
+        holds = self._shares.mask
+        rows = self._run(BEAT, skew=self._clock.skew_seconds, facts=json.dumps(facts), holds=holds, **values)
         return float(rows[0].now)
 
     @property
@@ -208,3 +236,16 @@ class Heart:
         if self._skewed and not skewed:
             logger.info("the clock is right again", extra={"event": "clock_ok"})
         self._skewed = skewed
+
+
+def _member(row: Row[Any]) -> Member:
+    return Member(
+        instance_id=row.instance_id,
+        incarnation=row.incarnation,
+        started_at=row.started_at,
+        host=row.host,
+        claiming=row.claiming,
+        on_duty=row.on_duty,
+        holds=None if row.holds is None else from_bytes(bytes(row.holds)),
+        is_fresh=row.is_fresh,
+    )

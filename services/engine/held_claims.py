@@ -67,7 +67,7 @@ class HeldClaims:
             return execution_id in self._claims
 
     def forget(self, claims: Iterable[Claim]) -> None:
-        """Their ends are written, or they are not ours any more (unless we have claimed them again meanwhile)."""
+        """Their ends are written, or this replica no longer holds them (unless it has claimed them again meanwhile)."""
         with self._lock:
             for claim in claims:
                 if self._holds(claim.proof):

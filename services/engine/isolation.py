@@ -39,9 +39,7 @@ def run_isolated(
     """Blocks until the child has ended, by itself or by force."""
     home = definition.handler.__module__
     if home == "__main__":
-        reason = (
-            f"job type {definition.name!r} runs in a process of its own: its handler must be in an importable module"
-        )
+        reason = f"job type {definition.name!r} runs in its own process, so its handler must be in an importable module"
         return results.failed(PermanentFailure(reason))
     try:
         child = _Child(context, [*modules, home])
@@ -133,7 +131,7 @@ class _Child:
 
     def _ended(self) -> bool:
         """Looks without reaping: the process number must stay ours until the group is killed."""
-        with suppress(ChildProcessError):  # somebody else reaped it
+        with suppress(ChildProcessError):  # other code reaped it
             return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         return True
 

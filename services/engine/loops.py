@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from services.coordination.backoff import Backoff
+from services.engine.threads import OF_THE_SYSTEM, Threads
 from services.errors import Unavailable
 
 logger = logging.getLogger(__name__)
@@ -79,15 +80,22 @@ class Loop:
         self.name, self._tick, self.interval_seconds = name, tick, interval_seconds
         self._patience, self._longest_pause = patience_seconds, longest_pause_seconds
         self._outages, self._on_turn, self._is_proof = outages or Outages(), on_turn, is_proof
-        self._wake, self._stopping = threading.Event(), threading.Event()
         self._progress_at = time.monotonic()
         self._failures, self._failing_since, self._told_at, self._told = 0, 0.0, 0.0, ""
         self.trouble: str | None = None  # why its ticks fail, once they have failed a few times in a row
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._use(OF_THE_SYSTEM)
 
-    def join(self, outages: Outages, longest_pause_seconds: float, on_turn: Callable[[], None]) -> None:
-        """The other loops of the process: an outage is told once for all of them."""
+    def join(
+        self, outages: Outages, longest_pause_seconds: float, on_turn: Callable[[], None], threads: Threads
+    ) -> None:
+        """The other loops of the process, before the start: an outage is told once for all of them."""
         self._outages, self._longest_pause, self._on_turn = outages, longest_pause_seconds, on_turn
+        self._use(threads)
+
+    def _use(self, threads: Threads) -> None:
+        self._threads = threads
+        self._wake, self._stopping = threads.event(), threads.event()
+        self._thread = threads.thread(target=self._run, name=self.name, daemon=True)
 
     def start(self) -> None:
         self._progress_at = time.monotonic()
@@ -101,7 +109,7 @@ class Loop:
         """Says whether it has ended by then."""
         self._stopping.set()
         self._wake.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
+        if self._thread.is_alive() and self._thread is not self._threads.current():
             self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
@@ -124,17 +132,17 @@ class Loop:
         try:
             sooner = self._tick()
         except Unavailable as error:
-            self._failed(str(error), OUTAGE_PATIENCE_SECONDS)
+            self._note_failure(str(error), OUTAGE_PATIENCE_SECONDS)
             self._outages.waits(self.name, error)
             pause_seconds = AFTER_FAILURE_SECONDS
         except Exception as error:  # noqa: BLE001 - logged by `_report`
-            self._failed(_first_line(error), 0.0)
+            self._note_failure(_first_line(error), 0.0)
             self._report(error)
             pauses = Backoff(first_seconds=AFTER_FAILURE_SECONDS, longest_seconds=self._longest_pause, jitter=0.0)
             pause_seconds = pauses.after(self._failures)
         else:
             if self._failures == 0 or self._is_proof():
-                self._worked()
+                self._note_success()
             return self.interval_seconds if sooner is None else min(sooner, self.interval_seconds)
         self._progress_at = time.monotonic()
         self._stopping.wait(pause_seconds)  # not woken by new work: that would be a busy loop
@@ -142,14 +150,14 @@ class Loop:
 
     # --- failures in a row ---
 
-    def _failed(self, reason: str, patience_seconds: float) -> None:
+    def _note_failure(self, reason: str, patience_seconds: float) -> None:
         now = time.monotonic()
         self._failing_since = self._failing_since if self._failures else now
         self._failures += 1
         if self._failures >= FAILURES_IN_A_ROW and now - self._failing_since >= patience_seconds:
             self._turn(reason)
 
-    def _worked(self) -> None:
+    def _note_success(self) -> None:
         self._outages.answered(self.name)
         if self._failures == 0:
             return
@@ -183,9 +191,9 @@ class Loop:
 class Loops:
     """The loops of one process, created by their parts; here they are started, stopped and looked up by name."""
 
-    def __init__(self, longest_pause_seconds: float = LONGEST_PAUSE_SECONDS) -> None:
+    def __init__(self, longest_pause_seconds: float = LONGEST_PAUSE_SECONDS, threads: Threads = OF_THE_SYSTEM) -> None:
         self._loops: dict[str, Loop] = {}
-        self._outages, self._longest_pause = Outages(), longest_pause_seconds
+        self._outages, self._longest_pause, self._threads = Outages(), longest_pause_seconds, threads
 
     def __iter__(self) -> Iterator[Loop]:
         return iter(self._loops.values())
@@ -193,7 +201,7 @@ class Loops:
     def add(self, loops: Iterable[Loop], on_turn: Callable[[], None]) -> None:
         """`on_turn` is called when the trouble of one of them begins or ends."""
         for loop in loops:
-            loop.join(self._outages, self._longest_pause, on_turn)
+            loop.join(self._outages, self._longest_pause, on_turn, self._threads)
             self._loops[loop.name] = loop
 
     def start(self) -> None:
@@ -201,7 +209,7 @@ class Loops:
             loop.start()
 
     def stop(self, *names: str) -> bool:
-        """Those of these names, or all. False if one hangs in a call of its own: what it uses is not ours to use."""
+        """Stop the loops of these names, or all. False if one hangs in a call: what it uses must not be closed."""
         ended = [loop.stop() for loop in self if not names or loop.name in names]
         return all(ended)
 

@@ -1,4 +1,6 @@
-"""Runs executions in threads, each with its timeout. Start reading at `WorkerPool._work` and `_watch`.
+"""Runs executions in threads, each with its timeout. Start reading at `WorkerPool._work`.
+
+The watchdog (timeouts.py) ends what exceeds its timeout.
 
 Each submitted context ends in exactly one of three ways: `on_done` is called once, `may_run` refuses it (dropped), or
 `take_back` or `shutdown` returns it. The first thread to settle it under the lock decides; later results are discarded.
@@ -6,19 +8,19 @@ Each submitted context ends in exactly one of three ways: `on_done` is called on
 """
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from queue import SimpleQueue
-from threading import Condition, Thread
 from uuid import UUID
 
 from services.engine.calling import call_handler, stopped_result
 from services.engine.isolation import KILL_SECONDS, run_isolated
 from services.engine.run import Run
+from services.engine.threads import OF_THE_SYSTEM, Threads
+from services.engine.timeouts import Watchdog
 from services.jobs import results
-from services.jobs.containment import Raised, Returned, contained
+from services.jobs.containment import Outcome, Raised, Returned, contained
 from services.jobs.context import ExecutionContext
 from services.jobs.registry import JobRegistry
 from services.jobs.results import JobResult
@@ -42,19 +44,26 @@ class WorkerPool:
         *,
         may_run: MayRun = lambda _context: True,
         grace_seconds: float = 0.5,
+        threads: Threads = OF_THE_SYSTEM,
     ) -> None:
         self.max_workers, self._registry, self._grace_seconds = max_workers, registry, grace_seconds
-        self._on_done, self._may_run = on_done, may_run
-        self._queue: SimpleQueue[Run | None] = SimpleQueue()
-        self._changed = Condition()
+        self._on_done, self._may_run, self._threads = on_done, may_run, threads
+        self._queue: SimpleQueue[Run | None] = threads.queue()
+        self._changed = threads.condition()
         self._runs: dict[UUID, Run] = {}  # until `on_done` has returned
-        self._watch_at = math.inf  # when the watchdog looks next
         self.leaked = 0  # threads that ignored their end and still run
         self.dropped = 0  # executions that `may_run` refused
         self._closing = False
         for _ in range(max_workers):
             self._start_worker()
-        Thread(target=self._watch, name="job-watchdog", daemon=True).start()
+        self._watchdog = Watchdog(
+            self._changed,
+            self._runs,
+            grace_seconds,
+            give_up=lambda run: _log_if_raised(contained(lambda: self._give_up(run)), run),
+            is_over=lambda: self._closing and not self._runs,
+        )
+        self._watchdog.start(threads)
 
     # --- for the dispatcher ---
 
@@ -81,17 +90,17 @@ class WorkerPool:
         self._queue.put(run)
 
     def cancel(self, execution_id: UUID, reason: str = "on request") -> bool:
-        """Tell an execution to stop; False when it is not here (any more)."""
+        """Tell an execution to stop; False if it is not in this pool."""
         with self._changed:
             run = self._runs.get(execution_id)
             if run is None or run.settled:
                 return False
             run.context.cancel(reason)
-            self._watch_by(0)
+            self._watchdog.look_by(0)
         return True
 
     def take_back(self, waited_seconds: float) -> list[ExecutionContext]:
-        """Those that have waited for a worker for so long: they are not run here any more."""
+        """Take back executions that have waited this long for a worker; the pool will not run them."""
         since = time.monotonic() - waited_seconds
         with self._changed:
             waiting = [run for run in self._runs.values() if run.begun_at is None and run.submitted_at <= since]
@@ -101,7 +110,7 @@ class WorkerPool:
         return [run.context for run in returned]
 
     def shutdown(self, wait_seconds: float) -> list[ExecutionContext]:
-        """Wait for what runs; returns what did not finish (`begun` says whether its handler was called at all)."""
+        """Wait for running executions; returns the unfinished (`begun`: its handler was called)."""
         with self._changed:
             self._closing = True
             for _ in range(self.max_workers):
@@ -111,7 +120,7 @@ class WorkerPool:
                 self._forget(run)
             for run in self._runs.values():
                 run.context.drain()
-            self._watch_by(0)
+            self._watchdog.look_by(0)
             self._changed.wait_for(lambda: not self._runs, wait_seconds)
             stuck = [run for run in self._runs.values() if self._settle(run)]
             for run in stuck:
@@ -127,7 +136,7 @@ class WorkerPool:
     # --- a worker ---
 
     def _start_worker(self) -> None:
-        Thread(target=self._work, name="job-worker", daemon=True).start()
+        self._threads.thread(target=self._work, name="job-worker", daemon=True).start()
 
     def _work(self) -> None:
         while (run := self._queue.get()) is not None:
@@ -142,7 +151,7 @@ class WorkerPool:
             self._forget(run)
 
     def _is_allowed(self, run: Run) -> bool:
-        """Before it begins: the answer may take a while, and that is not the handler's time."""
+        """Asked before the timeout starts: waiting for the answer is not the handler's time."""
         if run.settled:
             return False
         match contained(lambda: self._may_run(run.context)):
@@ -162,7 +171,7 @@ class WorkerPool:
                 return False
             run.context.begin()
             run.begun_at = time.monotonic()
-            self._watch_by(run.begun_at + run.context.timeout_seconds)
+            self._watchdog.look_by(run.begun_at + run.context.timeout_seconds)
             return True
 
     def _run(self, run: Run) -> JobResult:
@@ -187,35 +196,6 @@ class WorkerPool:
 
     # --- the watchdog ---
 
-    def _watch(self) -> None:
-        while True:
-            with self._changed:
-                overdue = self._overdue()
-                if not overdue:
-                    if self._closing and not self._runs:
-                        return
-                    self._changed.wait(None if self._watch_at == math.inf else self._watch_at - time.monotonic())
-            for run in overdue:
-                _logged(contained(lambda run=run: self._give_up(run)), run)  # type: ignore[misc]
-
-    def _overdue(self) -> list[Run]:
-        now, self._watch_at = time.monotonic(), math.inf
-        overdue = []
-        for run in self._runs.values():
-            if run.settled:
-                continue
-            at = run.give_up_at(now, self._grace_seconds)
-            if at <= now:
-                overdue.append(run)
-            self._watch_at = min(self._watch_at, at)
-        return overdue
-
-    def _watch_by(self, at: float) -> None:
-        """Most executions end in time: the watchdog is woken only if it would look too late."""
-        if at < self._watch_at:
-            self._watch_at = at
-            self._changed.notify_all()
-
     def _give_up(self, run: Run) -> None:
         with self._changed:
             if not self._settle(run):
@@ -225,7 +205,7 @@ class WorkerPool:
         self._deliver(run, stopped_result(run.context))
         self._forget(run)
         if run.abandoned:
-            _warn("worker_leaked", "it ignores that it should stop; its thread is replaced", run)
+            _warn("worker_leaked", "it ignored the stop request; its thread is replaced", run)
             self._start_worker()
 
     # --- both ---
@@ -238,7 +218,7 @@ class WorkerPool:
 
     def _deliver(self, run: Run, result: JobResult) -> None:
         kept = replace(result, details={**result.details, **run.context.trace()})
-        _logged(contained(lambda: self._on_done(run.context, kept, run.duration_seconds)), run)
+        _log_if_raised(contained(lambda: self._on_done(run.context, kept, run.duration_seconds)), run)
 
     def _forget(self, run: Run) -> None:
         with self._changed:
@@ -268,7 +248,7 @@ def _warn(event: str, what: str, run: Run) -> None:
     log.warning("execution %s of %s: %s", context.execution_id, context.job_id, what, extra=extra)
 
 
-def _logged(outcome: Returned[None] | Raised, run: Run) -> None:
+def _log_if_raised(outcome: Outcome[None], run: Run) -> None:
     if isinstance(outcome, Raised):
         extra = {"event": "result_not_delivered", "execution_id": str(run.context.execution_id)}
         log.error(

@@ -25,7 +25,7 @@ from services.telemetry import metrics
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
-SECOND_LOOK_SECONDS = 1.0  # while somebody is absent
+SECOND_LOOK_SECONDS = 1.0  # while a replica's sessions are absent
 LATE_LOOK_SECONDS = 4.0  # between two looks: we were away ourselves, and begin anew
 ABSENT_SECONDS = 4.0  # without a session in every look
 MAX_RESCUED = 500  # in one transaction
@@ -87,8 +87,8 @@ class Rescuer:
     def tick(self) -> float | None:
         """Looks for vanished sessions every second or two, for silent replicas once per interval."""
         now = awake_or_not()
-        absent = self._absent(now)
-        # After an outage of our own everybody looks dead: first listen for as long as a life sign may take.
+        absent = self._absent_replicas(now)
+        # After an outage of our own every replica looks dead: first wait for as long as a heartbeat may take.
         if self._heart.connected_seconds < self._heart.pulse.timeout_seconds:
             return self._sessions.next_look_seconds
         if not absent and now < self._next_at:
@@ -111,7 +111,7 @@ class Rescuer:
     def close(self) -> None:
         self._connection.close()
 
-    def _absent(self, now: float) -> list[UUID]:
+    def _absent_replicas(self, now: float) -> list[UUID]:
         if not self._heart.pulse.sees_sessions:
             return []
         rows = self._connection.run(SESSIONS, {"timeout": self._heart.pulse.timeout_seconds})

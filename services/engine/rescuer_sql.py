@@ -1,5 +1,6 @@
 """The statements of rescuer.py. Each comment states the assumptions of its statement."""
 
+from services.ledger.living_sql import MOMENT, WE_LIVE
 from services.ledger.verdicts import Reason
 
 # How much later than its interval a replica's heartbeat must be before its vanished sessions count as its death.
@@ -14,10 +15,6 @@ SELECT i.incarnation, i.session_name IN (SELECT a.application_name FROM pg_stat_
 FROM scheduler_instances AS i
 WHERE i.session_name IS NOT NULL AND i.heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s)
 """
-
-# Everything is judged by one instant: after a stall of the server, wherever in the statement it struck, our own
-# heartbeat is as old as those of the others.
-_MOMENT = "moment AS MATERIALIZED (SELECT clock_timestamp() AS now)"
 
 # Silent for the timeout; or without a session at the server, now and in every look lately, with a heartbeat missed.
 _DEAD = f"""
@@ -34,26 +31,16 @@ _DEAD = f"""
     )
 """
 
-# Nobody is dead for a replica that has not been seen alive itself, without a gap, for a whole timeout.
-_WE_LIVE = """
-    EXISTS (
-        SELECT FROM scheduler_instances AS we
-        WHERE we.instance_id = %(instance_id)s AND we.incarnation = %(incarnation)s
-          AND we.heartbeat_at > moment.now - make_interval(secs => %(gap)s)
-          AND we.alive_since <= moment.now - make_interval(secs => %(timeout)s)
-    )
-"""
-
-# Schedules in id order, as everybody does; what another session works on, execution or schedule, comes with a later
-# tick and does not fill the batch.
+# Schedules in id order, like every writer; rows that another session locks, execution or schedule, come with a later
+# tick and do not fill the batch.
 LOCK_DEAD = f"""
-WITH {_MOMENT}, dead AS MATERIALIZED (
+WITH {MOMENT}, dead AS MATERIALIZED (
     SELECT e.execution_id FROM moment, job_executions AS e JOIN schedules AS s ON s.schedule_id = e.schedule_id
-    WHERE {_DEAD} AND {_WE_LIVE}
+    WHERE {_DEAD} AND {WE_LIVE}
     ORDER BY s.schedule_id LIMIT %(limit)s FOR NO KEY UPDATE OF s, e SKIP LOCKED
 ), orphaned AS MATERIALIZED (
     SELECT e.execution_id FROM moment, job_executions AS e
-    WHERE {_DEAD} AND {_WE_LIVE}
+    WHERE {_DEAD} AND {WE_LIVE}
       AND (SELECT s.schedule_id FROM schedules AS s WHERE s.schedule_id = e.schedule_id) IS NULL
     LIMIT %(limit)s FOR NO KEY UPDATE OF e SKIP LOCKED
 )
@@ -61,7 +48,7 @@ SELECT execution_id FROM dead UNION ALL SELECT execution_id FROM orphaned
 """
 
 RESCUE = f"""
-WITH {_MOMENT}, rescued AS (
+WITH {MOMENT}, rescued AS (
     UPDATE job_executions AS e SET
         status = CASE WHEN e.status = 'claimed' THEN 'pending' ELSE 'abandoned' END,
         due_at = CASE WHEN e.status = 'claimed' THEN clock_timestamp() ELSE e.due_at END,
@@ -70,11 +57,11 @@ WITH {_MOMENT}, rescued AS (
                                 THEN extract(epoch FROM clock_timestamp() - e.started_at) END,
         reason = CASE WHEN e.status = 'running' THEN '{Reason.REPLICA_DEAD}' ELSE e.reason END,
         error_message = CASE WHEN e.status = 'running' THEN 'replica ' || e.instance_id ||
-            CASE WHEN e.incarnation = ANY(%(absent)s::uuid[]) THEN ' is gone: its process has no connection any more'
-                 ELSE ' gave no sign of life any more' END END
+            CASE WHEN e.incarnation = ANY(%(absent)s::uuid[]) THEN ' is gone: its process no longer has a connection'
+                 ELSE ' stopped sending heartbeats' END END
     FROM moment, job_executions AS before
     WHERE e.execution_id = ANY(%(execution_ids)s::uuid[]) AND before.execution_id = e.execution_id
-      AND {_DEAD} AND {_WE_LIVE}
+      AND {_DEAD} AND {WE_LIVE}
     RETURNING e.*, before.fencing_token AS token
 ), retried AS (
     INSERT INTO job_executions

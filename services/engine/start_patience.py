@@ -36,7 +36,7 @@ class StartPatience:
         self._has_answered = self._has_told = False
 
     def __call__(self, step: Callable[[], object]) -> None:
-        """Repeats a step that may be repeated until it works, the time is over, or somebody asks for the end."""
+        """Repeats a repeatable step until it succeeds, the time is over, or a stop is requested."""
         while True:
             try:
                 step()
@@ -51,7 +51,7 @@ class StartPatience:
                 raise StartInterrupted
 
     def _will_pass(self, error: DBAPIError | Unavailable) -> bool:
-        """A server that has answered and is away now is restarted; one that never did may be a wrong address."""
+        """A server that answered before is probably restarting; one that never did may be at a wrong address."""
         if isinstance(error, DBAPIError):
             self._has_answered = True
         return is_busy(error) or (self._has_answered and isinstance(error, Unavailable))

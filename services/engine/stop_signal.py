@@ -5,14 +5,16 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 
+from services.engine.threads import OF_THE_SYSTEM, Threads
+
 WAIT_SECONDS = 1.0
 
 
 class StopSignal:
     """Not an Event: set() in a signal handler can deadlock with the wait() that it interrupts."""
 
-    def __init__(self) -> None:
-        self._orders: SimpleQueue[None] = SimpleQueue()
+    def __init__(self, threads: Threads = OF_THE_SYSTEM) -> None:
+        self._orders: SimpleQueue[None] = threads.queue()
 
     def listen(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):

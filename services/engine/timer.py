@@ -45,6 +45,7 @@ class Entry:
     priority: int
     due_at: datetime
     is_live: bool = True
+    bucket: int = -1
 
     def __lt__(self, other: "Entry") -> bool:
         return self.due_at < other.due_at
@@ -88,13 +89,21 @@ class Timer:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
-    def put(self, schedule_id: UUID, trigger: Trigger, spread_seconds: int, priority: int, after: datetime) -> Entry:
+    def put(
+        self,
+        schedule_id: UUID,
+        trigger: Trigger,
+        spread_seconds: int,
+        priority: int,
+        after: datetime,
+        bucket: int = -1,
+    ) -> Entry:
         """From now on this schedule fires at the trigger's instants later than `after`, until its entry is removed."""
         spread = spread_offset(schedule_id, spread_seconds)
         next_at = trigger.next_after(after)
         if next_at is None:
-            return Entry(schedule_id, trigger, spread, priority, after, is_live=False)
-        entry = Entry(schedule_id, trigger, spread, priority, _due(next_at, spread))
+            return Entry(schedule_id, trigger, spread, priority, after, is_live=False, bucket=bucket)
+        entry = Entry(schedule_id, trigger, spread, priority, _due(next_at, spread), bucket=bucket)
         with self._lock:
             self._live += 1
             self._push(entry)
@@ -139,7 +148,7 @@ class Timer:
         fires = 0
         next_at: datetime | None = entry.next_at
         while next_at is not None and next_at + entry.spread <= now and fires < FIRES_PER_SCHEDULE:
-            due.append(Fire(entry.schedule_id, next_at, next_at + entry.spread, entry.priority))
+            due.append(Fire(entry.schedule_id, next_at, next_at + entry.spread, entry.priority, entry.bucket))
             fires += 1
             next_at = entry.trigger.next_after(next_at)
         if fires == FIRES_PER_SCHEDULE:

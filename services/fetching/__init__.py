@@ -1,7 +1,7 @@
-"""Outgoing requests of jobs, scans and sync: public addresses only, and every answer within limits.
+"""Outgoing requests of jobs, scans and sync: public addresses only, and bounded responses.
 
-Start reading at fetcher.py. connecting.py checks the address that the socket connects to, answers.py holds the answer
-to its deadline, bodies.py to its size.
+Start reading at fetcher.py. connecting.py checks the address that the socket connects to, answers.py enforces the
+deadline of a response, bodies.py its size.
 """
 
 from services.fetching.addresses import Guard, is_public

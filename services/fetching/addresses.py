@@ -1,4 +1,4 @@
-"""Which addresses may be called: public ones, and what the settings allow besides."""
+"""Address guard: requests may reach public addresses, and those that the settings allow."""
 
 import ipaddress
 import re
@@ -12,7 +12,7 @@ from services.errors import ConfigurationError
 Address = IPv4Address | IPv6Address
 PORTS = {"http": 80, "https": 443}
 
-# Written out: what ipaddress calls global differs between Python versions.
+# Written out: `ipaddress.is_global` differs between Python versions.
 _NOT_PUBLIC_V4 = tuple(
     IPv4Network(network)
     for network in (
@@ -32,11 +32,11 @@ class Guard:
     allow_private: bool
     networks: tuple[IPv4Network | IPv6Network, ...]
     hosts: frozenset[str]
-    configured: frozenset[tuple[str, int]] = frozenset()  # hosts and ports of URLs that an operator has set
+    configured: frozenset[tuple[str, int]] = frozenset()  # hosts and ports of URLs configured by an operator
 
     @classmethod
     def parse(cls, allow_private: bool, allowed_networks: str) -> Self:
-        """`allowed_networks`: CIDRs, addresses and host names, comma-separated."""
+        """`allowed_networks`: CIDRs, addresses and host names, separated by commas."""
         entries = [entry.strip() for entry in allowed_networks.split(",") if entry.strip()]
         networks = {entry: _network(entry) for entry in entries}
         return cls(
@@ -46,7 +46,7 @@ class Guard:
         )
 
     def allowing(self, url: str) -> Self:
-        """Also where this URL is, wherever that is: it is configuration, not input. What it redirects to is input.
+        """Also allows this URL, even on a private address: it is configuration, not input. Redirects from it are input.
 
         A server at the usual port may redirect to its own https.
         """
@@ -54,7 +54,7 @@ class Guard:
             parts = urlsplit(url)
             port = parts.port or PORTS.get(parts.scheme, 0)
         except ValueError:
-            return self  # no URL: the request itself will say so
+            return self  # an invalid URL: the request itself reports it
         ports = {port, PORTS["https"]} if port == PORTS["http"] else {port}
         return replace(self, configured=self.configured | {(_bare(parts.hostname or ""), port) for port in ports})
 
@@ -81,7 +81,7 @@ def parse_address(text: str) -> Address:
 
 
 def _embedded(address: Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 address leads to: mapped, 6to4, or NAT64."""
+    """The IPv4 address inside an IPv6 address: mapped, 6to4, or NAT64."""
     if isinstance(address, IPv4Address):
         return None
     nat64 = IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
@@ -89,11 +89,11 @@ def _embedded(address: Address) -> IPv4Address | None:
 
 
 def _network(entry: str) -> IPv4Network | IPv6Network | None:
-    """None: it is a host name."""
+    """None for a host name."""
     try:
         return ipaddress.ip_network(entry.strip("[]"), strict=False)
     except ValueError:
-        if not re.fullmatch(r"[\w.-]*[^\W\d][\w.-]*", entry):  # 10.0.0.256 is no host name either
+        if not re.fullmatch(r"[\w.-]*[^\W\d][\w.-]*", entry):  # 10.0.0.256 is not a host name either
             raise ConfigurationError(
                 f"FETCH_ALLOWED_NETWORKS: {entry!r} is not a network, an address or a host name"
             ) from None

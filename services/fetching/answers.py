@@ -1,8 +1,9 @@
-"""How an answer is read from the socket: as a whole within the socket's timeout, and with a head of bounded size.
+"""Reading a response from the socket: one deadline for the whole response, and a header of bounded size.
 
-A timeout of a socket starts anew with every byte, so a server that drips would hold us for ever; here each read gets
-what is left of the whole. http.client gives up at 100 header lines, which one answer full of cookies exceeds; so
-Set-Cookie lines are kept aside, up to a limit of their own, and handed back when the head is read.
+A socket's timeout restarts with every byte, so a server that drips bytes could block us forever. Here each read gets
+the remaining time of the whole response. http.client gives up after 100 header lines, which a response with many
+cookies exceeds. Set-Cookie lines are therefore collected separately, up to their own limit, and added back after the
+header.
 """
 
 import io
@@ -13,12 +14,12 @@ from http.client import HTTPException, HTTPResponse
 from services.fetching.deadline import Deadline
 
 MAX_COOKIES = 1_000
-MAX_ATTRIBUTES, MAX_ATTRIBUTE_BYTES = 50, 1_100  # of one cookie; browsers take values of up to 1,024 bytes
+MAX_ATTRIBUTES, MAX_ATTRIBUTE_BYTES = 50, 1_100  # bytes of one cookie; browsers accept values of up to 1,024 bytes
 MAX_HEAD_BYTES = 4 * 1024 * 1024
 
 _BLANK = (b"\r\n", b"\n", b"")
 _HEADER = re.compile(rb"[!-9;-~]+:")
-_SET_COOKIE_2 = re.compile(rb"set-cookie2:", re.IGNORECASE)  # no browser reads it, and http.cookiejar takes minutes
+_SET_COOKIE_2 = re.compile(rb"set-cookie2:", re.IGNORECASE)  # no browser reads it; http.cookiejar needs minutes
 _SET_COOKIE = re.compile(rb"set-cookie:(.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -41,13 +42,13 @@ class Answer(HTTPResponse):
             self.headers["Set-Cookie"] = cookie  # adds one more
 
     def _read_status(self) -> tuple[str, int, str]:
-        """All interim answers are skipped (103 Early Hints), not only 100, the one that http.client knows."""
+        """Skips every interim response (such as 103 Early Hints); http.client skips 100 only."""
         version, status, reason = super()._read_status()  # type: ignore[misc]
         return version, 100 if 102 <= status <= 199 else status, reason
 
 
 class _Timed(io.RawIOBase):
-    """Every read ends at the same deadline."""
+    """A stream whose reads share one deadline."""
 
     def __init__(self, sock: socket.socket, file: io.RawIOBase) -> None:
         self._sock, self._file = sock, file
@@ -66,7 +67,7 @@ class _Timed(io.RawIOBase):
 
 
 class _Lines(io.BufferedReader):
-    """In the head: hands out what http.client can digest, and keeps cookies aside."""
+    """The header lines for http.client, with the cookies collected separately."""
 
     def __init__(self, raw: io.RawIOBase) -> None:
         super().__init__(raw)
@@ -87,12 +88,12 @@ class _Lines(io.BufferedReader):
         self._head_bytes += len(line)
         if self._head_bytes > MAX_HEAD_BYTES:
             raise HTTPException(f"the headers are larger than {MAX_HEAD_BYTES // 1024**2} MiB")
-        if self._status_is_next or line in _BLANK or len(line) == size:  # size: http.client refuses the long line
+        if self._status_is_next or line in _BLANK or len(line) == size:  # size: makes http.client refuse the long line
             self._status_is_next = line in _BLANK
-            self._dropping = True  # of a folded line that continues nothing
+            self._dropping = True  # a folded line that continues no other
             return True
         if not line.startswith((b" ", b"\t")):
-            # http.client would ignore all headers after a line that is none.
+            # http.client would ignore all headers after an invalid line.
             is_none = _HEADER.match(line) is None or _SET_COOKIE_2.match(line) is not None
             self._dropping = is_none or self._keep_cookie(line)
         return not self._dropping
@@ -109,6 +110,6 @@ class _Lines(io.BufferedReader):
 
 
 def _readable(cookie: bytes) -> bytes:
-    """In a moment: without attributes beyond any number or length that means something."""
+    """The cookie in a form that is fast to parse: without an excess of attributes."""
     pair, *attributes = cookie.split(b";", MAX_ATTRIBUTES + 1)[: MAX_ATTRIBUTES + 1]
     return b";".join([pair, *(each for each in attributes if len(each) <= MAX_ATTRIBUTE_BYTES)])

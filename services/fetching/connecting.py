@@ -1,7 +1,7 @@
 """Connections of a guarded session.
 
-The check is made on the address that the socket connects to, for every connection: a name that resolves to something
-else a moment later (DNS rebinding) and a redirect to the inside are refused in the same place.
+Every connection checks the address that the socket really connects to. This refuses both DNS rebinding (a name that
+resolves differently a moment later) and redirects to private addresses.
 """
 
 import socket
@@ -37,7 +37,7 @@ class GuardedAdapter(HTTPAdapter):
         self.poolmanager.pool_classes_by_scheme = _pool_classes(self._guard, self._detours)
 
     def build_response(self, req: Any, resp: Any) -> Any:
-        """Cookies are read once, by the session: requests would read them here as well, for `response.cookies`."""
+        """Skips the cookies: the session reads them. requests would read them again, for `response.cookies`."""
         answer, resp._original_response = resp._original_response, None
         try:
             return super().build_response(req, resp)
@@ -45,7 +45,7 @@ class GuardedAdapter(HTTPAdapter):
             resp._original_response = answer
 
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """The usual authorities are read once per process: each reading takes 25 ms, more than many a page."""
+        """Loads the certificate authorities once per process: loading takes 25 ms, longer than many a page."""
         super().cert_verify(conn, url, verify, cert)  # type: ignore[no-untyped-call]
         if verify is True and isinstance(conn, HTTPSConnectionPool):
             conn.ca_certs, conn.conn_kw["ssl_context"] = None, _usual_authorities()
@@ -81,7 +81,7 @@ def _pool_classes(guard: Guard, detours: Detours) -> dict[str, type[HTTPConnecti
 
 
 def _connected(guard: Guard, detours: Detours, connection: HTTPConnection) -> socket.socket:
-    """As urllib3's own, which cannot be told to connect to a checked address."""
+    """Like urllib3's own method, but connects to a checked address."""
     try:
         connected = _connect(guard, detours, connection)
     except socket.gaierror as error:
@@ -95,7 +95,7 @@ def _connected(guard: Guard, detours: Detours, connection: HTTPConnection) -> so
 
 
 def _connect(guard: Guard, detours: Detours, connection: HTTPConnection) -> socket.socket:
-    """Resolve, check, and connect to exactly what was checked; the addresses share the connection's time."""
+    """Resolve, check, and connect to exactly the checked address. All addresses share the connection's time."""
     deadline = Deadline(connection.timeout)
     host = connection._dns_host.strip("[]")
     target, port = detours.of(host, connection.port or 0)

@@ -1,7 +1,7 @@
-"""Where hosts are reached that are not where their names say: for demonstrations, tests and staging.
+"""Detours: connect to another address than the host's own, for demos, tests and staging.
 
 `*.example=127.0.0.1:8080` sends every request for a host below `example` to that address, whatever its port. The
-request keeps its Host header and its TLS name, and the address is guarded like any other.
+request keeps its Host header and its TLS name. The address is guarded like any other.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from services.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Detours:
-    """The first pattern that fits a host decides."""
+    """The first matching pattern decides."""
 
     targets: tuple[tuple[str, str, int], ...] = ()  # pattern, host, port
 

@@ -1,6 +1,6 @@
-"""What went wrong with a request, in words for a person, and whether another attempt may help.
+"""Failures of a request: the cause in plain words, and whether a retry may help.
 
-The messages of requests and urllib3 repeat the URL and the headers, secrets included; here the cause alone is told.
+The messages of requests and urllib3 repeat the URL and the headers, including secrets. These name only the cause.
 """
 
 import errno
@@ -19,16 +19,16 @@ from services.errors import BlockedAddress, SchedulerError
 from services.fetching.hops import Hop
 from services.fetching.session import BadRedirect, UnsafeRedirect, UrlTooLong
 
-# What opening a request and reading its answer may raise.
+# Exceptions from sending a request or reading its response.
 FETCH_ERRORS = (BlockedAddress, requests.RequestException, Urllib3Error, OSError, ValueError)
 RETRYABLE_STATUS = frozenset({408, 425, 429})
 NO_WAY_OUT = frozenset({EAI_AGAIN, errno.ENETUNREACH, errno.ENETDOWN})  # the first: no name server answers
 
 
 class FetchFailed(SchedulerError):
-    """No usable answer. An answer with an error status is an answer, and no failure.
+    """No usable response. An error status is a response, not a failure.
 
-    `of_network`: there is no way out of this machine, which says nothing about the host.
+    `of_network`: this machine has no route to the outside, which says nothing about the host.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class FetchFailed(SchedulerError):
         self.hops: tuple[Hop, ...] = ()
 
     def after(self, hops: Iterable[Hop]) -> Self:
-        """With the answers that there were before it failed: they may have set cookies."""
+        """With the responses received before the failure: they may have set cookies."""
         self.hops = tuple(hops)
         return self
 
@@ -54,10 +54,10 @@ def may_work_later(status_code: int) -> bool:
 
 
 def failure_of(error: Exception, request: str) -> FetchFailed:
-    """`request`: how to call it in the message."""
+    """`request` is the request's name in the message."""
     if isinstance(error, BlockedAddress):
         return FetchFailed(str(error), retryable=False)
-    causes = list(_causes(error))[::-1]  # the innermost one knows best
+    causes = list(_causes(error))[::-1]  # the innermost cause is the most specific
     for kinds, say, retryable in _TELLING:
         for cause in causes:
             if isinstance(cause, kinds):
@@ -67,7 +67,7 @@ def failure_of(error: Exception, request: str) -> FetchFailed:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what is wrapped in it; requests and urllib3 wrap by cause, by argument and by `reason`."""
+    """The error and the errors it wraps: requests and urllib3 wrap by cause, by argument and by `reason`."""
     queue = [error]
     for found in queue:
         yield found
@@ -92,22 +92,22 @@ def _saying(text: str) -> Callable[[BaseException], str]:
     return lambda _: text
 
 
-# The first line that fits any of the causes decides.
+# The first line that matches any of the causes decides.
 _TELLING: tuple[tuple[tuple[type[BaseException], ...], Callable[[BaseException], str], bool], ...] = (
     ((ssl.SSLCertVerificationError,), _certificate_error, False),
     ((TooManyRedirects, UnsafeRedirect, BadRedirect, UrlTooLong), str, False),
-    ((InvalidSchema,), _saying("only http and https are spoken"), False),
-    ((InvalidHeader,), _saying("a header cannot be sent, or the answer's headers contradict each other"), False),
+    ((InvalidSchema,), _saying("only http and https are supported"), False),
+    ((InvalidHeader,), _saying("a header cannot be sent, or the response's headers contradict each other"), False),
     ((InvalidURL, MissingSchema), _saying("this is not a URL that can be called"), False),
     ((gaierror, NameResolutionError), _saying("the host name cannot be resolved"), True),
-    ((TimeoutError, requests.Timeout, ReadTimeoutError), _saying("no answer in time"), True),
+    ((TimeoutError, requests.Timeout, ReadTimeoutError), _saying("no response in time"), True),
     ((ConnectionRefusedError,), _saying("the connection was refused"), True),
-    ((RemoteDisconnected, ConnectionError), _saying("the other side hung up"), True),
-    ((IncompleteRead,), _saying("the answer broke off"), True),
+    ((RemoteDisconnected, ConnectionError), _saying("the server closed the connection"), True),
+    ((IncompleteRead,), _saying("the response was cut off"), True),
     ((DecodeError,), _saying("the body cannot be decompressed"), True),
     ((ssl.SSLError,), _tls_error, True),
-    ((BadStatusLine, UnknownProtocol), _saying("the answer is not HTTP"), True),
-    ((HTTPException,), lambda error: f"the answer is not proper HTTP: {error}", True),
+    ((BadStatusLine, UnknownProtocol), _saying("the response is not HTTP"), True),
+    ((HTTPException,), lambda error: f"the response is not valid HTTP: {error}", True),
     ((OSError,), _os_error, True),
     ((ValueError,), _saying("the URL or a header cannot be sent"), False),
 )

@@ -1,4 +1,4 @@
-"""Fetching a page: polite, within limits, and either an answer or one clear failure."""
+"""Fetching a page politely and within limits: the result is a response or one clear failure."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -25,11 +25,11 @@ from services.fetching.urls import shown_url, without_userinfo
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one fetch."""
+    """Limits of one fetch."""
 
     max_bytes: int = 5 * 1024 * 1024  # of the body after decompression
-    max_seconds: float = 30.0  # for all hops together, waiting for our own turn excepted
-    max_redirects: int = 10  # 0: a redirect is the answer
+    max_seconds: float = 30.0  # for all hops together, except the wait for the pace
+    max_redirects: int = 10  # 0: a redirect is returned as the response
     cut: bool = True  # False: a larger body is a failure
 
 
@@ -37,7 +37,7 @@ class Limits:
 class Fetched:
     url: str  # the final one
     status_code: int
-    headers: Mapping[str, str]  # names in any case
+    headers: Mapping[str, str]  # case-insensitive names
     body: bytes  # decompressed
     truncated: bool
     hops: tuple[Hop, ...]  # first to last
@@ -49,7 +49,7 @@ class Fetched:
 
     @property
     def content_type(self) -> str:
-        """`text/html`; empty when unsaid."""
+        """`text/html`; empty when absent."""
         return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
     @property
@@ -58,7 +58,7 @@ class Fetched:
 
 
 class Fetcher:
-    """One guarded session with its cookies, and one pace per host; threads may share it."""
+    """One guarded session with its cookies, and one pace per host. Threads may share it."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class Fetcher:
         limits: Limits | None = None,
         read_body: bool = True,
     ) -> Fetched:
-        """Raises FetchFailed, with the answers on the way; a status of 404 or 500 is an answer.
+        """Raises FetchFailed, with the responses received so far. Status 404 or 500 is a response.
 
-        `remaining_seconds` is asked before every hop and between pieces of the body; it may raise.
+        `remaining_seconds` is called before every hop and between pieces of the body; it may raise.
         """
         request = requests.Request("GET", url, {"User-Agent": self._user_agent, **(headers or {})})
         return self._fetch(request, limits or self._limits, remaining_seconds, read_body)
@@ -97,7 +97,7 @@ class Fetcher:
         headers: Mapping[str, str] | None = None,
         limits: Limits | None = None,
     ) -> Fetched:
-        """As `get`."""
+        """Like `get`."""
         request = requests.Request("POST", url, {"User-Agent": self._user_agent, **(headers or {})}, json=body)
         return self._fetch(request, limits or self._limits, remaining_seconds, read_body=True)
 
@@ -118,7 +118,7 @@ class Fetcher:
         except FetchFailed as refused:  # the body
             raise refused.after(hops) from None
         except FETCH_ERRORS as error:
-            deadline.check()  # the end of the caller's own time is no failure of the other side
+            deadline.check()  # the end of the caller's own time is not a failure of the server
             raise failure_of(error, f"{request.method} {shown_url(str(request.url))}").after(hops) from None
         elapsed_ms = round((time.monotonic() - begun_at) * 1000)
         return Fetched(hops[-1].url, response.status_code, response.headers, body, truncated, tuple(hops), elapsed_ms)
@@ -135,7 +135,7 @@ class Fetcher:
     def _open(
         self, wanted: requests.Request, max_redirects: int, deadline: Deadline, hops: list[Hop]
     ) -> requests.Response:
-        """`hops` hears of every answer, also when the way leads nowhere."""
+        """`hops` receives every response, even if the request fails later."""
 
         def our_turn(request: requests.PreparedRequest) -> float:
             host = urlsplit(str(request.url)).hostname or ""
@@ -151,7 +151,7 @@ class Fetcher:
 def fetcher_from(
     settings: Settings, limits: Limits = Limits(), *, delay_seconds: float = 0.0, configured_url: str | None = None
 ) -> Fetcher:
-    """`configured_url`: a setting's own, which may be on a private address."""
+    """`configured_url` is the URL of a setting, which may be on a private address."""
     return Fetcher(session_from(settings, configured_url), limits, delay_seconds=delay_seconds)
 
 
@@ -175,7 +175,7 @@ def _body(response: requests.Response, limits: Limits, deadline: Deadline) -> tu
     request = f"{response.request.method} {shown_url(response.url)}"
     encoding = strange_encoding(response)
     if encoding is not None:
-        raise FetchFailed(f"{request}: the body is compressed as {encoding}, which was not asked for", retryable=False)
+        raise FetchFailed(f"{request}: the body is compressed as {encoding}, which was not requested", retryable=False)
     is_hopeless = not limits.cut and (announced_bytes(response) or 0) > limits.max_bytes
     body, truncated = (b"", True) if is_hopeless else read_beginning(response, limits.max_bytes, deadline.left)
     if truncated and not limits.cut:

@@ -1,4 +1,4 @@
-"""One answer on the way to a page, the last one included."""
+"""Hop: one response on the way to a page, the final one included."""
 
 from dataclasses import dataclass
 
@@ -8,4 +8,4 @@ class Hop:
     url: str
     status_code: int
     set_cookies: tuple[str, ...]  # raw values of Set-Cookie, one for each header
-    cookies_left_out: int = 0  # there were more of them than answers.MAX_COOKIES
+    cookies_left_out: int = 0  # the response had more than answers.MAX_COOKIES

@@ -1,4 +1,4 @@
-"""Politeness: requests to one host keep a distance, whichever threads make them."""
+"""Politeness: a minimum distance between requests to one host, across threads."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ class Pace:
         self._free_at: dict[str, float] = {}
 
     def wait(self, host: str, delay_seconds: float, check: Callable[[], object]) -> float:
-        """Return when it is our turn, with the seconds that it took; `check` is asked meanwhile and may raise."""
+        """Wait for our turn; returns the seconds waited. `check` is called meanwhile and may raise."""
         begun_at = time.monotonic()
         turn_at = self._take_turn(host, begun_at, delay_seconds)
         while (left := turn_at - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""The addresses of a host name, asked for in a thread: getaddrinfo knows no timeout, and a name server may be slow."""
+"""DNS lookups in a thread: getaddrinfo has no timeout, and a name server may be slow."""
 
 import socket
 import threading
@@ -6,9 +6,9 @@ from concurrent.futures import Future
 
 
 def resolving(host: str, port: int) -> Future[list[str]]:
-    """Who waits for it decides how long; the thread goes on by itself and holds nobody up."""
+    """The caller decides how long to wait; the thread ends by itself and blocks nothing."""
     answer: Future[list[str]] = Future()
-    answer.set_running_or_notify_cancel()  # who stops waiting does not cancel it
+    answer.set_running_or_notify_cancel()  # a caller that stops waiting does not cancel it
 
     def ask() -> None:
         try:

@@ -1,4 +1,4 @@
-"""The header Retry-After."""
+"""Parsing of the Retry-After header."""
 
 import re
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ MAX_RETRY_AFTER_SECONDS = 86_400.0
 
 
 def parse_retry_after(value: str | None) -> float | None:
-    """Seconds or a date; None when the other side says nothing that can be understood."""
+    """Seconds or a date; None if the header is absent or not readable."""
     if value is None:
         return None
     if re.fullmatch(r"[0-9]{1,9}", value.strip()):

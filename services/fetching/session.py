@@ -1,4 +1,4 @@
-"""A session of requests that is guarded, and whose redirects neither read bodies nor carry secrets along."""
+"""Guarded session: redirects neither read bodies nor forward secrets to other sites."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,40 +17,40 @@ from services.fetching.connecting import GuardedAdapter
 from services.fetching.detours import Detours
 
 MAX_REDIRECTS = 10
-MAX_URL_CHARACTERS = 8_192  # most servers take no more, and findings carry URLs along
+MAX_URL_CHARACTERS = 8_192  # most servers accept no more, and findings store URLs
 USER_AGENT = "enhanced-scheduler"
-# What browsers keep. Servers refuse requests whose Cookie header has grown beyond reason.
+# The limits of browsers. Servers refuse requests with a huge Cookie header.
 MAX_COOKIE_BYTES = 4096
 MAX_COOKIES_PER_DOMAIN, MAX_COOKIES = 180, 3_000
 
 
 class UnsafeRedirect(requests.RequestException):
-    """Following it would hand secrets to another site."""
+    """Following it would send secrets to another site."""
 
 
 class BadRedirect(requests.RequestException):
-    """There is no such URL, or it is too long."""
+    """The redirect's URL is invalid or too long."""
 
 
 class UrlTooLong(requests.RequestException):
-    """It is not even asked for."""
+    """Refused before the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Private:
-    """What carries secrets in a request, and must stay with the site it was meant for."""
+    """The parts of a request that carry secrets and must stay with their site."""
 
     headers: Collection[str] = ()
     body: bool = False
 
 
 class GuardedSession(requests.Session):
-    """Like requests' session, but guarded, without proxies or netrc from the environment, and without retries."""
+    """A requests session with the address guard, without proxies or netrc from the environment, and without retries."""
 
     def __init__(self, guard: Guard, detours: Detours = Detours()) -> None:
         super().__init__()
         self.trust_env = False
-        self.headers.update({"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"})  # what bodies.py reads
+        self.headers.update({"User-Agent": USER_AGENT, "Accept-Encoding": "gzip, deflate"})  # as bodies.py supports
         self.cookies = _Jar()
         self.adapters.clear()
         self.mount("http://", GuardedAdapter(guard, detours))
@@ -59,7 +59,7 @@ class GuardedSession(requests.Session):
     def prepare(
         self, method: str, url: str, headers: Mapping[str, str], *, data: str | bytes | None = None, json: Any = None
     ) -> requests.PreparedRequest:
-        """Of headers that differ only in case the last one counts."""
+        """Of headers that differ only in case, the last one counts."""
         unique = CaseInsensitiveDict(headers)
         return self.prepare_request(requests.Request(method, url, unique, data=data, json=json))
 
@@ -70,9 +70,9 @@ class GuardedSession(requests.Session):
         private: Private = Private(),
         max_redirects: int = MAX_REDIRECTS,
     ) -> requests.Response:
-        """Send, follow redirects, and return the last answer, its body unread.
+        """Send, follow redirects, and return the final response with its body unread.
 
-        `timeout_seconds` is asked before every hop and may raise.
+        `timeout_seconds` is called before every hop and may raise.
         """
         return deque(self.hops(request, lambda _: timeout_seconds(), private, max_redirects), maxlen=1).pop()
 
@@ -83,9 +83,9 @@ class GuardedSession(requests.Session):
         private: Private = Private(),
         max_redirects: int = MAX_REDIRECTS,
     ) -> Iterator[requests.Response]:
-        """Every answer on the way, the bodies unread; the caller closes the last one.
+        """Every response on the way, bodies unread; the caller closes the last one.
 
-        `timeout_seconds` is for all of one hop, from the name to the end of the body.
+        `timeout_seconds` covers one whole hop, from the DNS lookup to the end of the body.
         """
         if len(str(request.url)) > MAX_URL_CHARACTERS:
             raise UrlTooLong(f"the URL is longer than {MAX_URL_CHARACTERS:,} characters", request=request)
@@ -96,11 +96,11 @@ class GuardedSession(requests.Session):
             if following is None:
                 return
             response.close()
-            request = self._stripped(request, following, response.status_code, private)
+            request = self._without_private(request, following, response.status_code, private)
         raise requests.TooManyRedirects(f"more than {max_redirects} redirects", request=request)
 
     def _send(self, request: requests.PreparedRequest, timeout_seconds: float) -> requests.Response:
-        """Past requests' own `send`, which reads the body of a redirect whole, also when it must not follow it."""
+        """Bypasses requests' own `send`, which reads the whole body of a redirect even when it does not follow it."""
         timeout: Any = Timeout(total=timeout_seconds)
         verify = True if self.verify is None else self.verify
         adapter = self.get_adapter(str(request.url))
@@ -111,7 +111,7 @@ class GuardedSession(requests.Session):
     def _following(
         self, request: requests.PreparedRequest, response: requests.Response
     ) -> requests.PreparedRequest | None:
-        """None: it is no redirect."""
+        """None if the response is not a redirect."""
         try:
             target = self.get_redirect_target(response)
             if target is None:
@@ -129,10 +129,10 @@ class GuardedSession(requests.Session):
         self.rebuild_method(following, response)
         return following
 
-    def _stripped(
+    def _without_private(
         self, request: requests.PreparedRequest, following: requests.PreparedRequest, status_code: int, private: Private
     ) -> requests.PreparedRequest:
-        """Without what must not go along."""
+        """The request without what must not be forwarded."""
         if status_code not in (307, 308):
             following.body = None
             for name in ("Content-Length", "Content-Type", "Transfer-Encoding"):
@@ -152,7 +152,7 @@ def guarded_session(allow_private: bool, allowed_networks: str, connect_to: str 
 
 
 class _Jar(RequestsCookieJar):
-    """Bounded, and safe to read while another thread's answer brings cookies."""
+    """A bounded cookie jar that can be read while another thread adds cookies."""
 
     def __iter__(self) -> Iterator[Cookie]:  # type: ignore[override]
         with self._cookies_lock:  # type: ignore[attr-defined]
@@ -166,7 +166,7 @@ class _Jar(RequestsCookieJar):
             if self._has_room_for(cookie):
                 super().set_cookie(cookie, *args, **kwargs)
 
-    # Counted by domain and path: to go through all cookies for each new one would take minutes.
+    # Counted by domain and path: iterating over all cookies for each new one would take minutes.
 
     @property
     def _domains(self) -> dict[str, dict[str, dict[str, Cookie]]]:
@@ -177,6 +177,6 @@ class _Jar(RequestsCookieJar):
         return cookie.name in own.get(cookie.path, {}) or sum(map(len, own.values())) < MAX_COOKIES_PER_DOMAIN
 
     def _make_room(self) -> None:
-        """The domain that was met first is forgotten: whoever walks through many sites does not come back to it."""
+        """Evicts the domain that was seen first: a crawler of many sites does not return to it."""
         if sum(len(names) for paths in self._domains.values() for names in paths.values()) >= MAX_COOKIES:
             del self._domains[next(iter(self._domains))]

@@ -1,4 +1,4 @@
-"""URLs for the eyes of people: without what may be a secret."""
+"""URLs for display: without possible secrets."""
 
 from urllib.parse import urlsplit
 
@@ -17,12 +17,12 @@ def without_userinfo(url: str) -> str:
 
 
 def requoted(text: str) -> str:
-    """As it looks in the URL of a request."""
+    """As it appears in the URL of a request."""
     return requote_uri(text)
 
 
 def shown_url(url: str) -> str:
-    """Without user name, password and fragment, the query masked, and not too long."""
+    """Without user name, password and fragment, with a masked query, and shortened."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -20,12 +20,14 @@ from database.connection import DatabaseConnection
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.insight.audit_sql import DUPLICATES, ROWS, SEGMENTS, UNFINISHED, WATCHED
 from services.ledger.verdicts import CHANGE_EDGE, EARLY, Tolerances
+from services.schedules.buckets import BUCKETS
 from services.triggers import spread_offset, trigger_of
 
 SHOWN = 100  # findings of each kind that are listed; all are counted
 FETCHED = 2000
 
 Progress = Callable[[int], None]
+Stretch = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,7 @@ class AuditReport:
     duplicates: int = 0
     on_the_edge: int = 0  # too recent, or too close to a change, to be judged
     in_progress: int = 0
-    watched_since: datetime | None = None  # between these, gap scans have verified every fire
-    watched_until: datetime | None = None
+    watched: dict[int | None, Stretch] = field(default_factory=dict)  # by bucket: gap scans have verified every fire
     unexplained: Findings = field(default_factory=Findings)  # verified, due, but without a row
     unwatched: Findings = field(default_factory=Findings)  # without a row, and no gap scan has checked yet
     extra: Findings = field(default_factory=Findings)  # a row for a fire that was never due
@@ -82,10 +83,19 @@ class AuditReport:
         wrong = self.unexplained, self.unwatched, self.extra, self.contradicted, self.unfinished
         return not (self.duplicates or any(wrong))
 
-    def is_watched(self, due_at: datetime) -> bool:
-        """Whether a gap scan has checked that moment. After a downtime the first replica to start checks it."""
-        since, until = self.watched_since, self.watched_until
-        return since is not None and until is not None and since < due_at <= until
+    def is_watched(self, bucket: int, due_at: datetime) -> bool:
+        """Whether a gap scan of the bucket, or of all, has checked that moment."""
+        stretches = (self.watched.get(bucket), self.watched.get(None))
+        return any(since < due_at <= until for since, until in filter(None, stretches))
+
+    @property
+    def watched_by_all(self) -> Stretch | None:
+        """What the gap scans of every bucket have checked."""
+        if None in self.watched:
+            return self.watched[None]
+        if len(self.watched) < BUCKETS:
+            return None
+        return max(since for since, _ in self.watched.values()), min(until for _, until in self.watched.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +136,17 @@ def audit(
 ) -> AuditReport:
     """Judge every fire in (since, until]; `on_progress` receives the number of schedules so far.
 
-    `audit_by` knows the tolerances of the settings: how long a fire may be without a row, until a gap scan has vouched
-    for it, and for how long after its time an execution may be open. Grace, timeout and instances are what a schedule
-    without own policies has; the horizon is how long a retry or a catch-up run may wait for room. History that was
-    cleaned up cannot be judged: `since` must be younger than the retention.
+    `audit_by` derives the tolerances from the settings: how long a fire may lack a row until a gap scan has verified
+    it, and how long an execution may stay open. Grace, timeout and instances are the defaults of a schedule without
+    policies. The horizon is the longest wait of a retry or a catch-up run for room. Deleted history cannot be judged:
+    `since` must lie within the retention.
     """
     with _snapshot(db) as connection:
         vouch = timedelta(seconds=settle_seconds if vouch_seconds is None else vouch_seconds)
         window = _window(connection, since, until, timedelta(seconds=settle_seconds), vouch)
         report = AuditReport(window.since, window.until)
         values = {"since": window.since, "until": window.until}
-        for row in connection.exec_driver_sql(WATCHED):
-            report.watched_since, report.watched_until = row.since, row.until
+        report.watched = {row.bucket: (row.since, row.until) for row in connection.exec_driver_sql(WATCHED)}
         report.duplicates = connection.exec_driver_sql(DUPLICATES, values).scalar_one()
         limits = {"grace": misfire_grace_seconds, "timeout": timeout_seconds, "patience": patience_seconds}
         limits |= {"max_instances": max_instances, "horizon": horizon_seconds}
@@ -197,7 +206,7 @@ def audit_by(
     until: datetime | None = None,
     on_progress: Progress | None = None,
 ) -> AuditReport:
-    """The same with everything that replicas with these settings are allowed."""
+    """`audit` with the tolerances of replicas that have these settings."""
     allowed = Tolerances.from_settings(settings)
     return audit(
         db,
@@ -221,7 +230,7 @@ def _judge(window: _Window, segments: list[Row[Any]], found: Iterator[Row[Any]],
     for segment in segments:
         for at, due_at, is_certain in window.fires(segment):
             is_accounted = rows.account_for(at)
-            has_chance = due_at > window.vouched_at and not report.is_watched(due_at)
+            has_chance = due_at > window.vouched_at and not report.is_watched(segment.bucket, due_at)
             if not is_certain or (has_chance and not is_accounted):
                 report.on_the_edge += 1
             else:
@@ -234,7 +243,7 @@ def _note_fire(segment: Row[Any], at: datetime, due_at: datetime, is_accounted: 
     if is_accounted:
         report.accounted += 1
     else:
-        kind = report.unexplained if report.is_watched(due_at) else report.unwatched
+        kind = report.unexplained if report.is_watched(segment.bucket, due_at) else report.unwatched
         kind.add(Finding(segment.schedule_id, segment.name or segment.domain, at))
 
 

@@ -1,8 +1,13 @@
 """The statements of audit.py. Each comment states the assumptions of its statement."""
 
 from services.ledger.verdicts import Reason, kind_of, patience_seconds
+from services.schedules.buckets import bucket_of
 
-WATCHED = "SELECT since, until FROM fires_watched"
+# By bucket, and without one: of all together, by replicas of the version before.
+WATCHED = """
+SELECT bucket, since, until FROM fires_watched_by_bucket WHERE until IS NOT NULL
+UNION ALL SELECT NULL, since, until FROM fires_watched
+"""
 
 _DEFINITION = ", ".join(
     f"s.{name}"
@@ -34,9 +39,10 @@ WITH truncated AS (
     UNION ALL
     SELECT definition, ended_at FROM truncated WHERE definition IS NOT NULL
 )
-SELECT {_DEFINITION}, past.ended_at FROM past, jsonb_populate_record(NULL::schedules, past.definition) AS s
+SELECT {_DEFINITION}, {bucket_of("s.schedule_id")} AS bucket, past.ended_at
+FROM past, jsonb_populate_record(NULL::schedules, past.definition) AS s
 UNION ALL
-SELECT {_DEFINITION}, NULL FROM schedules AS s
+SELECT {_DEFINITION}, {bucket_of("s.schedule_id")}, NULL FROM schedules AS s
 ORDER BY schedule_id, effective_from
 """
 
@@ -67,9 +73,9 @@ SELECT coalesce(sum(n - 1), 0)::bigint FROM (
 ) AS repeated
 """
 
-# Of all times, not only of the window: a chain of attempts without an end is open as long as one row is. Each status
-# may last so long: waiting (for room as long as a claim lets it, with room no longer than the grace), from claim to
-# start, running. Rows without an owner are another program's.
+# All executions, not only those of the window: a chain of attempts is open as long as one of its rows is. Each status
+# has a limit: waiting (for room as long as a claim allows, with room no longer than the grace), from claim to start,
+# and running. Rows without an owner belong to other programs.
 _GRACE = "coalesce(s.misfire_grace_seconds, %(grace)s)"
 _FOR_ROOM = f"""CASE WHEN (
         SELECT count(*) FROM job_executions AS live

@@ -43,7 +43,8 @@ def forecast(db: DatabaseConnection, minutes: int = 60) -> list[Load]:
             load = loads[int((at - first) / MINUTE)]
             load.fires += weight * row.schedules
             load.seconds += weight * row.seconds
-            load.labels[_label(row)] += round(weight * row.schedules)
+            label = row.label if row.schedules == 1 else f"{row.label} and {row.schedules - 1} more"
+            load.labels[label] += round(weight * row.schedules)
     return loads
 
 
@@ -71,7 +72,3 @@ def _nominal_fires(row: Row[Any], now: datetime, until: datetime) -> Iterator[tu
     while minute < until:
         yield minute, MINUTE / step
         minute += MINUTE
-
-
-def _label(row: Row[Any]) -> str:
-    return str(row.label) if row.schedules == 1 else f"{row.label} and {row.schedules - 1} more"

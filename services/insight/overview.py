@@ -3,7 +3,6 @@
 Every query reads a bounded part of the tables, so it stays fast with a long history and many schedules.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from enum import StrEnum
@@ -14,7 +13,8 @@ from sqlalchemy import Row
 
 from database.connection import DatabaseConnection
 from services.insight import overview_sql as sql
-from services.insight.unhandled_jobs import unhandled_jobs
+from services.insight.unhandled_jobs import unhandled_jobs, unmet_needs
+from services.ledger.needs import JOB
 
 LATE_SECONDS = 120
 SILENT_SECONDS = 60
@@ -32,6 +32,7 @@ class Trouble(StrEnum):
     IDLE = "idle"  # a live replica that claims nothing
     SILENT = "silent"  # a replica that died without a shutdown
     UNHANDLED = "unhandled"  # a job type without a handler on a live replica
+    UNABLE = "unable"  # executions that wait for what no live replica has
     CIRCUIT = "circuit"  # a queue whose circuit breaker is open
     PARKED = "parked"  # an invalid schedule that does not fire
     FAILING = "failing"  # its last run failed
@@ -87,7 +88,9 @@ class Overview:
                 minute.outcomes[row.status] = row.executions
             elif row.lateness is not None:
                 found[row.at] = Minute(row.at, minute.outcomes, *row.lateness)
-        return list(_without_holes(found, self._this_minute(), minutes))
+        last: datetime = self._rows("SELECT date_trunc('minute', now()) AS now")[0].now
+        instants = [last - back * MINUTE for back in range(minutes, -1, -1)]
+        return [found.get(at, Minute(at)) for at in instants]
 
     def attention(self, limit: int = MOST_OF_A_KIND) -> list[Attention]:
         return [
@@ -96,6 +99,7 @@ class Overview:
             *self._idle(limit),
             *self._silent(limit),
             *self._unhandled(limit),
+            *self._unable(limit),
             *self._circuits(limit),
             *self._parked(limit),
             *self._failing(limit),
@@ -151,6 +155,18 @@ class Overview:
             for jobs in unhandled_jobs(self._db, SILENT_SECONDS)[:limit]
         ]
 
+    def _unable(self, limit: int) -> list[Attention]:
+        return [
+            Attention(
+                trouble=Trouble.UNABLE,
+                label=", ".join(word for word in unmet.needs if not word.startswith(JOB)),
+                words=unmet.words,
+                since=None,
+                schedule_id=unmet.schedule_id,
+            )
+            for unmet in unmet_needs(self._db, SILENT_SECONDS)[:limit]
+        ]
+
     def _circuits(self, limit: int) -> list[Attention]:
         words = "its items kept failing; the circuit breaker is {0.circuit}"
         rows = self._rows(sql.CIRCUITS, limit=limit)
@@ -178,10 +194,6 @@ class Overview:
 
     # --- reading ---
 
-    def _this_minute(self) -> datetime:
-        now: datetime = self._rows("SELECT date_trunc('minute', now()) AS now")[0].now
-        return now
-
     def _rows(self, statement: str, **values: Any) -> list[Row[Any]]:
         with self._db.transaction() as connection:
             return list(connection.exec_driver_sql(statement, values or None))
@@ -202,9 +214,3 @@ def _letters(number: int) -> str:
     if number > sql.MOST_LETTERS:
         return f"more than {sql.MOST_LETTERS} dead letters"
     return "1 dead letter" if number == 1 else f"{number} dead letters"
-
-
-def _without_holes(found: dict[datetime, Minute], last: datetime, minutes: int) -> Iterator[Minute]:
-    for back in range(minutes, -1, -1):
-        at = last - back * MINUTE
-        yield found.get(at, Minute(at))

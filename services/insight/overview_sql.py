@@ -1,6 +1,6 @@
-"""The statements of overview.py and forecast.py. Each reads a bounded part of the history, by its indexes.
+"""The statements of overview.py and forecast.py. Each reads a bounded part of the history, through its indexes.
 
-They say now() and not clock_timestamp(): for a volatile limit the planner would read the whole history.
+They use now(), not clock_timestamp(): with a volatile limit the planner would read the whole history.
 """
 
 LABEL = "CASE WHEN job_id = schedule_id::text THEN domain ELSE job_id END"
@@ -89,7 +89,7 @@ GROUP BY queue ORDER BY since DESC LIMIT %(limit)s
 """
 
 PAUSED = """
-SELECT NULL::uuid AS schedule_id, 'queue ' || queue AS label, coalesce(paused_by, 'somebody') AS paused_by,
+SELECT NULL::uuid AS schedule_id, 'queue ' || queue AS label, coalesce(paused_by, 'an unknown user') AS paused_by,
        coalesce(paused_reason, 'no reason given') AS paused_reason, paused_at AS since
 FROM workflow_queues WHERE paused_at IS NOT NULL ORDER BY paused_at LIMIT %(limit)s
 """

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from database.connection import DatabaseConnection
+from services.schedules.buckets import from_bytes
 from services.schedules.changes import NEWEST_REVISION
 
 
@@ -21,7 +22,10 @@ class ReplicaRecord:
     is_live: bool
     claiming: bool
     running: int
-    schedules: int
+    schedules: int  # loaded: those of its buckets
+    buckets: int | None  # that it holds; None: of a version that loads every schedule
+    host: str | None
+    abilities: list[str] | None  # `job:<type>` and labels; None: of a version that does not list them
     revision: int  # the newest change it has applied
     is_converged: bool
     clock_skew_seconds: float
@@ -77,6 +81,9 @@ def _to_record(row: Any) -> ReplicaRecord:
         claiming=row.claiming,
         running=row.running,
         schedules=row.schedules,
+        buckets=None if row.holds is None else from_bytes(bytes(row.holds)).bit_count(),
+        host=row.host,
+        abilities=row.abilities,
         revision=row.revision,
         is_converged=row.revision >= row.newest_revision,
         clock_skew_seconds=row.clock_skew_seconds,

@@ -1,4 +1,6 @@
-"""Job types of enabled schedules for which a live replica has no handler, according to the replicas' heartbeats."""
+"""What live replicas cannot run, according to their heartbeats: job types of enabled schedules for which one has no
+handler, and needs of waiting executions that none has.
+"""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -47,6 +49,26 @@ def unhandled_jobs(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> 
     return sorted(found, key=lambda each: bool(each.known_to))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmetNeeds:
+    needs: tuple[str, ...]
+    executions: int  # that wait
+    schedule_id: UUID | None  # of the only one
+
+    @property
+    def words(self) -> str:
+        wait = "1 execution waits" if self.executions == 1 else f"{self.executions:,} executions wait"
+        return f"{wait}: no live replica has all of {', '.join(self.needs)}"
+
+
+def unmet_needs(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> list[UnmetNeeds]:
+    """Of labels; a job type that no replica knows is listed with `unhandled_jobs`, before anything waits."""
+    values = {"timeout": heartbeat_timeout_seconds, "limit": MOST_TYPES}
+    with db.transaction() as connection:
+        rows = connection.exec_driver_sql(UNMET, values).all()
+    return [UnmetNeeds(needs=tuple(row.needs), executions=row.executions, schedule_id=row.schedule_id) for row in rows]
+
+
 def _who(names: tuple[str, ...], one: str, many: str) -> str:
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return f"{shown} {one if len(names) == 1 else many}"
@@ -63,4 +85,19 @@ UNHANDLED = """
 SELECT job_type, count(*) AS schedules, CASE WHEN count(*) = 1 THEN (array_agg(schedule_id))[1] END AS schedule_id
 FROM schedules WHERE enabled AND invalid_reason IS NULL AND job_type <> ALL (%(common)s::text[])
 GROUP BY job_type ORDER BY count(*) DESC, job_type LIMIT %(limit)s
+"""
+
+# Needs of one word are a job type alone.
+UNMET = """
+SELECT w.* FROM (
+    SELECT needs, count(*) AS executions,
+           CASE WHEN count(DISTINCT schedule_id) = 1 THEN (array_agg(schedule_id))[1] END AS schedule_id
+    FROM job_executions AS e
+    WHERE coalesce(e.status, 'w') = 'pending' AND e.reason IS NULL AND cardinality(e.needs) > 1 GROUP BY needs
+) AS w
+WHERE NOT EXISTS (
+    SELECT FROM scheduler_instances AS i
+    WHERE i.heartbeat_at > now() - make_interval(secs => %(timeout)s)
+      AND (i.abilities IS NULL OR w.needs <@ i.abilities))
+ORDER BY w.executions DESC, w.needs LIMIT %(limit)s
 """

@@ -1,7 +1,7 @@
-"""The job type `cookie_scan`: scan the schedule's domain, keep what was found, tell what changed.
+"""The job type `cookie_scan`: scan the schedule's domain, store the findings, report the changes.
 
-Load, work, save: no connection is held while the site is visited, and the scan is kept only if the execution is still
-ours when it ends.
+Load, work, save: no connection is held during the scan. The scan is stored only if the execution still holds its claim
+when the scan ends.
 """
 
 from collections.abc import Mapping
@@ -19,20 +19,39 @@ from services.jobs.context import ExecutionContext
 from services.jobs.registry import job
 from services.jobs.results import JobFailed, PermanentFailure
 from services.scanning.config import CookieScanConfig, config_problems, one_spelling
+from services.scanning.engines.browser_engine import has_browser
 from services.scanning.failures import ScanFailed, ScanRefused
-from services.scanning.findings import Scan
+from services.scanning.findings import EngineName, Scan
 from services.scanning.profiles import ProfileRecord, ScanProfiles
 from services.scanning.scan import scan_domain
 from services.scanning.store import Execution, ScanStore
 from services.scanning.watch import Watch
 
-SAVE_SECONDS, SAVE_SHARE = 15.0, 0.1  # of the execution's time: what is kept back for saving
+SAVE_SECONDS, SAVE_SHARE = 15.0, 0.1  # share of the execution's time that is reserved for saving
+BROWSER, ENGINE_FIELDS = "browser", ("engine", "allow_deep_scan")
 SHOWN_CHANGES, SHOWN_CHARACTERS = 20, 100
 
 
-@job("cookie_scan", config_model=CookieScanConfig, one_spelling=one_spelling, domain_is_host=True)
+def _labels(job_config: Mapping[str, Any], profile: Mapping[str, Any] | None) -> tuple[str, ...]:
+    given = {**one_spelling(profile or {}), **one_spelling(job_config)}
+    wanted = CookieScanConfig.model_validate({name: given[name] for name in ENGINE_FIELDS if name in given})
+    return (BROWSER,) if wanted.engine_name is EngineName.BROWSER else ()
+
+
+def _offers() -> tuple[str, ...]:
+    return (BROWSER,) if has_browser(get_settings()) else ()
+
+
+@job(
+    "cookie_scan",
+    config_model=CookieScanConfig,
+    one_spelling=one_spelling,
+    domain_is_host=True,
+    labels=_labels,
+    offers=_offers,
+)
 def cookie_scan(context: ExecutionContext, config: CookieScanConfig) -> Mapping[str, Any]:
-    """Visit the schedule's domain, keep every cookie with its facts, and tell what changed since the scan before."""
+    """Visit the schedule's domain, record every cookie and its attributes, and report changes since the last scan."""
     context.check()
     wanted = _over_profile(config, _profile_of(context.schedule_id))
     context.log(f"scanning {context.domain} with the {wanted.engine_name} engine")
@@ -40,7 +59,7 @@ def cookie_scan(context: ExecutionContext, config: CookieScanConfig) -> Mapping[
         outcome = scan_domain(context.domain, wanted, get_settings(), _watch(context))
     except ScanFailed as error:
         raise JobFailed(str(error), retryable=error.retryable, retry_after_seconds=error.retry_after_seconds) from None
-    except ConfigurationError as error:  # no browser, or a broken table of rules
+    except ConfigurationError as error:  # no browser, or an invalid table of rules
         raise PermanentFailure(str(error)) from None
     execution = Execution(context.execution_id, context.schedule_id, context.fencing_token)
     try:
@@ -57,7 +76,7 @@ def _profile_of(schedule_id: UUID | None) -> ProfileRecord | None:
 
 
 def _over_profile(config: CookieScanConfig, profile: ProfileRecord | None) -> CookieScanConfig:
-    """What the schedule says wins over what its profile says."""
+    """The schedule's own settings override those of its profile."""
     if profile is None:
         return config
     problems = profile.problems or config_problems({**one_spelling(profile.config), **config.given()})
@@ -77,7 +96,7 @@ def _watch(context: ExecutionContext) -> Watch:
 
 
 def _result(scan: Scan) -> dict[str, Any]:
-    """Small: the whole scan is in its own tables."""
+    """Small: the whole scan is stored in its own tables."""
     return {
         "scan_id": str(scan.scan_id),
         "engine": scan.engine.value,

@@ -1,4 +1,4 @@
-"""What an `http_request` may say, and how its references to secrets become values. No I/O."""
+"""The configuration of `http_request`, and the resolution of its references to secrets. No I/O."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from services.jobs.results import PermanentFailure
 
 REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# Who sets them decides where a message ends and to whom it goes, whatever the guard of addresses has seen.
+# Headers that decide where a message ends or which host receives it: they would bypass the address check.
 OF_THE_CONNECTION = frozenset(
     {"connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization", "proxy-connection", "te"}
     | {"trailer", "transfer-encoding", "upgrade"}
@@ -38,16 +38,16 @@ class HttpRequestConfig(BaseModel):
     method: Annotated[Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"], BeforeValidator(_upper)] = (
         Field("GET", description="in upper or lower case")
     )
-    headers: dict[str, str] = Field(default_factory=dict, description="sent beside the scheduler's own")
+    headers: dict[str, str] = Field(default_factory=dict, description="sent in addition to the scheduler's own headers")
     json_body: Any = Field(None, alias="json", description="sent as the JSON body; not together with body")
     body: str | None = Field(None, description="sent as it is, in UTF-8; not together with json")
     timeout_seconds: float | None = Field(
-        None, gt=0, le=86_400, description="of the whole call; unset: REQUEST_TIMEOUT"
+        None, gt=0, le=86_400, description="time limit of the whole call; unset: REQUEST_TIMEOUT"
     )
     expected_status: Status | Annotated[list[Status], Field(min_length=1)] | None = Field(
         None, description="one status or a list; any other one is a failure. Unset: 200 to 299"
     )
-    follow_redirects: bool = Field(True, description="false: a redirect is an answer like any other")
+    follow_redirects: bool = Field(True, description="false: a redirect is a response like any other")
 
     @field_validator("url")
     @classmethod
@@ -86,7 +86,7 @@ class HttpRequestConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The request with its secrets in place; never kept, never logged."""
+    """The request with its secrets filled in; never stored, never logged."""
 
     url: str
     headers: dict[str, str]
@@ -100,17 +100,17 @@ class Resolved:
 
 
 def check_url(url: str) -> None:
-    """Raises ValueError for what can never be called."""
+    """Raises ValueError for a URL that can never be called."""
     parts = urlsplit(url)
     if parts.scheme.lower() not in ("http", "https"):
         raise ValueError("must start with http:// or https://")
     if not parts.hostname:
         raise ValueError("names no host")
-    _ = parts.port  # raises for a port that is none
+    _ = parts.port  # raises for an invalid port
 
 
 def resolve(config: HttpRequestConfig, lookup: Lookup, allowed: JobSecrets) -> Resolved:
-    """Put the secrets in; raises PermanentFailure for one that is missing or not allowed, or a URL that is none."""
+    """Fill in the secrets. Raises PermanentFailure for a missing or forbidden secret, and for an invalid URL."""
     secrets: set[str] = set()
 
     def fill(text: str) -> str:

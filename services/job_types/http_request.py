@@ -1,7 +1,7 @@
-"""The job type `http_request`: one HTTP call, told apart into success, "try again" and "will never work".
+"""The job type `http_request`: one HTTP call whose outcome is success, a retryable failure or a permanent failure.
 
-The configuration refers to secrets as `${env:NAME}`; JOB_SECRETS lists the names and the hosts that may get them. They
-are looked up when the request is made; what is kept about the execution shows *** in their place.
+The configuration refers to secrets as `${env:NAME}`; JOB_SECRETS lists the names and the hosts that may receive them.
+Secrets are resolved when the request is made. Everything stored about the execution shows *** instead.
 """
 
 import time
@@ -35,18 +35,18 @@ KEPT_HEADERS = ("content-type", "retry-after")
 
 @job("http_request", config_model=HttpRequestConfig)
 def http_request(context: ExecutionContext, config: HttpRequestConfig) -> Mapping[str, Any]:
-    """Call a URL; the answer's status decides between success, another attempt and failure for good."""
+    """Call a URL; the response status decides between success, another attempt and permanent failure."""
     context.check()
     wanted = resolve(config, environment_secret, JobSecrets.parse(get_settings().job_secrets))
     for secret in wanted.secrets:
         context.hide(secret)
-        context.hide(requoted(secret))  # as it looks in a final URL
+        context.hide(requoted(secret))  # as it appears in a final URL
     begun_at = time.monotonic()
     try:
         result = _call(context, config, wanted)
     except FETCH_ERRORS as error:
-        context.check()  # a timeout of the execution is no failure of the other side
-        failed = failure_of(error, _named(config))
+        context.check()  # the execution's own timeout is not a failure of the server
+        failed = failure_of(error, _request_name(config))
         raise JobFailed(str(failed), retryable=failed.retryable) from None
     result["elapsed_ms"] = round((time.monotonic() - begun_at) * 1000)
     _judge(config, result)
@@ -77,7 +77,7 @@ def _call(context: ExecutionContext, config: HttpRequestConfig, wanted: Resolved
 
 
 def _own_headers(context: ExecutionContext) -> dict[str, str]:
-    """By these the other side recognises a repetition, and can refuse a replica that lost its claim."""
+    """Headers by which the server recognises a repeated request and refuses a fenced replica."""
     headers = {
         "Idempotency-Key": context.idempotency_key,
         "X-Execution-Id": str(context.execution_id),
@@ -88,8 +88,8 @@ def _own_headers(context: ExecutionContext) -> dict[str, str]:
     return headers if context.schedule_id is None else headers | {"X-Schedule-Id": str(context.schedule_id)}
 
 
-def _named(config: HttpRequestConfig) -> str:
-    """Without a key that somebody wrote into the URL: viewers read what becomes of an execution."""
+def _request_name(config: HttpRequestConfig) -> str:
+    """The URL without credentials: viewers can read the result of an execution."""
     return f"{config.method} {without_credentials(config.url)}"
 
 
@@ -99,7 +99,7 @@ def _judge(config: HttpRequestConfig, result: Mapping[str, Any]) -> None:
         return
     retryable = may_work_later(status_code)
     raise JobFailed(
-        f"{_named(config)} answered {status_code}",
+        f"{_request_name(config)} answered {status_code}",
         retryable=retryable,
         retry_after_seconds=parse_retry_after(result["headers"].get("retry-after")) if retryable else None,
         details=result,

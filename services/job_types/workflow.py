@@ -1,4 +1,4 @@
-"""`workflow`: one run of a status queue, `{"queue": "deep_scan", "concurrency": 8}`."""
+"""The job type `workflow`: one run of a status queue, `{"queue": "deep_scan", "concurrency": 8}`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,13 +22,13 @@ class _WhichQueue(BaseModel):
         return name
 
 
-class WorkflowConfig(QueueNumbers, _WhichQueue):  # pydantic lists the fields of the last one first
+class WorkflowConfig(QueueNumbers, _WhichQueue):  # pydantic lists the fields of the last base class first
     pass
 
 
 @job("workflow", config_model=WorkflowConfig)
 def workflow(context: ExecutionContext, config: WorkflowConfig) -> Mapping[str, Any]:
-    """Run one status queue: claim its rows, work on them, write what became of them, until it is empty."""
+    """Run one status queue: claim rows, process them and write their outcome, until the queue is empty."""
     summary = queues.find(config.queue).run(context, numbers=config)
     if summary.skipped is not None:
         raise JobSkipped(summary.skipped, details=summary.as_dict())

@@ -7,7 +7,7 @@ continue with the next execution as if it were this process.
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -22,7 +22,10 @@ class Raised:
     error: BaseException
 
 
-def contained(call: Callable[[], T]) -> Returned[T] | Raised:
+Outcome: TypeAlias = Returned[T] | Raised
+
+
+def contained(call: Callable[[], T]) -> Outcome[T]:
     """The single blind `except` of the project: a handler's sys.exit() and a callback's bug end here."""
     process = os.getpid()
     outcome = _outcome(call)
@@ -31,7 +34,7 @@ def contained(call: Callable[[], T]) -> Returned[T] | Raised:
     return outcome
 
 
-def _outcome(call: Callable[[], T]) -> Returned[T] | Raised:
+def _outcome(call: Callable[[], T]) -> Outcome[T]:
     try:
         return Returned(call())
     except BaseException as error:  # noqa: BLE001 - see above

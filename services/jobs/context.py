@@ -76,7 +76,7 @@ class ExecutionContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of a fire, a backfill included; a manual run is one of its own."""
+        """The same for every attempt at a fire, including a backfill; a manual run has its own key."""
         if self.schedule_id is None or self.cause == Cause.MANUAL:
             return str(self.execution_id)
         return f"{self.schedule_id}/{self.scheduled_for_text}"
@@ -87,7 +87,7 @@ class ExecutionContext:
 
     @property
     def cancelled(self) -> bool:
-        """True as soon as the handler should stop: somebody cancelled, or the time is over."""
+        """True once the handler should stop: the execution was cancelled or has timed out."""
         if self.must_stop:
             self._live.noticed = True
         return self._live.noticed
@@ -100,11 +100,11 @@ class ExecutionContext:
 
     @property
     def draining(self) -> bool:
-        """The replica stops soon: a handler that takes piece after piece had better take no further one."""
+        """The replica will stop soon: a handler that works in pieces should start no further piece."""
         return self._live.draining
 
     def check(self) -> None:
-        """Call it between two steps: ends the handler when it should stop."""
+        """Call it between two steps: raises JobCancelled or JobTimedOut when the handler should stop."""
         if not self.cancelled:
             return
         if self._live.cancel_reason is not None:
@@ -112,7 +112,7 @@ class ExecutionContext:
         raise JobTimedOut(f"did not finish within {self.timeout_seconds:g} s")
 
     def log(self, message: str) -> None:
-        """Keep a line with the execution; when there are too many, the oldest go."""
+        """Store a line with the execution; if there are too many, the oldest are dropped."""
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self.keep_line(f"{stamp} {storable(self.mask(str(message)), MAX_LINE_CHARACTERS)}")
 
@@ -126,7 +126,7 @@ class ExecutionContext:
         if secret:
             self.mask.add(secret)
 
-    # --- for who runs it ---
+    # --- for the engine ---
 
     @property
     def mask(self) -> Mask:
@@ -134,7 +134,7 @@ class ExecutionContext:
 
     @property
     def begun(self) -> bool:
-        """False: the handler was never called, so nothing has happened yet."""
+        """False: the handler was never called."""
         return self._live.begun_at is not None
 
     @property
@@ -143,7 +143,7 @@ class ExecutionContext:
 
     @property
     def noticed_stop(self) -> bool:
-        """The handler was told to stop: what it returns after that is no success."""
+        """The handler was told to stop: a value returned after that is not a success."""
         return self._live.noticed
 
     @property
@@ -151,7 +151,7 @@ class ExecutionContext:
         return self._live.cancel_reason
 
     def begin(self) -> None:
-        """The time of `timeout_seconds` starts now."""
+        """Start the clock of `timeout_seconds`."""
         self._live.begun_at = time.monotonic()
 
     def drain(self) -> None:
@@ -212,6 +212,6 @@ class ExecutionContext:
 
 
 def _number(value: float) -> float:
-    if not math.isfinite(value):  # raises TypeError for what is no number
+    if not math.isfinite(value):  # raises TypeError unless it is a number
         raise ValueError(f"progress must be a number, got {value!r}")
     return value if isinstance(value, int) else float(value)

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from services.checks.model_errors import reason_of
 from services.errors import ConfigurationError, Problem, UnknownJobType
 from services.jobs.containment import Raised, contained
 from services.jobs.context import ExecutionContext
@@ -33,6 +34,8 @@ Isolation = Literal["thread", "process"]
 Handler = Callable[[ExecutionContext, Any], Mapping[str, Any] | None]
 H = TypeVar("H", bound=Handler)
 Spelling = Callable[[Mapping[str, Any]], dict[str, Any]]
+Labels = Callable[[Mapping[str, Any], Mapping[str, Any] | None], Collection[str]]
+Offers = Callable[[], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class JobDefinition:
     isolation: Isolation = "thread"
     one_spelling: Spelling = dict  # of a valid configuration: as it is stored
     domain_is_host: bool = False  # the schedule's `domain` has to be a host name
+    labels: Labels | None = None  # what a replica needs besides the handler, by job_config and scan profile
+    offers: Offers = tuple  # the labels that this process can serve
 
     def isolation_of(self, job_config: Mapping[str, Any]) -> Isolation:
         """The configuration may ask for the other kind; a wrong word is refused by `parse_config`."""
@@ -64,7 +69,7 @@ class JobDefinition:
         return problems
 
     def parse_config(self, job_config: Mapping[str, Any]) -> Any:
-        """What the handler is given: its model, or a plain dict; a bad configuration never gets better by a retry."""
+        """The handler's argument: its model, or a plain dict. An invalid configuration is a permanent failure."""
         if problems := self.problems(job_config):
             raise PermanentFailure("; ".join(str(problem) for problem in problems))
         plain = _without_isolation(job_config)
@@ -87,11 +92,15 @@ class JobRegistry:
         isolation: Isolation = "thread",
         one_spelling: Spelling = dict,
         domain_is_host: bool = False,
+        labels: Labels | None = None,
+        offers: Offers = tuple,
     ) -> Callable[[H], H]:
         """Decorator: register a handler under this name."""
 
         def register(handler: H) -> H:
-            self.register(JobDefinition(name, handler, config_model, isolation, one_spelling, domain_is_host))
+            self.register(
+                JobDefinition(name, handler, config_model, isolation, one_spelling, domain_is_host, labels, offers)
+            )
             return handler
 
         return register
@@ -112,8 +121,16 @@ class JobRegistry:
         return self._known | self._definitions.keys()
 
     def handled(self) -> frozenset[str]:
-        """Those that can be run here."""
+        """Job types that this process can run."""
         return frozenset(self._definitions.keys() | self._unloaded.keys())
+
+    def labels_of(self, job_type: str) -> Labels | None:
+        definition = self._definitions.get(job_type)
+        return None if definition is None else definition.labels
+
+    def offers(self) -> frozenset[str]:
+        """The labels that this process can serve, whichever job type needs them."""
+        return frozenset(label for definition in self._definitions.values() for label in definition.offers())
 
     def load_built_in(self) -> None:
         """Import every built-in handler now; a broken one ends a replica at its start, not at the first fire."""
@@ -134,14 +151,14 @@ class JobRegistry:
         raise UnknownJobType(job_type, self.job_types())
 
     def get_or_refusal(self, job_type: str) -> JobDefinition:
-        """For running: a row may name a type that this replica does not know; its execution fails for good."""
+        """For running: a row may name a type that this replica does not know; its execution fails permanently."""
         try:
             return self.get(job_type)
         except UnknownJobType as error:
             return _refusing(job_type, str(error))
 
     def check_config(self, job_type: str, job_config: Mapping[str, Any]) -> list[Problem]:
-        """Everything that is wrong with a configuration; empty when it is fine."""
+        """Every problem of a configuration; empty if it is valid."""
         return self.get(job_type).problems(job_config)
 
     def load_modules(self, names: str) -> None:
@@ -183,17 +200,11 @@ def _without_isolation(job_config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _friendly(error: ValidationError) -> list[Problem]:
     return [
-        Problem(".".join(("job_config", *map(str, problem["loc"]))), _reason(problem["msg"]))
+        Problem(
+            ".".join(("job_config", *map(str, problem["loc"]))), reason_of(problem["msg"], "is not a field of this job")
+        )
         for problem in error.errors(include_url=False, include_input=False)
     ]
-
-
-def _reason(message: str) -> str:
-    said = message.removeprefix("Value error, ")
-    said = {"Field required": "is required", "Extra inputs are not permitted": "is not a field of this job"}.get(
-        said, said
-    )
-    return said[:1].lower() + said[1:]
 
 
 def _where(definition: JobDefinition) -> str:

@@ -86,7 +86,7 @@ def succeeded(returned: object, mapper: Mapper = str) -> JobResult:
 
 
 def failed(error: BaseException, mapper: Mapper = str) -> JobResult:
-    """From what a handler raised. An exception that nobody planned may be a passing trouble: retryable."""
+    """From the exception of a handler. An unexpected one may be transient, so it is retryable."""
     if isinstance(error, JobFailed):
         return JobResult(
             status=ExecutionStatus.FAILED,

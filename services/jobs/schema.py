@@ -8,7 +8,7 @@ from typing import Any
 
 from services.jobs.registry import ISOLATION_KEY, JobDefinition
 
-ISOLATION = "thread: in the replica; process: in a process of its own, which a timeout or a cancel kills"
+ISOLATION = "thread: in the replica; process: in a separate process, which is killed on timeout or cancellation"
 KINDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 
 

@@ -79,7 +79,8 @@ class Backfills:
             self._check_range(since, until, row.now)
             fires = _fires(row, since, until, limit)
             due = [at for at in fires if at + spread_offset(schedule_id, row.spread_seconds) <= row.now]
-            known = _attempts(connection, schedule_id, due)
+            attempts = connection.exec_driver_sql(sql.ATTEMPTS, {"schedule_id": schedule_id, "fires": due})
+            known = {attempt.scheduled_for: attempt for attempt in attempts}
             succeeded = sum(each.succeeded for each in known.values())
             wanted = [
                 BackfilledFire(at, known[at].last + 1 if at in known else 1)
@@ -101,14 +102,14 @@ class Backfills:
             if instant.tzinfo is None:
                 raise InvalidInput(Problem(name, f"needs a UTC offset, as in {instant.isoformat()}+00:00"))
         if since >= until:
-            raise InvalidInput(Problem("from", f"must be before {_said(until)}, got {_said(since)}"))
+            raise InvalidInput(Problem("from", f"must be before {_iso(until)}, got {_iso(since)}"))
         if until > now:
             raise InvalidInput(
-                Problem("to", f"must lie in the past: only past fires can be backfilled, and it is now {_said(now)}")
+                Problem("to", f"must lie in the past: only past fires can be backfilled, and it is now {_iso(now)}")
             )
         if since < now - self._history:
             why = "earlier history has been deleted (HISTORY_RETENTION_DAYS)"
-            raise InvalidInput(Problem("from", f"must not be before {_said(now - self._history)}: {why}"))
+            raise InvalidInput(Problem("from", f"must not be before {_iso(now - self._history)}: {why}"))
 
 
 def _fires(row: Row[Any], since: datetime, until: datetime, limit: int) -> list[datetime]:
@@ -116,20 +117,13 @@ def _fires(row: Row[Any], since: datetime, until: datetime, limit: int) -> list[
     fires = list(islice(trigger.between(since - INSTANT, until - INSTANT), limit + 1))
     if not fires:
         raise InvalidInput(
-            Problem(
-                "from", f"no fire between {_said(since)} and {_said(until)}: the schedule runs {trigger.describe()}"
-            )
+            Problem("from", f"no fire between {_iso(since)} and {_iso(until)}: the schedule runs {trigger.describe()}")
         )
     if len(fires) > limit:
         more = f", or a limit of up to {HIGHEST_LIMIT}" if limit < HIGHEST_LIMIT else ""
-        way_out = f"take {_said(fires[limit])} as the end and go on from there{more}"
+        way_out = f"take {_iso(fires[limit])} as the end and go on from there{more}"
         raise InvalidInput(Problem("limit", f"there are more than {limit} fires; {way_out}"))
     return fires
-
-
-def _attempts(connection: Connection, schedule_id: UUID, fires: list[datetime]) -> dict[datetime, Row[Any]]:
-    values = {"schedule_id": schedule_id, "fires": fires}
-    return {row.scheduled_for: row for row in connection.exec_driver_sql(sql.ATTEMPTS, values)}
 
 
 def _insert(
@@ -147,5 +141,5 @@ def _insert(
     return sorted((BackfilledFire(*row) for row in rows), key=lambda fire: fire.scheduled_for)
 
 
-def _said(instant: datetime) -> str:
+def _iso(instant: datetime) -> str:
     return instant.isoformat(timespec="seconds")

@@ -7,7 +7,7 @@ SELECT frequency, time_config, timezone, start_at, end_at, spread_seconds, clock
 FROM schedules WHERE schedule_id = %(schedule_id)s
 """
 
-# Schedules first, as everybody does who writes several rows: nobody claims one of its fires meanwhile.
+# Schedules first, like every writer of several rows: no replica can claim one of its fires meanwhile.
 LOCK = f"{READ} FOR NO KEY UPDATE"
 
 # A younger snapshot than the lock. Fires without a row are not among the answer.
@@ -18,8 +18,8 @@ FROM job_executions WHERE schedule_id = %(schedule_id)s AND scheduled_for = ANY(
 GROUP BY scheduled_for
 """
 
-# Who waits is taken in the order of due_at: a microsecond apart, so that the oldest fire runs first. A person's retry
-# locks no schedule: of two requests for one attempt the unique key lets one through.
+# Pending rows are claimed in the order of due_at: a microsecond apart, so that the oldest fire runs first. A manual
+# retry locks no schedule: of two requests for one attempt the unique key admits one.
 INSERT = """
 INSERT INTO job_executions
     (schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt, cause, status, due_at, metadata)

@@ -1,40 +1,37 @@
 """The engine's writes to `job_executions`: claim, start, finish, hand back, always in batches.
 
-The unique key (schedule_id, scheduled_for, attempt) is the truth about who runs what, and the fencing token of a row is
-asked for by every later write. Transactions lock the schedules in id order first (SKIP LOCKED: nobody waits), then
-touch executions. What becomes of a fire is decided by verdicts.py; the SQL is in claims_sql.py. Start reading at
+The unique key (schedule_id, scheduled_for, attempt) decides which replica runs what, and every later write requires the
+fencing token of the row. Transactions lock the schedules in id order first (SKIP LOCKED: none waits), then touch
+executions. verdicts.py decides what becomes of a fire; the SQL is in claims_sql.py. Start reading at
 `ExecutionStore.claim`.
 """
 
 import json
-import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Row
 from sqlalchemy.exc import DBAPIError
 
+from database.arrays import flag_array, instant_array, number_array, uuid_array
 from database.clock import awake_or_not
 from database.connection import DatabaseConnection
-from database.models import Cause, ExecutionStatus
-from database.sqlstates import DEADLOCKS, LOCK_TIMEOUT, VALUE_ERRORS, sqlstate
-from services.errors import InvalidSchedule
+from database.models import ExecutionStatus
+from database.sqlstates import VALUE_ERRORS, sqlstate
 from services.ledger import claims_sql as sql
-from services.ledger.fires import Claim, Ending, Fire, Outcome, Owner, Policy
+from services.ledger.fires import Claim, Decision, Ending, Fire, Owner, Policy
 from services.ledger.former_timings import had_fire
-from services.ledger.verdicts import CLAIMED, EARLY, YOUNGEST, Kind, Rule, Situation, Stage, answers, decide, outcomes
-from services.schedules.spec import ScheduleSpec
-from services.triggers import Trigger, spread_offset
+from services.ledger.history_sql import NOTIFY_PENDING
+from services.ledger.locked import Locked
+from services.ledger.needs import OF_EVERYTHING, Abilities
+from services.ledger.retrying import CarefulRetries
+from services.ledger.verdicts import CLAIMED, EARLY, YOUNGEST, Kind, Rule, Situation, Stage, answers, decide, decisions
+from services.ledger.waiting import WaitingJudge, WaitingStore
 
-SECOND = timedelta(seconds=1)
-DEADLOCK_RETRIES = 5
-CAREFUL_SECONDS = 10.0  # after a lock timeout: rows that another session holds are looked for before they are written
-
-T = TypeVar("T")
-SPEC_FIELDS = tuple(item.name for item in fields(ScheduleSpec))
+HEARTBEAT_TIMEOUT_SECONDS = 15.0
 
 BY_ITS_SCHEDULE = answers(
     Stage.DUE,
@@ -48,22 +45,22 @@ BY_ITS_SCHEDULE = answers(
         Situation.OVERDUE,
     ),
 )
-OUTCOMES = outcomes()
+DECISIONS = decisions()
 
 
 @dataclass(slots=True)
 class ClaimReport:
-    """One outcome per fire, and the claims among them: those that may run at once, and those that must be started."""
+    """One decision per fire, and the claims among them: those that may run at once, and those that must be started."""
 
     started: list[Claim] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
-    outcomes: dict[Fire, Outcome] = field(default_factory=dict)
+    decisions: dict[Fire, Decision] = field(default_factory=dict)
     due_at: dict[Fire, datetime] = field(default_factory=dict)  # of those that were early
 
 
 @dataclass(slots=True)
 class FinishReport:
-    """What was refused by its fence, and what somebody else's lock kept from being written right now."""
+    """Endings refused by their fencing token, and endings whose row another session locks at the moment."""
 
     refused: list[Claim] = field(default_factory=list)
     later: list[Ending] = field(default_factory=list)
@@ -71,43 +68,17 @@ class FinishReport:
 
 @dataclass(slots=True)
 class StartReport:
-    """What may run now, and what another session's lock kept from being started; the rest has to be looked at again."""
+    """Claims that may run now, and claims whose row another session locks; the rest must be read again."""
 
     started: list[Claim] = field(default_factory=list)
     later: list[Claim] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Locked:
-    """A schedule whose row we hold until the end of the transaction."""
-
-    schedule_id: UUID
-    spec: ScheduleSpec
-    trigger: Trigger | None  # None: its timing makes no sense
-    policy: Policy
-    revision: int
-    effective_from: datetime
-    now: datetime  # by Postgres' clock
-
-    def due_at(self, fire: Fire) -> datetime:
-        return fire.scheduled_for + spread_offset(self.schedule_id, self.spec.spread_seconds)
-
-    def has_ended(self, instant: datetime) -> bool:
-        """Did this come due under a definition before the present one?"""
-        return instant <= self.effective_from
-
-    def fires_at(self, instant: datetime) -> bool:
-        return self.trigger is not None and self.trigger.fires_at(instant)
-
-    def next_run(self, fire: Fire) -> datetime | None:
-        return self.trigger and self.trigger.next_after(max(fire.scheduled_for, self.now - SECOND))
-
-
-_Asked = tuple[Fire, _Locked, Rule]  # with the rule under which a row is to be written
+_Asked = tuple[Fire, Locked, Rule]  # with the rule under which a row is to be written
 
 
 class ExecutionStore:
-    """For one thread: it keeps a connection of its own. Every method may raise Unavailable and then wrote nothing."""
+    """For one thread: it keeps its own connection. A method that raises Unavailable has written nothing."""
 
     def __init__(
         self,
@@ -116,12 +87,14 @@ class ExecutionStore:
         policy: Policy,
         horizon_seconds: int,
         *,
-        handled: Callable[[], Collection[str]] | None = None,
+        abilities: Abilities = OF_EVERYTHING,
+        heartbeat_timeout_seconds: float = HEARTBEAT_TIMEOUT_SECONDS,
     ) -> None:
-        """`handled`: the job types that this process can run; without it, all."""
-        self._connection, self._handled = db.dedicated(), handled
+        self._connection, self._abilities = db.dedicated(), abilities
         self._owner, self._policy, self._horizon = owner, policy, timedelta(seconds=horizon_seconds)
-        self._careful_until = 0.0
+        self._retry = CarefulRetries()
+        judge = WaitingJudge(self._connection, owner, policy, horizon_seconds, abilities, heartbeat_timeout_seconds)
+        self.waiting = WaitingStore(self._connection, judge)  # one thread claims, by whichever way
 
     def close(self) -> None:
         self._connection.close()
@@ -129,7 +102,7 @@ class ExecutionStore:
     # --- claim ---
 
     def claim(self, fires: Sequence[Fire], start: int = 0) -> ClaimReport:
-        """Decide over fires that are due: claimed by us, settled with a reason, or somebody else's.
+        """Decide on due fires: claimed by this replica, recorded with a reason, or another replica's.
 
         The first `start` of them, for which there is a place already, are claimed and started at once.
         """
@@ -152,19 +125,19 @@ class ExecutionStore:
             for fire in fires:
                 locked = schedules.get(fire.schedule_id)
                 if locked is None:
-                    report.outcomes[fire] = Outcome.LOCKED if fire.schedule_id in held else Outcome.GONE
+                    report.decisions[fire] = Decision.LOCKED if fire.schedule_id in held else Decision.GONE
                     continue
                 rule = self._judge(fire, locked)
-                report.outcomes[fire] = rule.outcome
-                if rule.outcome is Outcome.EARLY:
+                report.decisions[fire] = rule.decision
+                if rule.decision is Decision.EARLY:
                     report.due_at[fire] = locked.due_at(fire)
                 if rule.verdict.status:
                     asked.append((fire, locked, rule))
-            if asked := self._proven(asked):
+            if asked := self._without_unproven(asked):
                 self._insert(asked, start, report, asked_at)
         return report
 
-    def _judge(self, fire: Fire, locked: _Locked) -> Rule:
+    def _judge(self, fire: Fire, locked: Locked) -> Rule:
         """As far as the schedule's row decides it."""
         now, due_at = locked.now, locked.due_at(fire)
         return BY_ITS_SCHEDULE[
@@ -176,7 +149,7 @@ class ExecutionStore:
             now - due_at > timedelta(seconds=locked.policy.misfire_grace_seconds),
         ]
 
-    def _proven(self, asked: list[_Asked]) -> list[_Asked]:
+    def _without_unproven(self, asked: list[_Asked]) -> list[_Asked]:
         """Without what no former definition had: whoever hands it over has not heard that the schedule was off then."""
         ended = [fire for fire, _, rule in asked if Situation.ENDED in rule.when]
         if not ended:
@@ -189,20 +162,24 @@ class ExecutionStore:
         return [each for each in asked if each[0] not in unproven]
 
     def _insert(self, asked: list[_Asked], start: int, report: ClaimReport, asked_at: float) -> None:
+        able = self._able([locked for _, locked, _ in asked])
         values = {
-            **self._owned(),
+            **self._owner.as_values(),
+            "grace": self._policy.misfire_grace_seconds,
             "schedule_ids": uuid_array(fire.schedule_id for fire, _, _ in asked),
-            "scheduled": [fire.scheduled_for for fire, _, _ in asked],
-            "due": [locked.due_at(fire) for fire, locked, _ in asked],
+            "scheduled": instant_array(fire.scheduled_for for fire, _, _ in asked),
+            "due": instant_array(locked.due_at(fire) for fire, locked, _ in asked),
             "verdicts": [rule.verdict.word for _, _, rule in asked],
-            "coalesce": [locked.policy.coalesce for _, locked, _ in asked],
-            "limits": [locked.policy.max_instances for _, locked, _ in asked],
+            "coalesce": flag_array(locked.policy.coalesce for _, locked, _ in asked),
+            "limits": number_array(locked.policy.max_instances for _, locked, _ in asked),
             "job_ids": [locked.spec.name or str(locked.schedule_id) for _, locked, _ in asked],
             "domains": [locked.spec.domain for _, locked, _ in asked],
             "config_ids": uuid_array(locked.spec.domain_config_id for _, locked, _ in asked),
-            "next_runs": [locked.next_run(fire) if rule.verdict is CLAIMED else None for fire, locked, rule in asked],
-            "starts": [place < start for place in range(len(asked))],
-            "handled": [self._handles(locked) for _, locked, _ in asked],
+            "next_runs": instant_array(
+                locked.next_run(fire) if rule.verdict is CLAIMED else None for fire, locked, rule in asked
+            ),
+            "starts": flag_array(place < start for place in range(len(asked))),
+            "able": flag_array(able),
         }
         is_late = any(locked.now - fire.scheduled_for > YOUNGEST for fire, locked, _ in asked)
         statement = sql.INSERT_LATE_CLAIMS if is_late else sql.INSERT_CLAIMS
@@ -210,52 +187,14 @@ class ExecutionStore:
         for fire, locked, _ in asked:
             row = written.get(fire.key)
             if row is None:
-                report.outcomes[fire] = Outcome.EXISTS
+                report.decisions[fire] = Decision.EXISTS
                 continue
-            report.outcomes[fire] = outcome = OUTCOMES[row.status, row.reason]
-            if outcome is Outcome.CLAIMED:
-                claim = self._as_claim(row, locked, locked.due_at(fire), asked_at)
+            report.decisions[fire] = decision = DECISIONS[row.status, row.reason]
+            if decision is Decision.CLAIMED:
+                claim = locked.claim(row, locked.due_at(fire), asked_at)
                 (report.started if row.status == ExecutionStatus.RUNNING else report.claims).append(claim)
-
-    def claim_pending(self, limit: int) -> tuple[list[Claim], bool]:
-        """Take rows that wait without an owner and are due: retries, people's wishes, catch-up, what was handed back.
-
-        Also says whether it is worth asking again soon: where there was one, another may have waited behind it.
-        """
-        return self._retry(lambda careful: self._claim_pending(limit))
-
-    def _claim_pending(self, limit: int) -> tuple[list[Claim], bool]:
-        asked_at = awake_or_not()
-        with self._connection.transaction():
-            horizon = {"horizon": self._horizon.total_seconds()}
-            defaults = {"max_instances": self._policy.max_instances, "grace": self._policy.misfire_grace_seconds}
-            job_types = None if self._handled is None else list(self._handled())
-            rows = self._connection.run(
-                sql.LOCK_PENDING, {"limit": limit, "job_types": job_types, **defaults, **horizon}
-            )
-            if not rows:
-                return [], False
-            schedules = {row.wanted: self._locked(row) if row.schedule_id else None for row in rows}
-            theirs = [schedules[row.wanted] for row in rows]
-            values = {
-                **self._owned(),
-                **horizon,
-                "execution_ids": [row.execution_id for row in rows],
-                "schedule_ids": [row.wanted for row in rows],
-                "limits": [locked and locked.policy.max_instances for locked in theirs],
-                "graces": [locked and locked.policy.misfire_grace_seconds for locked in theirs],
-                "enabled": [locked and locked.spec.enabled for locked in theirs],
-                "effective_from": [locked and locked.effective_from for locked in theirs],
-                "handled": [locked and self._handles(locked) for locked in theirs],
-                "names": [locked and locked.spec.job_type for locked in theirs],
-            }
-            settled = self._connection.run(sql.CLAIM_PENDING, values)
-        claims = [
-            self._as_claim(row, locked, row.due_at, asked_at)
-            for row in settled
-            if row.status == ExecutionStatus.CLAIMED and (locked := schedules[row.schedule_id])
-        ]
-        return claims, bool(settled)
+        if not all(able):
+            self._connection.run(NOTIFY_PENDING)  # others may be
 
     # --- start ---
 
@@ -266,16 +205,16 @@ class ExecutionStore:
     def _start(self, claims: Sequence[Claim], careful: bool) -> StartReport:
         with self._connection.transaction():
             free, held = self._apart(claims) if careful else (claims, [])
-            values = {**_fenced(free), "revisions": [claim.revision for claim in free]}
+            values = {**_fence_values(free), "revisions": number_array(claim.revision for claim in free)}
             values["schedule_ids"] = uuid_array(claim.schedule_id for claim in free)
             rows = self._connection.run(sql.START, values) if free else []
         started = {(row.execution_id, row.fencing_token) for row in rows}
         return StartReport([claim for claim in free if claim.proof in started], held)
 
     def look_again(self, claim: Claim) -> Claim | None:
-        """The claim under the schedule's present definition; None when it is not ours any more, or skipped by now."""
+        """The claim under the schedule's present definition; None if it is no longer ours, or was skipped."""
         with self._connection.transaction():
-            rows = self._connection.run(sql.LOOK_AGAIN, {"schedule_id": claim.schedule_id, **_fenced([claim])})
+            rows = self._connection.run(sql.LOOK_AGAIN, {"schedule_id": claim.schedule_id, **_fence_values([claim])})
             if not rows:
                 return None
             row = rows[0]
@@ -284,12 +223,12 @@ class ExecutionStore:
             if verdict.reason:
                 self._connection.run(sql.END_UNSTARTED, {"execution_id": claim.execution_id, **verdict.as_values()})
             elif verdict.status == ExecutionStatus.PENDING:
-                self._connection.run(sql.HAND_BACK, _fenced([claim]))
+                self._connection.run(sql.HAND_BACK, _fence_values([claim]))
             elif locked is not None:
-                return _with_definition(claim, locked)
+                return replace(claim, spec=locked.spec, policy=locked.policy, revision=locked.revision)
         return None
 
-    def _judge_again(self, claim: Claim, locked: _Locked | None) -> Rule:
+    def _judge_again(self, claim: Claim, locked: Locked | None) -> Rule:
         """Now that its schedule changed after the claim."""
         if locked is None:
             situations = {Situation.DELETED: True}
@@ -298,7 +237,7 @@ class ExecutionStore:
                 Situation.OFF: not locked.spec.enabled,
                 Situation.ENDED: locked.has_ended(claim.scheduled_for),
                 Situation.NOT_A_FIRE: not locked.fires_at(claim.scheduled_for),
-                Situation.UNKNOWN_JOB: not self._handles(locked),
+                Situation.UNABLE: not all(self._able([locked])),
             }
         holding = [situation for situation, holds in situations.items() if holds]
         return decide(Stage.START, Kind.of(claim.cause, claim.attempt), holding)
@@ -323,10 +262,10 @@ class ExecutionStore:
                 rows = self._connection.run(sql.FINISH, self._as_values(endings))
                 written = {row.execution_id for row in rows}
                 rest = [ending for ending in endings if ending.claim.execution_id not in written]
-                report.refused = self._refused(rest) if rest else []
+                report.refused = self._refused_claims(rest) if rest else []
         return report
 
-    def _refused(self, unwritten: Sequence[Ending]) -> list[Claim]:
+    def _refused_claims(self, unwritten: Sequence[Ending]) -> list[Claim]:
         values = self._as_values(unwritten)
         landed = {row.execution_id for row in self._connection.run(sql.LANDED, values)}
         return [ending.claim for ending in unwritten if ending.claim.execution_id not in landed]
@@ -334,19 +273,19 @@ class ExecutionStore:
     @staticmethod
     def _as_values(endings: Sequence[Ending]) -> dict[str, Any]:
         return {
-            **_fenced([ending.claim for ending in endings]),
+            **_fence_values([ending.claim for ending in endings]),
             "statuses": [ending.status.value for ending in endings],
-            "durations": [ending.duration_seconds for ending in endings],
+            "durations": number_array(ending.duration_seconds for ending in endings),
             "details": [_json(ending.details) for ending in endings],
             "messages": [ending.error_message for ending in endings],
             "errors": [_json(ending.error_details) for ending in endings],
             "scans": uuid_array(ending.scan_id for ending in endings),
-            "delays": [ending.retry_in_seconds for ending in endings],
+            "delays": number_array(ending.retry_in_seconds for ending in endings),
             "reasons": [ending.reason for ending in endings],
         }
 
     def hand_back(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Give up claims that we shall not start: anybody may take them. Returns those that another session holds."""
+        """Release claims that will not start here, for any replica. Returns those whose row another session locks."""
         return self._give_up(sql.HAND_BACK, claims)
 
     def unstart(self, claims: Sequence[Claim]) -> list[Claim]:
@@ -358,7 +297,7 @@ class ExecutionStore:
             with self._connection.transaction():
                 free, held = self._apart(claims) if careful else (claims, [])
                 if free:
-                    self._connection.run(statement, _fenced(free))
+                    self._connection.run(statement, _fence_values(free))
             return list(held)
 
         return self._retry(transaction) if claims else []
@@ -375,87 +314,35 @@ class ExecutionStore:
     # --- look ---
 
     def without_row(self, fires: Sequence[Fire]) -> list[Fire]:
-        """Those of these fires that nobody has decided about."""
-        ids, scheduled = uuid_array(fire.schedule_id for fire in fires), [fire.scheduled_for for fire in fires]
-        return [fires[row.place] for row in self._connection.run(sql.WITHOUT_ROW, {"ids": ids, "scheduled": scheduled})]
+        """Those of these fires that have no row yet."""
+        asked = {
+            "ids": uuid_array(fire.schedule_id for fire in fires),
+            "scheduled": instant_array(fire.scheduled_for for fire in fires),
+        }
+        return [fires[row.place] for row in self._connection.run(sql.WITHOUT_ROW, asked)]
 
     def free_schedules(self, schedule_ids: Sequence[UUID]) -> set[UUID]:
-        """Those that nobody holds at this moment, and those that were deleted: their fires can be decided."""
+        """Schedules that no session locks at the moment, and deleted ones: their fires can be decided."""
         rows = self._connection.run(sql.LOCK_OR_TELL, {"ids": uuid_array(schedule_ids)})
         return set(schedule_ids) - {row.schedule_id for row in rows}
 
     # --- inside ---
 
-    def _retry(self, transaction: Callable[[bool], T]) -> T:
-        """A deadlock's victim wrote nothing: the same again is safe.
+    def _able(self, schedules: Sequence[Locked]) -> list[bool]:
+        """Of each: can this process run its job?"""
+        return self._abilities.able(self._abilities.needs_of(schedules, self._connection))
 
-        After a lock timeout the transaction is `careful`: it leaves out the rows that another session holds.
-        """
-        for _ in range(DEADLOCK_RETRIES):
-            careful = time.monotonic() < self._careful_until
-            try:
-                return transaction(careful)
-            except DBAPIError as error:
-                code = sqlstate(error)
-                if code == LOCK_TIMEOUT and not careful:
-                    self._careful_until = time.monotonic() + CAREFUL_SECONDS
-                elif code not in DEADLOCKS:
-                    raise
-        return transaction(True)
-
-    def _handles(self, locked: _Locked) -> bool:
-        return self._handled is None or locked.spec.job_type in self._handled()
-
-    def _owned(self) -> dict[str, Any]:
-        return {"instance_id": self._owner.instance_id, "incarnation": self._owner.incarnation}
-
-    def _locked(self, row: Row[Any]) -> _Locked:
-        # Every statement that locks schedules ends with the columns of the definition and the clock.
-        spec = ScheduleSpec(**dict(zip(SPEC_FIELDS, row[-1 - len(SPEC_FIELDS) : -1], strict=True)))
-        policy = self._policy.of(spec)
-        return _Locked(row.schedule_id, spec, _trigger(spec), policy, row.revision, row.effective_from, row.now)
-
-    @staticmethod
-    def _as_claim(row: Row[Any], locked: _Locked, due_at: datetime, asked_at: float) -> Claim:
-        return Claim(
-            execution_id=row.execution_id,
-            schedule_id=row.schedule_id,
-            scheduled_for=row.scheduled_for,
-            due_at=due_at,
-            attempt=row.attempt,
-            cause=Cause(row.cause),
-            fencing_token=row.fencing_token,
-            job_id=row.job_id,
-            spec=locked.spec,
-            policy=locked.policy,
-            revision=locked.revision,
-            asked_at=asked_at,
-        )
+    def _locked(self, row: Row[Any]) -> Locked:
+        return Locked.read(row, self._policy)
 
 
-def _with_definition(claim: Claim, locked: _Locked) -> Claim:
-    return replace(claim, spec=locked.spec, policy=locked.policy, revision=locked.revision)
-
-
-def _fenced(claims: Sequence[Claim]) -> dict[str, Any]:
+def _fence_values(claims: Sequence[Claim]) -> dict[str, Any]:
     if not claims:
         return {}
     return {
         "execution_ids": uuid_array(claim.execution_id for claim in claims),
-        "tokens": [claim.fencing_token for claim in claims],
+        "tokens": number_array(claim.fencing_token for claim in claims),
     }
-
-
-def _trigger(spec: ScheduleSpec) -> Trigger | None:
-    try:
-        return spec.trigger
-    except InvalidSchedule:
-        return None
-
-
-def uuid_array(ids: Iterable[UUID | None]) -> str:
-    """As the text of an array: the driver would make an object of each one."""
-    return "{" + ",".join("NULL" if each is None else each.hex for each in ids) + "}"
 
 
 def _json(value: object) -> str | None:

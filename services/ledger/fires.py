@@ -1,9 +1,10 @@
-"""The values that are passed between threads: a due fire, its claim, and its result."""
+"""The values that are passed between threads: a due fire, its claim, and its ending."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ class Fire:
     scheduled_for: datetime
     due_at: datetime  # scheduled_for plus the schedule's own spread
     priority: int = 0
+    bucket: int = field(default=-1, compare=False)  # of its schedule; decides who tries first, nothing else
 
     @property
     def key(self) -> tuple[UUID, datetime]:
@@ -38,6 +40,9 @@ class Owner:
         """What the process's sessions are called at the server; the others recognise a dead one by their absence."""
         readable = self.instance_id.encode("ascii", "replace").decode()
         return f"{readable[:48]}#{self.incarnation.hex[:12]}"
+
+    def as_values(self) -> dict[str, Any]:
+        return {"instance_id": self.instance_id, "incarnation": self.incarnation}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,16 +72,23 @@ class Policy:
 
     def of(self, spec: ScheduleSpec) -> "Policy":
         """This policy with what the schedule says itself."""
-        own = {name: value for name in Policy.__dataclass_fields__ if (value := getattr(spec, name)) is not None}
-        return replace(self, **own) if own else self
+        own = _POLICIES(spec)
+        if own == _NO_POLICIES:
+            return self
+        named = zip(Policy.__dataclass_fields__, own, strict=True)
+        return replace(self, **{name: value for name, value in named if value is not None})
 
 
-class Outcome(StrEnum):
-    """The result of a claim for one fire. Only the first value gives the right to run it."""
+_POLICIES = attrgetter(*Policy.__dataclass_fields__)
+_NO_POLICIES = (None,) * len(Policy.__dataclass_fields__)
+
+
+class Decision(StrEnum):
+    """What a claim decided about one fire. Only the first value gives the right to run it."""
 
     CLAIMED = "claimed"
-    EXISTS = "exists"  # somebody has it, or had it
-    LOCKED = "locked"  # somebody works on this schedule right now: ask again
+    EXISTS = "exists"  # another replica has or had it
+    LOCKED = "locked"  # another session locks this schedule at the moment: try again
     LATER = "later"  # other fires of this schedule go first, without coalescing: its row waits for room
     EARLY = "early"  # by Postgres' clock it is not due yet
     GONE = "gone"  # deleted, or no longer a fire of the schedule as it is now
@@ -106,7 +118,7 @@ class Claim:
 
     @property
     def proof(self) -> tuple[UUID, int]:
-        """What every later write has to show."""
+        """Required by every later write."""
         return self.execution_id, self.fencing_token
 
     @property
@@ -116,12 +128,20 @@ class Claim:
 
 
 def leases(claims: Iterable[Claim]) -> dict[UUID, int]:
-    return {claim.schedule_id: claim.fencing_token for claim in claims if claim.has_lease}
+    """Of each schedule the highest token, which is the one that the coordinator holds.
+
+    A result that is refused and that of its retry, which ran here too, may be written together, in any order.
+    """
+    found: dict[UUID, int] = {}
+    for claim in claims:
+        if claim.has_lease:
+            found[claim.schedule_id] = max(claim.fencing_token, found.get(claim.schedule_id, 0))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The result of one execution, as it will be written."""
+    """How one execution ended, as it will be written."""
 
     claim: Claim
     status: ExecutionStatus

@@ -98,7 +98,7 @@ SELECT wanted.schedule_id, inserted.execution_id FROM wanted LEFT JOIN inserted 
 
 NOTIFY_PENDING = "SELECT pg_notify('executions_pending', '')"
 
-# What waits ends here; for what somebody owns this is a request, which its owner reads with its next heartbeat.
+# A pending row ends here; for a row with an owner this is a request, which the owner reads with its next heartbeat.
 # Of an attempt that has ended it is the next one that is meant: it waits, or runs already.
 REQUEST_CANCEL = f"""
 UPDATE job_executions SET
@@ -176,8 +176,8 @@ _SUPERSEDED = """
 COUNT_CHANGES = f"SELECT count(*) FROM schedule_changes AS c WHERE {_SUPERSEDED}"
 
 # Oldest first and without SKIP LOCKED: a deletion may go only after everything before it, or the schedule would seem to
-# live. Nobody but another clean-up ever waits: everybody else only adds changes. No FOR UPDATE: that needs the right to
-# alter changes, which nobody has but the owner.
+# live. Only another cleanup ever waits: every other session only adds changes. No FOR UPDATE: it needs the privilege to
+# alter changes, which only the owner has.
 DELETE_CHANGES = f"""
 WITH deleted AS (
     DELETE FROM schedule_changes WHERE change_id = ANY(ARRAY(

@@ -54,7 +54,7 @@ class ExecutionRecord:
     fencing_token: int | None
     cancel_requested_at: datetime | None
     reason: str | None
-    note: str | None = None  # what nobody could know when the row was written; derived when it is read
+    note: str | None = None  # what was unknown when the row was written; derived when it is read
 
     @property
     def why(self) -> str:
@@ -135,7 +135,7 @@ def by_domain(domain: str) -> Keyset:
 
 
 def _spellings(domain: str) -> set[str]:
-    """Domains are stored in lower case, the readable names of other jobs as somebody wrote them."""
+    """Domains are stored in lower case, the readable names of other jobs as they were written."""
     plain_text("domain", domain)
     return {domain.strip(), domain.strip().lower()}
 

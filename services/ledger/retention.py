@@ -10,6 +10,7 @@ from typing import Any
 
 from config import SECONDS_PER_DAY
 from database.connection import DatabaseConnection
+from database.writing import delete_in_batches
 from services.errors import InvalidInput, Problem
 from services.ledger import history_sql as sql
 
@@ -30,7 +31,7 @@ class HistoryRetention:
         return self._count(sql.COUNT_CHANGES, days)
 
     def delete_executions(self, days: int, batch_size: int = BATCH, on_progress: Progress | None = None) -> int:
-        """Ended ones only, oldest first; what somebody holds right now is left for the next time."""
+        """Only ended executions, oldest first; rows that another session locks are left for the next cleanup."""
         beginning = datetime.min.replace(tzinfo=UTC)
         return self._delete(sql.DELETE_EXECUTIONS, beginning, days, batch_size, on_progress)
 
@@ -46,16 +47,7 @@ class HistoryRetention:
         if not 1 <= batch_size <= MAX_BATCH:
             raise InvalidInput(Problem("batch_size", f"must be between 1 and {MAX_BATCH}, got {batch_size}"))
         values = {"limit": self._limit(days), "batch_size": batch_size, "since": since}
-        total = 0
-        while True:
-            with self._db.transaction() as connection:
-                deleted = connection.exec_driver_sql(statement, values).one()
-            if not deleted.n:
-                return total
-            total += deleted.n
-            values["since"] = deleted.place
-            if on_progress:
-                on_progress(total)
+        return delete_in_batches(self._db, statement, values, on_progress)
 
     def _limit(self, days: int) -> datetime:
         """The instant before which history is old, by Postgres' clock."""

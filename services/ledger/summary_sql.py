@@ -1,8 +1,8 @@
 """Whether a summary row covers a fire: one SQL condition for every writer of first attempts.
 
-A summary (Reason.CATCHUP_CAP) says that every fire between its first and its last one which had no row of its own
-was missed. So it fences all of them, as a row of its own fences one. No summary speaks for a fire of the last seconds:
-whoever writes a row for such a fire need not ask (YOUNGEST).
+A summary (Reason.CATCHUP_CAP) records every fire between its first and its last that had no row as missed. It fences
+all of them, as its own row fences a fire. No summary covers a fire of the last seconds: a writer of such a row need
+not ask (YOUNGEST).
 """
 
 from services.ledger.verdicts import Reason

@@ -71,7 +71,7 @@ INSERT INTO execution_hours (hour) SELECT '-infinity' WHERE NOT EXISTS (
 ON CONFLICT (hour) DO UPDATE SET counted_at = excluded.counted_at, horizon = excluded.horizon
 """
 
-# Nobody can tell the planner that all hours together have a few hundred places: it would sort a million numbers.
+# The planner cannot know that all hours together have a few hundred places: it would sort a million numbers.
 HASHED = "SET LOCAL enable_sort = off"
 
 # Counted hours as they are, and what lies between them, before and after them from the rows themselves.

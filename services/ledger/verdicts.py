@@ -2,8 +2,8 @@
 
 RULES is the table: at each stage the first rule that holds for this kind of row decides its status and its reason.
 Python asks `decide`; the claim statements contain the same rules as a CASE (`as_case`). How a situation is recognised
-stands beside the data that shows it: claims.py, claims_sql.py, gap_scan/plan.py. docs/verdicts.md is made from this
-table, and tests/integration/ledger/test_verdicts.py walks every cell of it against the real statements.
+stands beside the data that shows it: claims.py, claims_sql.py, waiting_sql.py, gap_scan/plan.py. docs/verdicts.md is
+made from this table, and tests/integration/ledger/test_verdicts.py walks every cell of it against the real statements.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from itertools import product
 
 from config import Settings
 from database.models import Catchup, Cause, ExecutionStatus
-from services.ledger.fires import Outcome
+from services.ledger.fires import Decision
 
 
 class Reason(StrEnum):
@@ -26,7 +26,8 @@ class Reason(StrEnum):
     CHANGED = "changed"
     DELETED = "deleted"
     MISFIRE = "misfire"
-    NO_HANDLER = "no_handler"
+    NOBODY_ABLE = "nobody_able"
+    NO_HANDLER = "no_handler"  # written by earlier builds
     DOWNTIME = "downtime"
     CATCHUP_CAP = "catchup_cap"  # one row for many fires
     CANCELLED = "cancelled"  # the request came while a replica held it, which then handed it back
@@ -80,9 +81,12 @@ class Situation(StrEnum):
     EARLY = "early"
     OVERDUE = "overdue"  # its PATIENCE is over
     COALESCES = "coalesces"  # a later fire of its schedule is due as well
+    STOOD_FOR = "stood_for"  # a first attempt of its schedule waits as a row, and fires coalesce
     NO_ROOM = "no_room"  # max_instances are running; for a waiting row: or go before it
     OTHERS_FIRST = "others_first"  # earlier fires of its schedule take the room
-    UNKNOWN_JOB = "unknown_job"  # to this replica
+    BEHIND = "behind"  # a first attempt of its schedule waits as a row, and fires do not coalesce
+    UNABLE = "unable"  # this replica lacks something that it needs; or only settles
+    NOBODY_ABLE = "nobody_able"  # no living replica has what it needs
     CAUGHT_UP = "caught_up"  # the catch-up rule lets it run late
     TRIED_AGAIN = "tried_again"  # replicas were there: the dispatcher gets it once more
     BEYOND_CAP = "beyond_cap"  # more fires of its schedule were missed than get a row each
@@ -116,7 +120,7 @@ class Rule:
     when: tuple[Situation, ...]  # all of them hold
     verdict: Verdict
     kinds: frozenset[Kind] = ALL
-    outcome: Outcome = Outcome.EXISTS  # of a claim: what the dispatcher is told
+    decision: Decision = Decision.EXISTS  # of a claim: what the dispatcher is told
 
 
 def _skipped(reason: Reason) -> Verdict:
@@ -130,31 +134,33 @@ def _missed(reason: Reason) -> Verdict:
 S = Situation
 RULES: Mapping[Stage, tuple[Rule, ...]] = {
     Stage.DUE: (
-        Rule((S.TOO_OLD,), NO_ROW, FIRE, Outcome.TOO_OLD),
-        Rule((S.EARLY,), NO_ROW, FIRE, Outcome.EARLY),
-        Rule((S.OFF, S.ENDED), _skipped(Reason.DISABLED), FIRE, Outcome.DISABLED),
-        Rule((S.OFF,), NO_ROW, FIRE, Outcome.DISABLED),
-        Rule((S.ENDED,), _skipped(Reason.CHANGED), FIRE, Outcome.GONE),
-        Rule((S.NOT_A_FIRE,), NO_ROW, FIRE, Outcome.GONE),
-        Rule((S.OVERDUE,), _missed(Reason.MISFIRE), FIRE, Outcome.MISFIRE),
-        Rule((), CLAIMED, FIRE, Outcome.EXISTS),  # unless the next stage finds no row and writes one
+        Rule((S.TOO_OLD,), NO_ROW, FIRE, Decision.TOO_OLD),
+        Rule((S.EARLY,), NO_ROW, FIRE, Decision.EARLY),
+        Rule((S.OFF, S.ENDED), _skipped(Reason.DISABLED), FIRE, Decision.DISABLED),
+        Rule((S.OFF,), NO_ROW, FIRE, Decision.DISABLED),
+        Rule((S.ENDED,), _skipped(Reason.CHANGED), FIRE, Decision.GONE),
+        Rule((S.NOT_A_FIRE,), NO_ROW, FIRE, Decision.GONE),
+        Rule((S.OVERDUE,), _missed(Reason.MISFIRE), FIRE, Decision.MISFIRE),
+        Rule((), CLAIMED, FIRE, Decision.EXISTS),  # unless the next stage finds no row and writes one
     ),
     Stage.CLAIM: (
-        Rule((S.COALESCES,), _skipped(Reason.COALESCED), FIRE, Outcome.COALESCED),
-        Rule((S.NO_ROOM,), _skipped(Reason.OVERLAP), FIRE, Outcome.OVERLAP),
-        Rule((S.OTHERS_FIRST,), PENDING, FIRE, Outcome.LATER),
-        Rule((S.UNKNOWN_JOB,), PENDING, FIRE, Outcome.LATER),
-        Rule((), CLAIMED, FIRE, Outcome.CLAIMED),
+        Rule((S.COALESCES,), _skipped(Reason.COALESCED), FIRE, Decision.COALESCED),
+        Rule((S.STOOD_FOR,), _skipped(Reason.COALESCED), FIRE, Decision.COALESCED),
+        Rule((S.NO_ROOM,), _skipped(Reason.OVERLAP), FIRE, Decision.OVERLAP),
+        Rule((S.OTHERS_FIRST,), PENDING, FIRE, Decision.LATER),
+        Rule((S.BEHIND,), PENDING, FIRE, Decision.LATER),
+        Rule((S.UNABLE,), PENDING, FIRE, Decision.LATER),
+        Rule((), CLAIMED, FIRE, Decision.CLAIMED),
     ),
     Stage.WAITING: (
         Rule((S.CANCEL_REQUESTED,), Verdict(ExecutionStatus.CANCELLED, Reason.CANCELLED)),
         Rule((S.DELETED,), _skipped(Reason.DELETED)),
         Rule((S.OFF,), _skipped(Reason.DISABLED), PLANNED),
         Rule((S.ENDED,), _skipped(Reason.CHANGED), FIRST_PLANNED),
-        Rule((S.UNKNOWN_JOB, S.OVERDUE), _missed(Reason.NO_HANDLER)),
+        Rule((S.NOBODY_ABLE, S.OVERDUE), _missed(Reason.NOBODY_ABLE)),
         Rule((S.OVERDUE,), _missed(Reason.MISFIRE), FIRE),
-        Rule((S.UNKNOWN_JOB,), PENDING),
         Rule((S.NO_ROOM, S.OVERDUE), _skipped(Reason.OVERLAP)),
+        Rule((S.UNABLE,), PENDING),
         Rule((S.NO_ROOM,), PENDING),
         Rule((), CLAIMED),
     ),
@@ -163,7 +169,7 @@ RULES: Mapping[Stage, tuple[Rule, ...]] = {
         Rule((S.OFF,), _skipped(Reason.DISABLED), PLANNED),
         Rule((S.ENDED,), _skipped(Reason.CHANGED), PLANNED),
         Rule((S.NOT_A_FIRE,), _skipped(Reason.CHANGED), PLANNED),
-        Rule((S.UNKNOWN_JOB,), PENDING),
+        Rule((S.UNABLE,), PENDING),
         Rule((), CLAIMED),
     ),
     Stage.GAP_SCAN: (
@@ -190,12 +196,12 @@ def answers(stage: Stage, kind: Kind, situations: tuple[Situation, ...]) -> dict
     }
 
 
-def outcomes() -> dict[tuple[str, str | None], Outcome]:
+def decisions() -> dict[tuple[str, str | None], Decision]:
     """By status and reason of the row that a claim wrote."""
     rules = [rule for stage in (Stage.DUE, Stage.CLAIM) for rule in RULES[stage]]
-    written = [(rule.verdict.status, rule.verdict.reason, rule.outcome) for rule in rules]
-    found: dict[tuple[str, str | None], Outcome] = {(status, why): told for status, why, told in written if status}
-    return found | {(ExecutionStatus.RUNNING, None): Outcome.CLAIMED}  # it had a worker already
+    written = [(rule.verdict.status, rule.verdict.reason, rule.decision) for rule in rules]
+    found: dict[tuple[str, str | None], Decision] = {(status, why): told for status, why, told in written if status}
+    return found | {(ExecutionStatus.RUNNING, None): Decision.CLAIMED}  # it had a worker already
 
 
 def cells() -> Iterator[tuple[Stage, Kind, tuple[Situation, ...]]]:
@@ -229,7 +235,6 @@ PATIENCE: Mapping[Kind, Wait | None] = {
 
 EARLY = timedelta(milliseconds=20)  # before its due time a fire may be claimed
 YOUNGEST = timedelta(seconds=2)  # no summary speaks for a fire that is younger
-UNHANDLED_PATIENCE_SECONDS = 5  # longer than others may: a replica that knows the job type decides first
 CHANGE_EDGE = timedelta(seconds=2)  # a change reaches the replicas; a fire just before it may end either way
 HANDED_OVER = 500  # fires of one schedule that a later scan leaves to the dispatcher: more than a grace of one a second
 MINUTE = timedelta(minutes=1)

@@ -1,3 +1,3 @@
-"""A status column as a work queue: claim -> load -> work -> save. job_loop.py tells the story, queue.py is what a
-workflow file makes.
+"""A status column as a work queue: claim -> load -> work -> save. Start reading at job_loop.py; a workflow file
+defines a `Queue` (queue.py).
 """

@@ -1,4 +1,4 @@
-"""How many rows a run takes at once: more while the queue is deep and items are fast, fewer when slow. Pure."""
+"""Adaptive batch size: grows while the queue is deep and items are fast, shrinks when items are slow. Pure."""
 
 from dataclasses import dataclass, replace
 
@@ -29,7 +29,7 @@ class AdaptiveBatch:
 
 
 class BatchPace:
-    """Judges by whole batches: a few slow items among fast ones change nothing."""
+    """Adapts after whole batches, so that a few slow items among fast ones change nothing."""
 
     def __init__(self, batch: AdaptiveBatch, *, by_item: bool) -> None:
         self._batch, self._by_item = batch, by_item
@@ -40,7 +40,7 @@ class BatchPace:
         return self._batch.size
 
     def ended(self, items: int, seconds: float, *, deep: bool) -> None:
-        """`seconds` of all of them together; what counts is the mean of an item, or the whole of a batch."""
+        """`seconds` is the total over `items`; the batch adapts to the mean per item, or to the total per batch."""
         self._items, self._seconds = self._items + items, self._seconds + seconds
         if self._items >= self._batch.size:
             self._batch = self._batch.after(self._seconds / (self._items if self._by_item else 1), deep=deep)

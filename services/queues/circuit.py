@@ -1,7 +1,7 @@
-"""The circuit breaker of a queue: too many failures among the last items open it, one good item closes it again. Pure.
+"""Circuit breaker of a queue: too many failures among the last items open it, one successful probe closes it. Pure.
 
-What is counted are failures that another attempt may cure: they say something about the outside world. A permanent
-failure says something about its own row, and so does a site that only this row asks (run_ledger.py).
+Only retryable failures count, because they point to a problem outside. A permanent failure concerns its own row; so
+does the failure of a site that only this row calls (run_ledger.py).
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ WORKED, DID_NOT = ".", "x"
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """When to open: `failures` of the last `window` items; how long to wait before an item is tried."""
+    """Opens after `failures` among the last `window` items; probes with one item after the cool-down."""
 
     window: int = 20
     failures: int = 15
@@ -26,7 +26,7 @@ class Entry(Enum):
     """What a run may do."""
 
     WORK = auto()
-    PROBE = auto()  # one item; what becomes of it decides
+    PROBE = auto()  # one item, whose outcome closes or reopens the circuit
     SKIP = auto()
 
 
@@ -34,33 +34,33 @@ class Entry(Enum):
 class Circuit:
     status: CircuitStatus
     changed_at: datetime
-    recent: str = ""  # newest last
+    recent: str = ""  # marks of the last items, newest last
 
     def entry(self, now: datetime, breaker: Breaker) -> tuple[Entry, "Circuit"]:
-        """A probe that nobody reported about (its process died) is tried again after another cool-down."""
+        """A probe without a report (its process died) is repeated after another cool-down."""
         if self.status is CircuitStatus.CLOSED:
             return Entry.WORK, self
         if now - self.changed_at < timedelta(seconds=breaker.cool_down_seconds):
             return Entry.SKIP, self
         return Entry.PROBE, Circuit(CircuitStatus.HALF_OPEN, now)
 
-    def after(self, outcomes: str, now: datetime, breaker: Breaker) -> "Circuit":
-        if not outcomes:
+    def after(self, marks: str, now: datetime, breaker: Breaker) -> "Circuit":
+        if not marks:
             return self
         match self.status:
             case CircuitStatus.CLOSED:
-                recent = (self.recent + outcomes)[-breaker.window :]
+                recent = (self.recent + marks)[-breaker.window :]
                 if recent.count(DID_NOT) >= breaker.failures:
                     return Circuit(CircuitStatus.OPEN, now)
                 return replace(self, recent=recent)
             case CircuitStatus.HALF_OPEN:
-                good = outcomes.endswith(WORKED)
+                good = marks.endswith(WORKED)
                 return Circuit(CircuitStatus.CLOSED if good else CircuitStatus.OPEN, now)
             case CircuitStatus.OPEN:
-                return self  # of items that were under way when it opened
+                return self  # these items were in progress when it opened
 
     def not_probed(self, now: datetime, breaker: Breaker) -> "Circuit":
-        """There was no item to try: the next run may."""
+        """There was no item to probe with: the next run may probe."""
         if self.status is not CircuitStatus.HALF_OPEN:
             return self
         return Circuit(CircuitStatus.OPEN, now - timedelta(seconds=breaker.cool_down_seconds))

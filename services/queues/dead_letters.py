@@ -1,5 +1,5 @@
-"""Items whose last attempt failed: who they are, why, and their way back. A row that enters its queue again, whoever
-puts it there, closes its letter (a trigger does)."""
+"""Dead letters: items whose last attempt failed, with the error. A database trigger closes the letter when its row is
+queued again, whichever program requeues it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, select
 from database.connection import DatabaseConnection
 from database.pages import checked_limit
 from database.workflow_models import DeadLetter
-from services.queues.outcomes import Claimed, Failure
+from services.queues.outcomes import Claim, Failure
 from services.schedules.spec import aware, plain_text
 
 BURY = """
@@ -23,7 +23,7 @@ ON CONFLICT (queue, item_key) WHERE requeued_at IS NULL DO UPDATE SET
 """
 
 
-def bury(connection: Connection, queue: str, claim: Claimed[Any], failure: Failure) -> None:
+def bury(connection: Connection, queue: str, claim: Claim[Any], failure: Failure) -> None:
     """In the transaction that marks the row as failed."""
     values = {"queue": queue, "key": str(claim.key), "attempts": claim.attempt}
     connection.exec_driver_sql(BURY, values | {"error": failure.message, "traceback": failure.traceback})
@@ -44,10 +44,10 @@ class Letter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterFilter:
-    """Open ones, unless `closed` asks for those that went back to their queue."""
+    """Open letters, or with `closed` those whose row was requeued."""
 
     queue: str | None = None
-    error: str | None = None  # a part of it, in any case
+    error: str | None = None  # a substring, case-insensitive
     since: datetime | None = None
     ids: Sequence[int] | None = None
     closed: bool = False
@@ -72,7 +72,7 @@ class DeadLetters:
         self._db = db
 
     def page(self, where: LetterFilter = LetterFilter(), *, limit: int = 50, before: int | None = None) -> list[Letter]:
-        """Newest first; `before` is the id of the last one of the page before."""
+        """Newest first; `before` is the last id of the previous page."""
         query = _select().where(*where.conditions()).order_by(DeadLetter.id.desc()).limit(checked_limit(limit))
         return self._read(query if before is None else query.where(DeadLetter.id < before))
 

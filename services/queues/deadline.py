@@ -1,4 +1,5 @@
-"""How long the item that this thread works on may still take. `work(snapshot)` need not pass it on."""
+"""The deadline of the item that the current thread works on, as a context variable: `work(snapshot)` has no extra
+parameter."""
 
 import math
 import time
@@ -19,7 +20,7 @@ current: ContextVar[ItemDeadline | None] = ContextVar("item_deadline", default=N
 
 
 def remaining_seconds() -> float:
-    """Ask it before each slow step; ends the item's work when nobody waits for it any more. Endless outside of a loop.
+    """Call it before each slow step: it raises JobTimedOut once the item was given up. Infinite outside a job loop.
 
     For a fetch: `fetcher.get(url, remaining_seconds=remaining_seconds)`.
     """

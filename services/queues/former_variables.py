@@ -1,7 +1,7 @@
-"""Environment variables that were settings of the queues in 0.1, and are fields of their schedules' job_config now.
+"""Queue settings of version 0.1 that are now fields of their schedules' job_config.
 
-For one version they still hold where a schedule says nothing. Replicas write them into the schedules, so that nothing
-is lost when the variables go. Remove this file, and `Settings.former_queue_numbers`, with version 0.3.
+For one version such a variable still applies where the schedule has no value. Replicas copy the values into the
+schedules, so that none is lost. Remove this file and `Settings.former_queue_numbers` in version 0.3.
 """
 
 import json
@@ -15,14 +15,14 @@ from services.queues.queue import Queue, queues
 from services.queues.scheduled_numbers import scheduled_numbers
 from services.queues.system_schedules import ACTOR
 
-UPGRADE = "system:upgrade"  # another actor than ACTOR: what an operator has edited stays known as edited
+UPGRADE = "system:upgrade"  # not ACTOR: a schedule that an operator has edited must still count as edited
 FIRST_THAT_KNOWS = "0018"  # older programs refuse these fields of a job_config
 
 
 def carry_over_former_variables(db: DatabaseConnection, settings: Settings) -> bool:
-    """Write what the variables say into the schedules. False: not yet, a replica lives that could not read it.
+    """Copy the variables' values into the schedules. False: not yet, because a live replica could not read them.
 
-    A schedule that an operator has edited gets only what it does not say itself.
+    A schedule that an operator has edited gets only the fields that it does not have.
     """
     said = {queue.name: numbers for queue in queues.all() if (numbers := _former(queue, settings).given())}
     if not said:
@@ -39,7 +39,7 @@ def carry_over_former_variables(db: DatabaseConnection, settings: Settings) -> b
 
 
 def former_variable_warnings(db: DatabaseConnection, settings: Settings) -> list[str]:
-    """One for each variable that is set: where its number lives now, which one holds, what to do."""
+    """One for each variable that is set: where the value lives now, which value applies, what to do."""
     if not any(_former(queue, settings).given() for queue in queues.all()):
         return []
     with db.transaction() as connection:
@@ -58,17 +58,17 @@ def _warnings(queue: Queue[Any], said: dict[str, Any], scheduled: dict[str, Any]
         edit = f"manage.py schedule edit {queue.job_id} --set job_config.{field}="
         if field not in scheduled:
             yield (
-                f"{variable}={value} is not a setting any longer, its place is {place}; the value is used, and "
-                f"replicas write it there as soon as none of an older version is live (by hand: {edit}{value})"
+                f"{variable}={value} is no longer a setting; it moved to {place}; the value is used, and "
+                f"replicas write it there once no older replica is live (to do it now: {edit}{value})"
             )
         elif scheduled[field] == value:
             yield (
-                f"{variable}={value} is not a setting any longer: {place} has its value now, and wins; "
+                f"{variable}={value} is no longer a setting: {place} has the value now and takes precedence; "
                 f"remove the variable (to change the value: {edit}…)"
             )
         else:
             yield (
-                f"{variable}={value} has no effect: {place} is {scheduled[field]}, and wins; "
+                f"{variable}={value} has no effect: {place} is {scheduled[field]} and takes precedence; "
                 f"remove the variable (to change the value: {edit}…)"
             )
 

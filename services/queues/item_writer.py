@@ -1,8 +1,8 @@
-"""Writes how items ended: the save and the end of an item are one transaction, fenced by its token.
+"""Writes how items ended: an item's `save` and its new status are one transaction, fenced by its token.
 
-Items that ended together share a transaction. If that is refused they are written one by one, so that each one's
-trouble is its own; so is a row that somebody else has locked. A failure that cannot be written gives the row back to
-its queue; what even that refuses is left to the rescue.
+Items that ended together share a transaction. If Postgres refuses it, or another session locks a row, they are written
+one by one, so that each failure affects only its own item. If a failure cannot be written, the row goes back to its
+queue; if that fails too, the rescue requeues it.
 """
 
 import logging
@@ -20,7 +20,7 @@ from services.errors import ConfigurationError, Unavailable
 from services.jobs import JobFailed
 from services.jobs.containment import Raised, Returned, contained
 from services.queues.dead_letters import bury
-from services.queues.outcomes import Claimed, Ended, Failure, K, Verdict, failure_of
+from services.queues.outcomes import Claim, Ending, Failure, K, Verdict, failure_of
 from services.queues.queue_table import QueueTable
 from services.queues.steps import Steps
 
@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 
 LONGEST_BACKOFF_SECONDS = 3600.0
 
-Written = Iterator[tuple[Ended[K], Verdict]]
+Written = Iterator[tuple[Ending[K], Verdict]]
 
 
 class WorkerVanished(JobFailed):
-    """Of a stale claim; nothing is known about the trouble, so another attempt need not wait."""
+    """Of a stale claim; the cause is unknown, so the next attempt needs no backoff."""
 
     def __init__(self, stale_seconds: float) -> None:
         super().__init__(f"its worker vanished: the claim was older than {stale_seconds:g} s")
@@ -54,69 +54,70 @@ class ItemWriter(Generic[K]):
         self._max_attempts = max_attempts
         self._backoff = Backoff(first_seconds=backoff_seconds, longest_seconds=LONGEST_BACKOFF_SECONDS, jitter=0.1)
 
-    def write(self, ended: Sequence[Ended[K]]) -> Written[K]:
-        """A verdict for each item, except for those that somebody's lock keeps from being written right now.
+    def write(self, endings: Sequence[Ending[K]]) -> Written[K]:
+        """A verdict for each item, except for items whose row another session locks at the moment.
 
-        Raises Unavailable, after which the rest may be written again, and what no attempt can cure: ConfigurationError.
+        Raises Unavailable, after which the caller may write the rest again, and ConfigurationError, which no further
+        attempt can cure.
         """
-        done = [item for item in ended if isinstance(item.outcome, Returned)]
+        done = [ending for ending in endings if isinstance(ending.outcome, Returned)]
         if done:
             yield from self._save(done)
-        for item in ended:
-            if isinstance(item.outcome, Raised):
-                if isinstance(item.outcome.error, ConfigurationError):
-                    raise item.outcome.error
-                if verdict := self._fail(item.claim, item.outcome.error):
-                    yield item, verdict
+        for ending in endings:
+            if isinstance(ending.outcome, Raised):
+                if isinstance(ending.outcome.error, ConfigurationError):
+                    raise ending.outcome.error
+                if verdict := self._fail(ending.claim, ending.outcome.error):
+                    yield ending, verdict
 
     # --- success ---
 
-    def _save(self, items: Sequence[Ended[K]]) -> Written[K]:
-        match contained(lambda: self._save_together(items)):
+    def _save(self, endings: Sequence[Ending[K]]) -> Written[K]:
+        match contained(lambda: self._save_together(endings)):
             case Returned(saved):
                 verdicts = saved
             case Raised(Unavailable() | KeyboardInterrupt() as error):
                 raise error
             case Raised():
                 verdicts = {}
-        for item in items:
-            if verdict := verdicts.get(item.claim) or self._save_alone(item):
-                yield item, verdict
+        for ending in endings:
+            if verdict := verdicts.get(ending.claim) or self._save_alone(ending):
+                yield ending, verdict
 
-    def _save_together(self, items: Sequence[Ended[K]]) -> dict[Claimed[K], Verdict]:
-        """First the fence: nothing is saved for a row that is not ours any more."""
+    def _save_together(self, endings: Sequence[Ending[K]]) -> dict[Claim[K], Verdict]:
+        """The fence comes first: nothing is saved for a row that this run no longer holds."""
         with self._db.get_background_session() as session:
-            held = self._table.lock_held(session.connection(), [item.claim for item in items], self._actor)
-            for item in items:
-                if item.claim in held and isinstance(item.outcome, Returned):
-                    self._steps.save(session, item.claim.key, item.outcome.value)
+            held = self._table.lock_held(session.connection(), [ending.claim for ending in endings], self._actor)
+            for ending in endings:
+                if ending.claim in held and isinstance(ending.outcome, Returned):
+                    self._steps.save(session, ending.claim.key, ending.outcome.value)
             session.flush()
             errors = self._table.complete(session.connection(), held)
-            failures = {claim: _chosen(errors[claim.key]) for claim in held if claim.key in errors}
+            failures = {claim: _failure_by_save(errors[claim.key]) for claim in held if claim.key in errors}
             for claim, failure in failures.items():
                 self._tell(session, claim, failure)
-        failed = {claim: self._logged(claim, failure, Verdict.FAILED) for claim, failure in failures.items()}
+        failed = {claim: self._log(claim, failure, Verdict.FAILED) for claim, failure in failures.items()}
         return dict.fromkeys(held, Verdict.SUCCEEDED) | failed
 
-    def _save_alone(self, item: Ended[K]) -> Verdict | None:
-        match contained(lambda: again_if_lost(lambda: self._save_together([item]), DEADLOCKS)):
+    def _save_alone(self, ending: Ending[K]) -> Verdict | None:
+        match contained(lambda: again_if_lost(lambda: self._save_together([ending]), DEADLOCKS)):
             case Returned(verdicts):
-                return verdicts.get(item.claim, Verdict.LOST)
+                return verdicts.get(ending.claim, Verdict.LOST)
             case Raised(Unavailable() | KeyboardInterrupt() | ConfigurationError() as error):
                 raise error
             case Raised(error):
-                return None if sqlstate(error) == LOCK_TIMEOUT else self._fail(item.claim, error)
+                return None if sqlstate(error) == LOCK_TIMEOUT else self._fail(ending.claim, error)
 
     # --- failure ---
 
-    def _fail(self, claim: Claimed[K], error: BaseException) -> Verdict | None:
+    def _fail(self, claim: Claim[K], error: BaseException) -> Verdict | None:
         failure = failure_of(error)
         verdict = self._verdict(claim, failure)
         delay_seconds = 0.0 if isinstance(error, WorkerVanished) else self._delay_seconds(claim, failure)
         for with_hook in (True, False):
             match contained(lambda hook=with_hook: self._write_failure(claim, failure, verdict, delay_seconds, hook)):  # type: ignore[misc]
                 case Returned(held):
-                    return self._logged(claim, failure, verdict if held else Verdict.LOST)
+                    return self._log(claim, failure, verdict if held else Verdict.LOST)
                 case Raised(Unavailable() | KeyboardInterrupt() as ours):
                     raise ours
                 case Raised(refusal) if sqlstate(refusal) == LOCK_TIMEOUT:
@@ -128,13 +129,13 @@ class ItemWriter(Generic[K]):
                     )  # fmt: skip
         return self._release(claim, failure)
 
-    def _verdict(self, claim: Claimed[K], failure: Failure) -> Verdict:
+    def _verdict(self, claim: Claim[K], failure: Failure) -> Verdict:
         if not failure.retryable:
             return Verdict.FAILED
         return Verdict.RETRIED if claim.attempt < self._max_attempts else Verdict.DEAD
 
     def _write_failure(
-        self, claim: Claimed[K], failure: Failure, verdict: Verdict, delay_seconds: float, with_hook: bool
+        self, claim: Claim[K], failure: Failure, verdict: Verdict, delay_seconds: float, with_hook: bool
     ) -> bool:
         with self._db.get_background_session() as session:
             connection = session.connection()
@@ -148,12 +149,12 @@ class ItemWriter(Generic[K]):
                 self._tell(session, claim, failure)
             return True
 
-    def _tell(self, session: Session, claim: Claimed[K], failure: Failure) -> None:
+    def _tell(self, session: Session, claim: Claim[K], failure: Failure) -> None:
         if self._steps.on_failed is not None:
             self._steps.on_failed(session, claim.key, failure.message)
 
-    def _release(self, claim: Claimed[K], failure: Failure) -> Verdict:
-        """Better queued once more than for ever in processing."""
+    def _release(self, claim: Claim[K], failure: Failure) -> Verdict:
+        """Queue the row again rather than leave it in processing for ever."""
         try:
             with self._db.transaction() as connection:
                 held = self._table.retry(connection, claim, failure.message, LONGEST_BACKOFF_SECONDS)
@@ -165,10 +166,10 @@ class ItemWriter(Generic[K]):
             )  # fmt: skip
             return Verdict.LOST
 
-    def _delay_seconds(self, claim: Claimed[K], failure: Failure) -> float:
+    def _delay_seconds(self, claim: Claim[K], failure: Failure) -> float:
         return max(min(self._backoff.after(claim.attempt), LONGEST_BACKOFF_SECONDS), failure.retry_after_seconds)
 
-    def _logged(self, claim: Claimed[K], failure: Failure, verdict: Verdict) -> Verdict:
+    def _log(self, claim: Claim[K], failure: Failure, verdict: Verdict) -> Verdict:
         logger.log(
             logging.INFO if verdict is Verdict.RETRIED else logging.WARNING,
             "%s %s, attempt %d: %s", self._queue, claim.key, claim.attempt, failure.message,
@@ -177,6 +178,6 @@ class ItemWriter(Generic[K]):
         return verdict
 
 
-def _chosen(error: str) -> Failure:
-    """Of an item whose `save` set the failed status itself."""
+def _failure_by_save(error: str) -> Failure:
+    """For an item whose `save` set the failed status itself."""
     return Failure(error, traceback=None, retryable=False, retry_after_seconds=0.0)

@@ -1,7 +1,7 @@
-"""One run of a status queue: claim -> load -> work -> save and finish, until the queue is empty or the time is over.
+"""One run of a status queue: claim -> load -> work -> save and finish, until the queue is empty or the budget spent.
 
-Start reading at `JobLoop.run`. Its own thread does everything that needs Postgres, in short transactions; the items'
-threads only `work`. So a run holds at most one connection, and none while it waits for its items.
+Start reading at `JobLoop.run`. The run's own thread does everything that needs Postgres, in short transactions; the
+items' threads only `work`. A run therefore holds at most one connection, and none while it waits for its items.
 """
 
 import logging
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import ClauseElement
@@ -17,14 +18,14 @@ from sqlalchemy.exc import DBAPIError
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import Base
 from services.errors import ConfigurationError, Unavailable
-from services.jobs.containment import Raised, Returned
+from services.jobs.containment import Returned
 from services.ledger.verdicts import Reason
 from services.queues.circuit import Entry
 from services.queues.item_loader import ItemLoader
 from services.queues.item_threads import ItemThreads
 from services.queues.item_writer import ItemWriter
 from services.queues.loop_limits import SAVE_SECONDS, LoopLimits
-from services.queues.outcomes import Claimed, Ended, K, RunContext, Summary, Unwatched, Verdict
+from services.queues.outcomes import Claim, Ending, K, RunContext, Summary, Unwatched, Verdict
 from services.queues.queue_state import QueueState, QueueStates
 from services.queues.queue_table import QueueTable, Words
 from services.queues.rescue import Rescue
@@ -37,17 +38,17 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POLL_SECONDS = 0.1  # how soon a run notices that it should stop
-LOOK_AGAIN_SECONDS = 1.0  # at an empty queue, while the last items are still worked on
+LOOK_AGAIN_SECONDS = 1.0  # between two looks at an empty queue, while the last items are in progress
 RESCUE_SECONDS = 30.0
-PATIENCE_SECONDS = 30.0  # with a Postgres that is away
+PATIENCE_SECONDS = 30.0  # how long a run waits for an unavailable Postgres
 AGAIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Downstream:
-    """The queue that this one fills, and how many rows may wait there although their turn has come.
+    """Backpressure: the queue that this one fills, and how many rows whose turn has come may wait there.
 
-    The rest of a crowd does not count (fair_turns.py): one huge site must not keep the others from coming in.
+    Later rows of a huge site do not count (fair_turns.py): one site must not block all the others.
     """
 
     table: QueueTable[Any]
@@ -59,7 +60,7 @@ class Downstream:
 
 
 class JobLoop(Generic[K]):
-    """For one run. What it shares with other runs and replicas is in the queue's table and in `workflow_queues`."""
+    """One run. Runs and replicas share only the queue's table and `workflow_queues`."""
 
     def __init__(
         self,
@@ -90,11 +91,11 @@ class JobLoop(Generic[K]):
         )
         self._rescue = Rescue(db, queue, table, self._writer, limits.stale_after_seconds)
         self._batch = limits.pace(None, threads=steps.work is not None)
-        self._unwritten: list[Ended[K]] = []
+        self._unwritten: list[Ending[K]] = []
         self._asked = self._got = 1  # by the last claim
         self._look_at = self._rescued_at = self._wrote_at = time.monotonic()
         self._probing = False
-        self._stop: str | None = None  # why nothing more is claimed
+        self._stop: str | None = None  # why the run claims no further item
 
     def run(self) -> Summary:
         self._rescue.run(self._ledger)
@@ -110,16 +111,16 @@ class JobLoop(Generic[K]):
         return self._ledger.summary
 
     def _round(self) -> bool:
-        """False when nothing is under way and nothing more will be."""
-        ended = self._begin(self._patiently(self._claim))
-        ended += self._threads.ended(0 if ended else POLL_SECONDS)
-        self._finish(ended)
+        """False when no item is in progress and none will follow."""
+        endings = self._begin(self._patiently(self._claim))
+        endings += self._threads.ended(0 if endings else POLL_SECONDS)
+        self._finish(endings)
         self._keep_house()
         return self._threads.busy > 0 or self._room() > 0 or self._waits_to_write()
 
     # --- the steps of a round ---
 
-    def _claim(self) -> list[Claimed[K]]:
+    def _claim(self) -> list[Claim[K]]:
         count = self._room()
         if count == 0 or time.monotonic() < self._look_at:
             return []
@@ -127,7 +128,7 @@ class JobLoop(Generic[K]):
         with self._db.transaction() as connection:
             claims = self._table.claim(connection, count)
         if time.monotonic() - asked_at > self._limits.late_claim_seconds:
-            self._hand_back(claims)  # by the end of the work another worker would have them
+            self._hand_back(claims)  # the rescue would take them over before the work ends
             claims = []
         self._asked, self._got = count, len(claims)
         self._look_at = time.monotonic() + (0 if claims else LOOK_AGAIN_SECONDS)
@@ -135,7 +136,7 @@ class JobLoop(Generic[K]):
         return claims
 
     def _room(self) -> int:
-        """Never more than can be worked on at once: a claimed row does not wait."""
+        """How many rows to claim: never more than can be worked on at once, so a claimed row does not wait."""
         busy = self._threads.busy
         if self._stop or (self._got == 0 and not busy):
             return 0
@@ -145,21 +146,20 @@ class JobLoop(Generic[K]):
             return self._batch.size
         return max(0, min(self._batch.size, self._threads.places) - busy)
 
-    def _begin(self, claims: Sequence[Claimed[K]]) -> list[Ended[K]]:
-        """Starts what has to be worked on; returns what has ended already: without work, or without a snapshot."""
-        loaded = self._patiently(lambda: self._loader.load(claims))
-        work = self._work
-        if work is None:
-            return loaded
-        for item in loaded:
-            if isinstance(item.outcome, Returned):
-                self._threads.start(item.claim, lambda snapshot=item.outcome.value: work(snapshot))  # type: ignore[misc]
-        return [item for item in loaded if isinstance(item.outcome, Raised)]
+    def _begin(self, claims: Sequence[Claim[K]]) -> list[Ending[K]]:
+        """Starts `work` for each item; returns items that have already ended: without `work`, or failed to load."""
+        endings = []
+        for claim, outcome in self._patiently(lambda: self._loader.load(claims)):
+            if self._work is not None and isinstance(outcome, Returned):
+                self._threads.start(claim, partial(self._work, outcome.value))
+            else:
+                endings.append(Ending(claim, outcome))
+        return endings
 
-    def _finish(self, ended: Sequence[Ended[K]]) -> None:
+    def _finish(self, endings: Sequence[Ending[K]]) -> None:
         if not self._unwritten:
             self._wrote_at = time.monotonic()
-        self._unwritten += ended
+        self._unwritten += endings
         if not self._unwritten:
             return
         begun_at = time.monotonic()
@@ -167,33 +167,33 @@ class JobLoop(Generic[K]):
             self._patiently(self._write)
         except ConfigurationError as error:
             self._pause(str(error))
-        if ended:  # what waits for somebody's lock is no new item
-            seconds = sum(item.seconds for item in ended) if self._work else time.monotonic() - begun_at
-            self._batch.ended(len(ended), seconds, deep=self._got == self._asked)
+        if endings:  # an item that only waits for a row lock has been counted before
+            seconds = sum(ending.seconds for ending in endings) if self._work else time.monotonic() - begun_at
+            self._batch.ended(len(endings), seconds, deep=self._got == self._asked)
 
     def _write(self) -> None:
-        written: list[tuple[Ended[K], Verdict]] = []
+        written: list[tuple[Ending[K], Verdict]] = []
         try:
-            for item, verdict in self._writer.write(self._unwritten):
-                written.append((item, verdict))
+            for ending, verdict in self._writer.write(self._unwritten):
+                written.append((ending, verdict))
         finally:  # also when Postgres went away in the middle
-            done = {item.claim for item, _ in written}
-            self._unwritten = [item for item in self._unwritten if item.claim not in done]
+            done = {ending.claim for ending, _ in written}
+            self._unwritten = [ending for ending in self._unwritten if ending.claim not in done]
             self._ledger.settled(written)
 
     def _waits_to_write(self) -> bool:
-        """What somebody's lock kept from being written is tried again, until the rescue would have it anyway."""
+        """Items whose row was locked are written again, until the rescue would take them over anyway."""
         return bool(self._unwritten) and time.monotonic() - self._wrote_at < SAVE_SECONDS
 
     def _pause(self, reason: str) -> None:
-        """Nothing can work until somebody changes a setting: all goes back, and the queue waits for that somebody."""
+        """No item can succeed until an operator changes a setting: hand everything back and pause the queue."""
         self._stop = Reason.PAUSED
         self._hand_back_all()
         self._patiently(lambda: self._states.pause(self._queue, reason, self._actor))
         self._context.log(f"paused: {reason}")
         logger.error("queue %s was paused automatically: %s", self._queue, reason, extra={"event": "queue_paused"})
 
-    # --- now and then ---
+    # --- periodic work ---
 
     def _keep_house(self) -> None:
         if time.monotonic() - self._rescued_at > RESCUE_SECONDS:
@@ -218,23 +218,23 @@ class JobLoop(Generic[K]):
             self._stop = Reason.PAUSED
         elif state.circuit == "open":
             self._stop = Reason.CIRCUIT_OPEN
-            self._context.log("the circuit opened: too many of the last items failed")
+            self._context.log("the circuit breaker opened: too many of the last items failed")
         elif self._patiently(self._is_downstream_full):
             self._stop = Reason.BACKPRESSURE
 
-    # --- begin and end ---
+    # --- start and end ---
 
     def _refusal(self) -> str | None:
-        """Why this run does nothing."""
+        """The reason why this run does nothing, if there is one."""
         if self._work is not None and self._threads.places == 0:
-            return self._refused(Reason.HUNG_THREADS)
+            return self._skip(Reason.HUNG_THREADS)
         if self._is_downstream_full():
-            return self._refused(Reason.BACKPRESSURE)
+            return self._skip(Reason.BACKPRESSURE)
         permission = self._states.enter(self._queue, self._limits.breaker)
         if permission.state.is_paused:
-            return self._refused(Reason.PAUSED, permission.state.paused_reason)
+            return self._skip(Reason.PAUSED, permission.state.paused_reason)
         if permission.entry is Entry.SKIP:
-            return self._refused(Reason.CIRCUIT_OPEN, f"since {permission.state.circuit_changed_at.isoformat()}")
+            return self._skip(Reason.CIRCUIT_OPEN, f"since {permission.state.circuit_changed_at.isoformat()}")
         self._probing = permission.entry is Entry.PROBE
         self._batch = self._limits.pace(permission.state.batch_size, threads=self._work is not None)
         return None
@@ -242,16 +242,16 @@ class JobLoop(Generic[K]):
     def _is_downstream_full(self) -> bool:
         return self._downstream is not None and self._downstream.is_full(self._db)
 
-    def _refused(self, reason: str, why: str | None = None) -> str:
+    def _skip(self, reason: str, why: str | None = None) -> str:
         metrics.queue_skipped(self._queue, reason)
         self._context.log(f"skipped: {reason}" + (f" ({why})" if why else ""))
         return reason
 
     def _leave(self) -> None:
-        """What is still under way goes back to the queue; its threads can write nothing any more."""
+        """Items in progress go back to the queue; their threads can write nothing from now on."""
         self._hand_back_all()
         summary = self._ledger.summary
-        full = self._work is not None and self._threads.places == 0  # threads that ignore their timeout have them all
+        full = self._work is not None and self._threads.places == 0  # hanging threads occupy all slots
         summary.ended = self._stop or (Reason.HUNG_THREADS if full else "empty")
         summary.seconds = self._ledger.seconds
         metrics.queue_run_took(self._queue, summary.seconds)
@@ -264,11 +264,11 @@ class JobLoop(Generic[K]):
             logger.warning("%s", error, extra={"event": "server_unavailable", "queue": self._queue})
 
     def _hand_back_all(self) -> None:
-        claims = [*self._threads.stop(), *(item.claim for item in self._unwritten)]
+        claims = [*self._threads.stop(), *(ending.claim for ending in self._unwritten)]
         self._unwritten = []
         self._hand_back(claims)
 
-    def _hand_back(self, claims: Sequence[Claimed[K]]) -> None:
+    def _hand_back(self, claims: Sequence[Claim[K]]) -> None:
         for claim in claims:
             try:
                 with self._db.transaction() as connection:
@@ -278,11 +278,11 @@ class JobLoop(Generic[K]):
                     "%s %s could not be handed back; the rescue will requeue it: %s", self._queue, claim.key, error,
                     extra={"event": "item_stranded", "queue": self._queue},
                 )  # fmt: skip
-                if isinstance(error, Unavailable):  # else it is about this row: somebody has locked it
+                if isinstance(error, Unavailable):  # any other error concerns only this row, such as a lock
                     return
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        """A Postgres that is away for a moment costs no results."""
+        """Retries while Postgres is unavailable, so that a short outage costs no results."""
         give_up_at = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -314,14 +314,14 @@ def run_job_loop(
     context: RunContext = Unwatched(),
     downstream: Downstream | None = None,
 ) -> Summary:
-    """Work on the rows of `model` whose status is `queued_status`; returns what became of them.
+    """Process the rows of `model` whose status is `queued_status`; returns the number of items by verdict.
 
     The model has the columns of `QueueColumns`, each with `column_prefix`. `processing_function(key, session)` is for
-    work without slow I/O; `Steps(load=…, work=…, save=…)` for everything else. The function may handle transactions
-    on its session; if it sets `failed_status` and the error itself, the item ends so. A coroutine function is refused
-    with a TypeError before anything is claimed. Without `order_by_column` urgent rows
-    go first, and a point of priority is worth ten minutes of waiting. `queue` is the name under which the circuit,
-    the pause, the totals and the dead letters are kept; all runs on the same rows give the same one.
+    work without slow I/O; `Steps(load=…, work=…, save=…)` for everything else. The function may begin, commit and roll
+    back on its session; if it sets `failed_status` and the error itself, the item ends as failed. A coroutine function
+    is refused with a TypeError before anything is claimed. Without `order_by_column` urgent rows go first, and a point
+    of priority is worth ten minutes of waiting. Circuit breaker, pause, totals and dead letters are stored under the
+    name `queue`; all runs on the same rows must use the same name.
     """
     words = Words(queued_status, processing_status, completed_status, failed_status)
     strangers = [word for word in astuple(words) if not isinstance(word, status_enum)]

@@ -5,20 +5,20 @@ from dataclasses import dataclass, field
 from services.queues.batches import AdaptiveBatch, BatchPace
 from services.queues.circuit import Breaker
 
-SAVE_SECONDS = 60.0  # what an item may need beyond its timeout, to be written
+SAVE_SECONDS = 60.0  # time to write an item's result, beyond its timeout
 FAST_TRANSACTION_SECONDS, SLOW_TRANSACTION_SECONDS = 0.25, 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopLimits:
     batch_size: int = 10
-    adapts: bool = True  # False: the batch is what it is, and the one that other runs share is left alone
-    concurrency: int = 1  # items that are worked on at once
-    run_budget_seconds: float = 50.0  # after that nothing more is claimed
+    adapts: bool = True  # False: a fixed batch size; the one that runs share is neither read nor written
+    concurrency: int = 1  # items in progress at once
+    run_budget_seconds: float = 50.0  # after that the run claims no further item
     item_timeout_seconds: float = 60.0
     max_attempts: int = 3
     retry_backoff_seconds: float = 30.0  # before the second attempt; doubles each time
-    stale_seconds: float | None = None  # a claim older than this has no worker any more
+    stale_seconds: float | None = None  # a claim older than this has lost its worker
     breaker: Breaker = field(default_factory=Breaker)
 
     @property
@@ -36,7 +36,7 @@ class LoopLimits:
         return max(1.0, self.stale_after_seconds - self.item_timeout_seconds)
 
     def pace(self, remembered: int | None, *, threads: bool) -> BatchPace:
-        """In threads the time of an item counts, else that of the transaction that a batch is."""
+        """With threads the batch adapts to the time per item, otherwise to the time of the batch's transaction."""
         fast, slow = FAST_TRANSACTION_SECONDS, SLOW_TRANSACTION_SECONDS
         if threads:
             fast, slow = self.item_timeout_seconds / 10, self.item_timeout_seconds / 2

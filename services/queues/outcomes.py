@@ -1,4 +1,4 @@
-"""What becomes of an item: the values that the job loop passes on, and how an exception is read."""
+"""The values of a job loop: claim, ending, verdict, failure and summary; and how an exception becomes a failure."""
 
 import math
 import traceback
@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from database.texts import cut_head, storable
 from services.errors import SchedulerError
 from services.jobs import JobFailed
-from services.jobs.containment import Raised, Returned
+from services.jobs.containment import Outcome
 
 K = TypeVar("K")
 
@@ -18,7 +18,7 @@ MAX_TRACEBACK_CHARACTERS = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed(Generic[K]):
+class Claim(Generic[K]):
     """The right to work on one row, as long as the row carries this token."""
 
     key: K
@@ -27,11 +27,11 @@ class Claimed(Generic[K]):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended(Generic[K]):
-    """An item whose work has ended: with what `save` gets, or with what it raised."""
+class Ending(Generic[K]):
+    """How the work on one item ended: with the result for `save`, or with an exception."""
 
-    claim: Claimed[K]
-    outcome: Returned[Any] | Raised
+    claim: Claim[K]
+    outcome: Outcome[Any]
     seconds: float = 0.0
 
 
@@ -39,10 +39,10 @@ class Verdict(StrEnum):
     """What was written about an item."""
 
     SUCCEEDED = "succeeded"
-    RETRIED = "retried"  # it is queued again, after a while
+    RETRIED = "retried"  # queued again, after a backoff
     FAILED = "failed"  # another attempt would fail in the same way
     DEAD = "dead"  # its last attempt failed: there is a dead letter
-    LOST = "lost"  # the row is not ours any more: nothing was written
+    LOST = "lost"  # the run no longer holds the row: nothing was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class ItemTimedOut(JobFailed):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """An exception that nobody planned may be a passing trouble: retryable, with its traceback.
+    """An unexpected exception may be transient: it is retryable and keeps its traceback.
 
-    A planned one says all in its message, and what it was made from may quote addresses with keys in them.
+    The message of an expected one is complete. Its traceback is dropped: it may quote URLs that contain keys.
     """
     planned = isinstance(error, SchedulerError | JobFailed)
     said = str(error) if planned else "".join(traceback.format_exception_only(error)).strip()
@@ -90,7 +90,7 @@ def _traceback(error: BaseException) -> str:
 
 @dataclass(slots=True)
 class Summary:
-    """One run of a queue, as it is kept with the execution."""
+    """Result of one run of a queue, stored with its execution."""
 
     claimed: int = 0
     succeeded: int = 0
@@ -98,10 +98,10 @@ class Summary:
     failed: int = 0
     dead: int = 0
     lost: int = 0
-    stale: int = 0  # rows of workers that vanished, back in the queue
+    stale: int = 0  # rows whose worker had vanished
     seconds: float = 0.0
-    ended: str = "empty"  # why it took no further item
-    skipped: str | None = None  # why it did not even begin
+    ended: str = "empty"  # why the run claimed no further item
+    skipped: str | None = None  # why the run did nothing at all
 
     def as_dict(self) -> dict[str, Any]:
         kept = asdict(self) | {"seconds": round(self.seconds, 3)}
@@ -121,7 +121,7 @@ class RunContext(Protocol):
 
 
 class Unwatched:
-    """For a run that no execution stands behind: nobody stops it, nobody listens."""
+    """For a run without an execution: it cannot be stopped, and its log and progress are discarded."""
 
     draining = False
     remaining_seconds = math.inf

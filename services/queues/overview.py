@@ -1,4 +1,4 @@
-"""All queues at a glance: how deep, how old, what failed, may they run. And a sample of that for every minute."""
+"""State of all queues: depth, age, failures, pause and circuit; and one sample of it per minute, for charts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class QueueView:
     paused_by: str | None
     paused_reason: str | None
     batch_size: int | None
-    concurrency: int  # this and the next three: as the queue's own schedule says
+    concurrency: int  # this and the next three: from the queue's own schedule
     run_budget_seconds: float
     item_timeout_seconds: float
     max_attempts: int
@@ -71,7 +71,7 @@ class QueueOverview:
         return self._views([queue])[0]
 
     def watch(self) -> None:
-        """For metrics and charts. All replicas look; one sample per minute is kept, whoever is first."""
+        """For metrics and charts. Every replica calls it; the first sample of each minute is kept."""
         views = self.look()
         for view in views:
             metrics.queue_seen(
@@ -115,7 +115,7 @@ class QueueOverview:
     ) -> QueueView:
         limits = queue.scheduled_limits(self._settings, scheduled)
         with self._db.transaction() as connection:
-            numbers = queue.table.numbers(connection, limits.stale_after_seconds)
+            numbers = queue.table.counts(connection, limits.stale_after_seconds)
         return QueueView(
             name=queue.name,
             job_id=queue.job_id,

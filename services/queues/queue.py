@@ -1,8 +1,8 @@
-"""A queue: which rows, which words, which steps; and the registry that knows all of them.
+"""Definition of a queue: its rows, its status words, its steps; and the registry of all queues.
 
-A workflow is one file that makes a `Queue` and registers it (services/workflows/domain_extraction.py is the smallest).
-Everything else (claims, retries, rescue, dead letters, circuit, backpressure, batches, metrics, its schedule) follows
-from it.
+A workflow is one file that defines a `Queue` and registers it (services/workflows/domain_extraction.py is the
+smallest). Claims, retries, rescue, dead letters, circuit breaker, backpressure, batches, metrics and the schedule
+follow from the definition.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -31,11 +31,11 @@ OpenSteps = Callable[[Settings], AbstractContextManager[Steps[K]]]
 class Queue(Generic[K]):
     """`settings` names the group of settings: `deep_scan_scheduler` -> DEEP_SCAN_SCHEDULER_BATCH_SIZE, …
 
-    `concurrency`, `run_budget_seconds`, `item_timeout_seconds` and `max_attempts` hold for runs whose schedule says
-    nothing else in its job_config. `steps` opens what a run needs (a fetcher, an API client) and closes it at the run's
-    end. `downstream` is the queue that this one fills: while that is too deep, this one does not run.
-    `item_timeout_setting` names a setting that limits an item further than `item_timeout_seconds`. `one_live_per` names
-    the columns of a unique index over the rows that are queued or in work: a requeue respects it.
+    `concurrency`, `run_budget_seconds`, `item_timeout_seconds` and `max_attempts` are defaults; a schedule's job_config
+    overrides them. `steps` opens what a run needs (a fetcher, an API client) and closes it at the run's end.
+    `downstream` is the queue that this one fills: while that queue is too deep, this one does not run.
+    `item_timeout_setting` names a setting that may lower `item_timeout_seconds`. `one_live_per` names the columns of a
+    unique index over the rows that are queued or in processing: a requeue respects it.
     """
 
     name: str
@@ -79,9 +79,9 @@ class Queue(Generic[K]):
     def limits(
         self, settings: Settings, numbers: QueueNumbers = QueueNumbers(), others: Iterable[QueueNumbers] = ()
     ) -> LoopLimits:
-        """Of a run whose schedule says `numbers`. `others`: what further schedules of this queue say.
+        """Limits of a run. `numbers` come from its schedule, `others` from further schedules of the same queue.
 
-        A claim is stale when no run of the queue could still work on it, whichever schedule began that run.
+        A claim is stale when no run of the queue could still work on it, whichever schedule started that run.
         """
         chosen = self._numbers(settings, numbers)
         longest = max(self._item_timeout(settings, each) for each in (numbers, *others))
@@ -101,7 +101,7 @@ class Queue(Generic[K]):
         )
 
     def _numbers(self, settings: Settings, numbers: QueueNumbers) -> dict[str, Any]:
-        """The schedule wins over a variable of an earlier version, and that over the default."""
+        """The schedule overrides a variable of version 0.1, and that overrides the default."""
         defaults = {name: getattr(self, name) for name in QueueNumbers.model_fields}
         return defaults | settings.former_queue_numbers(self.settings).given() | numbers.given()
 
@@ -114,7 +114,7 @@ class Queue(Generic[K]):
     def scheduled_limits(
         self, settings: Settings, scheduled: Mapping[UUID, QueueNumbers], numbers: QueueNumbers | None = None
     ) -> LoopLimits:
-        """`scheduled`: what the schedules of this queue say. Without `numbers` those of its own schedule hold."""
+        """`scheduled`: the numbers of all schedules of this queue. `numbers` defaults to those of its own schedule."""
         own = scheduled.get(self.schedule_id, QueueNumbers())
         return self.limits(settings, own if numbers is None else numbers, scheduled.values())
 
@@ -126,9 +126,9 @@ class Queue(Generic[K]):
         at_most: int | None = None,
         numbers: QueueNumbers | None = None,
     ) -> Summary:
-        """`numbers`: what the schedule of this run says; None: what the queue's own schedule says.
+        """`numbers` come from the schedule of this run; None: from the queue's own schedule.
 
-        `at_most` items, all at once, and no second round; it neither reads nor changes the batch of the queue.
+        With `at_most` the run works on that many items at once, for one round, and leaves the shared batch size alone.
         """
         settings, db = settings or get_settings(), db or get_db_connection()
         with db.transaction() as connection:
@@ -138,8 +138,8 @@ class Queue(Generic[K]):
             limits = replace(limits, batch_size=at_most, adapts=False, concurrency=at_most, run_budget_seconds=0)
         if context.remaining_seconds < limits.longest_run_seconds:
             context.log(
-                f"the schedule's timeout_seconds is too short: the run is ended in {context.remaining_seconds:.0f} s, "
-                f"but run_budget_seconds + item_timeout_seconds are {limits.longest_run_seconds:g}"
+                f"the schedule's timeout_seconds is too short: the run times out in {context.remaining_seconds:.0f} s, "
+                f"but run_budget_seconds + item_timeout_seconds is {limits.longest_run_seconds:g} s"
             )
         with self.steps(settings) as steps:
             actor = f"system:{settings.scheduler_system_user_id or self.name}"
@@ -151,7 +151,7 @@ class Queue(Generic[K]):
 
 
 def always(steps: Steps[K]) -> OpenSteps[K]:
-    """For steps that need nothing to be opened."""
+    """For steps that open nothing."""
     return lambda settings: nullcontext(steps)
 
 
@@ -171,7 +171,7 @@ class Queues:
         return self._queues.get(name)
 
     def find(self, name: str) -> Queue[Any]:
-        """By its name or its job id; raises InvalidInput with the names that there are."""
+        """By name or job id; raises InvalidInput with the known names."""
         for queue in self._queues.values():
             if name in (queue.name, queue.job_id):
                 return queue

@@ -1,7 +1,6 @@
 """The statements of queue_table.py, for the names of one queue. All values travel as parameters.
 
-`c` are the claims that a statement is about: a row is touched only while it
-carries the token of its claim.
+`c` is the list of claims: a statement touches a row only while the row carries the token of its claim.
 """
 
 from dataclasses import dataclass
@@ -19,13 +18,13 @@ class Names:
     error: str
     prefix: str
     order: str
-    one_live_per: tuple[str, ...] = ()  # columns that no two rows in the queue or in work may share
+    one_live_per: tuple[str, ...] = ()  # columns that no two queued or processing rows may share
 
 
-MOST_ATTEMPTS = 10**9  # one more than a column holds would stop the whole queue, for a row that somebody wrote by hand
-# Somebody's open transaction delays its own row only: whoever waits for it longer than this tries again later.
+MOST_ATTEMPTS = 10**9  # a row edited by SQL to the column's maximum must not overflow and stop the whole queue
+# Another session's open transaction delays only its own rows: a statement that waits longer than this is retried later.
 IMPATIENT = "SET LOCAL lock_timeout = '200ms'; "
-# A claim that a crash of Postgres swallows was never made: the row is still queued, and its former owner is fenced off.
+# If Postgres crashes and loses the claim, the row is still queued, and the worker that claimed it is fenced.
 UNFLUSHED = "SET LOCAL synchronous_commit = off; "
 
 
@@ -38,7 +37,7 @@ def _held(n: Names) -> str:
 
 
 def claim(n: Names) -> str:
-    """MATERIALIZED makes Postgres choose the rows once; a plain IN (…) might do it again and lock more of them."""
+    """MATERIALIZED makes Postgres choose the rows once; a plain IN (…) might choose again and lock further rows."""
     return f"""
     {UNFLUSHED} WITH chosen AS MATERIALIZED (
         SELECT {n.key} AS key FROM {n.table}
@@ -53,7 +52,7 @@ def claim(n: Names) -> str:
 
 
 def lock_held(n: Names) -> str:
-    """Who waits for one row while holding others can end in a deadlock, with anybody's UPDATE: nobody waits here."""
+    """SKIP LOCKED, because waiting for one row while holding others can deadlock with any UPDATE."""
     return f"{wait_for_held(n)} SKIP LOCKED"
 
 
@@ -66,8 +65,8 @@ def wait_for_held(n: Names) -> str:
 
 
 def complete(n: Names) -> str:
-    """`save` may have chosen another end by itself: a failure keeps its text. The rows are locked by us: their keys
-    are enough."""
+    """`save` may have set another final status itself: a failure keeps its text. The caller has locked the rows, so
+    their keys are enough."""
     return f"""
     UPDATE {n.table} AS t SET
         {n.status} = CASE WHEN t.{n.status} = %(processing)s THEN %(completed)s ELSE t.{n.status} END,
@@ -107,15 +106,15 @@ def hand_back(n: Names) -> str:
 
 
 def _is_stale(n: Names) -> str:
-    """A row that somebody set to processing by hand has no claim; it counts from its last change. A claim of the future
-    is no better: the clock was set back, or somebody wrote it."""
+    """A row set to processing by SQL has no claim; its age counts from its last change. A claim in the future is stale
+    too: the clock was set back, or SQL wrote it."""
     since = f"coalesce({n.prefix}claimed_at, updated_at)"
     limit = "make_interval(secs => %(stale)s)"
     return f"{since} NOT BETWEEN clock_timestamp() - {limit} AND clock_timestamp() + {limit}"
 
 
 def take_stale(n: Names) -> str:
-    """Take over claims that are too old. A new token: whoever held the row can write nothing from now on."""
+    """Take over claims that are too old, with a new token: the previous worker can write nothing from now on."""
     return f"""
     UPDATE {n.table} SET {n.prefix}claim_token = %(token)s, {n.prefix}claimed_at = clock_timestamp()
     WHERE {n.key} = ANY(ARRAY(
@@ -128,7 +127,7 @@ def take_stale(n: Names) -> str:
 
 
 def backlog(n: Names) -> str:
-    """Counted up to a limit: who asks wants to know whether it is too much."""
+    """Counted up to a limit: the caller only compares it with one."""
     return f"""
     SELECT count(*) FROM (
         SELECT FROM {n.table} WHERE {n.status} = %(queued)s AND {its_turn_has_come(n.prefix)} LIMIT %(limit)s
@@ -136,8 +135,8 @@ def backlog(n: Names) -> str:
     """
 
 
-def numbers(n: Names) -> str:
-    """Three partial indexes answer this; finished rows are in none of them."""
+def counts(n: Names) -> str:
+    """Answered from three partial indexes, none of which contains finished rows."""
     return f"""
     SELECT q.depth, q.due, q.oldest_seconds, p.processing, p.stale, f.failed
     FROM (
@@ -171,7 +170,7 @@ def _failed_rows(n: Names) -> str:
 
 
 def _alone(n: Names, matches: str) -> str:
-    """Of rows that may not live together the one that failed last, and none beside one that lives."""
+    """Of rows that exclude each other the one that failed last, and none beside a queued or processing row."""
     columns, same = ", ".join(n.one_live_per), " AND ".join(f"o.{name} = {n.table}.{name}" for name in n.one_live_per)
     return f"""
     {n.key} IN (
@@ -188,7 +187,7 @@ def count_failed(n: Names) -> str:
 
 
 def requeue_failed(n: Names) -> str:
-    """A rate is a matter of `not_before`: the rows are queued at once, and become due one after the other."""
+    """The rate is expressed in `not_before`: all rows are queued at once and become due one after the other."""
     return f"""
     WITH chosen AS MATERIALIZED ({_failed_rows(n)} FOR NO KEY UPDATE SKIP LOCKED),
          numbered AS (SELECT {n.key} AS key, row_number() OVER () AS number FROM chosen)

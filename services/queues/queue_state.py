@@ -1,4 +1,4 @@
-"""What all replicas know about each queue, in `workflow_queues`: paused or not, its circuit, its batch, its totals."""
+"""State of each queue that all replicas share, in `workflow_queues`: pause, circuit breaker, batch size, totals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What a run was told when it asked to begin."""
+    """Whether a run may start, and the queue's state at that moment."""
 
     entry: Entry
     state: QueueState
@@ -49,7 +49,7 @@ class QueueStates:
         self._db = db
 
     def enter(self, queue: str, breaker: Breaker) -> Permission:
-        """May a run begin? The first one after the cool-down is told to probe, the others to skip."""
+        """May a run start? After the cool-down the first run probes, and the others skip."""
         with self._db.transaction() as connection:
             state, now = self._lock(connection, queue)
             if state.is_paused:
@@ -60,12 +60,12 @@ class QueueStates:
             return Permission(entry, state)
 
     def report(
-        self, queue: str, breaker: Breaker, outcomes: str, totals: Mapping[str, int], batch_size: int | None
+        self, queue: str, breaker: Breaker, marks: str, totals: Mapping[str, int], batch_size: int | None
     ) -> QueueState:
-        """Add what a run has done since it last said so; returns what it has to obey from now on."""
+        """Add what a run has done since its last report; returns the state that it must obey from now on."""
         with self._db.transaction() as connection:
             state, now = self._lock(connection, queue)
-            circuit = _circuit(state).after(outcomes, now, breaker)
+            circuit = _circuit(state).after(marks, now, breaker)
             sums = ", ".join(f"{name} = {name} + %({name})s" for name in TOTALS)
             values = {name: totals.get(name, 0) for name in TOTALS} | {"batch_size": batch_size}
             return self._write(
@@ -78,14 +78,14 @@ class QueueStates:
             self._write(connection, queue, _circuit(state).not_probed(now, breaker))
 
     def pause(self, queue: str, reason: str, by: str) -> QueueState:
-        """What runs already stops within seconds; the first reason stays."""
+        """Current runs stop within seconds. A queue that is already paused keeps its first reason."""
         with self._db.transaction() as connection:
             self._lock(connection, queue)
             values = {"queue": queue, "reason": storable(reason, MAX_ERROR_CHARACTERS), "by": by}
             return _state(connection.exec_driver_sql(PAUSE, values).one())
 
     def resume(self, queue: str) -> QueueState:
-        """Also closes the circuit: whoever resumes a queue has seen to its trouble."""
+        """Also closes the circuit: an operator who resumes a queue has fixed the cause."""
         with self._db.transaction() as connection:
             self._lock(connection, queue)
             return _state(connection.exec_driver_sql(RESUME, {"queue": queue}).one())

@@ -1,6 +1,6 @@
-"""The way back for rows that failed: a person's decision, with a filter, a limit and a rate.
+"""Requeue failed rows on an operator's request, with a filter, a limit and a rate.
 
-A rate costs nobody any waiting: the rows are queued at once and become due one after the other.
+The call does not wait for the rate: the rows are queued at once and become due one after the other.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from services.queues.queue import Queue, queues
 from services.queues.queue_table import FailedFilter
 
 MAX_ROWS = 100_000
-SLOWEST = 0.00001  # rows a second: about one a day; the last of MAX_ROWS is due before years have five digits
+SLOWEST = 0.00001  # rows per second: about one a day; the last of MAX_ROWS is due before the year 10000
 
 
 class Requeue:
@@ -39,8 +39,8 @@ class Requeue:
         return min(limit, sum(DeadLetters(self._db).count(where).values()))
 
     def letters(self, where: LetterFilter, limit: int, per_second: float = 0) -> dict[str, int]:
-        """Oldest letters first; how many rows of each queue. A row that is not failed any more, or may
-        not live beside another one (`Queue.one_live_per`), stays as it is."""
+        """Oldest letters first; returns the number of rows per queue. A row that is no longer failed, or that
+        `Queue.one_live_per` excludes, stays as it is."""
         _check(limit, per_second)
         keys: dict[str, list[str]] = {}
         for letter in DeadLetters(self._db).oldest(where, limit):
@@ -48,7 +48,7 @@ class Requeue:
         return {name: self._letters_of(queues.get(name), items, per_second) for name, items in keys.items()}
 
     def _letters_of(self, queue: Queue[Any] | None, keys: list[str], per_second: float) -> int:
-        """A queue that this program does not know keeps its letters."""
+        """The letters of a queue that this program does not know stay open."""
         which = FailedFilter(keys=keys, dead=True, limit=len(keys))
         return 0 if queue is None else self.failed(queue, which, per_second)
 
@@ -61,7 +61,7 @@ def _check(limit: int, per_second: float) -> None:
 
 
 def bad_rate(per_second: float) -> str | None:
-    """What is wrong with it, if anything."""
+    """The reason why the rate is invalid, or None."""
     if per_second == 0 or SLOWEST <= per_second <= MAX_ROWS:
         return None
-    return f"must be 0 (all at once) or between {SLOWEST:.5f} and {MAX_ROWS} rows a second, got {per_second:g}"
+    return f"must be 0 (all at once) or between {SLOWEST:.5f} and {MAX_ROWS} rows per second, got {per_second:g}"

@@ -1,4 +1,4 @@
-"""Rows in processing whose worker is gone: back to the queue, or to their end after the last attempt."""
+"""Rescue of rows in processing whose worker vanished: requeued, or failed after their last attempt."""
 
 import logging
 from typing import Generic
@@ -6,7 +6,7 @@ from typing import Generic
 from database.connection import DatabaseConnection
 from services.jobs.containment import Raised
 from services.queues.item_writer import ItemWriter, WorkerVanished
-from services.queues.outcomes import Ended, K
+from services.queues.outcomes import Ending, K
 from services.queues.queue_table import QueueTable
 from services.queues.run_ledger import RunLedger
 
@@ -16,7 +16,7 @@ AT_ONCE = 200
 
 
 class Rescue(Generic[K]):
-    """A stale claim is taken over first: from then on its former owner can write nothing."""
+    """Takes a stale claim over first: from then on its previous worker can write nothing."""
 
     def __init__(
         self, db: DatabaseConnection, queue: str, table: QueueTable[K], writer: ItemWriter[K], stale_seconds: float
@@ -32,10 +32,10 @@ class Rescue(Generic[K]):
         with self._db.transaction() as connection:
             stale = self._table.take_stale(connection, self._stale_seconds, AT_ONCE)
         gone = Raised(WorkerVanished(self._stale_seconds))
-        for item, verdict in self._writer.write([Ended(claim, gone) for claim in stale]):
+        for ending, verdict in self._writer.write([Ending(claim, gone) for claim in stale]):
             ledger.stale(verdict)
             logger.warning(
-                "%s %s had lost its worker: %s", self._queue, item.claim.key, verdict,
-                extra={"event": "item_rescued", "queue": self._queue, "key": str(item.claim.key)},
+                "%s %s lost its worker: %s", self._queue, ending.claim.key, verdict,
+                extra={"event": "item_rescued", "queue": self._queue, "key": str(ending.claim.key)},
             )  # fmt: skip
         return len(stale)

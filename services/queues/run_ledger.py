@@ -1,4 +1,4 @@
-"""Counts what a run does: for its summary, for the queue's row in Postgres, for the metrics."""
+"""Counts the items of a run, for its summary, the queue's row in Postgres and the metrics."""
 
 import time
 from collections import Counter
@@ -7,16 +7,16 @@ from typing import Any
 
 from services.fetching import FetchFailed
 from services.jobs import JobFailed
-from services.jobs.containment import Raised, Returned
+from services.jobs.containment import Outcome, Raised
 from services.queues.circuit import DID_NOT, WORKED, Breaker
-from services.queues.outcomes import Ended, Summary, Verdict
+from services.queues.outcomes import Ending, Summary, Verdict
 from services.queues.queue_state import QueueState, QueueStates
 from services.telemetry import metrics
 
 REPORT_SECONDS = 2.0
 
-# What a verdict says about the world outside; a lost claim says nothing.
-OUTCOMES = {
+# The circuit breaker's mark of each verdict; a lost claim has none.
+MARKS = {
     Verdict.SUCCEEDED: WORKED,
     Verdict.FAILED: WORKED,
     Verdict.RETRIED: DID_NOT,
@@ -25,8 +25,8 @@ OUTCOMES = {
 }
 
 
-def is_about_site(outcome: Returned[Any] | Raised) -> bool:
-    """What was planned for is about the site that was asked; the rest is about us, or about the way out."""
+def is_about_site(outcome: Outcome[Any]) -> bool:
+    """True if the failure concerns the site that was called, not our own code or network."""
     error = outcome.error if isinstance(outcome, Raised) else None
     return isinstance(error, JobFailed) or (isinstance(error, FetchFailed) and not error.of_network)
 
@@ -35,7 +35,7 @@ class RunLedger:
     def __init__(self, states: QueueStates, queue: str, breaker: Breaker, *, own_sites: bool = False) -> None:
         self._states, self._queue, self._breaker, self._own_sites = states, queue, breaker, own_sites
         self._unreported: Counter[str] = Counter()
-        self._outcomes = ""
+        self._marks = ""
         self._reported_at = self._begun_at = time.monotonic()
         self.summary = Summary()
 
@@ -45,8 +45,8 @@ class RunLedger:
 
     @property
     def is_due(self) -> bool:
-        """Trouble is told at once, so that the circuit opens in time; good news can wait."""
-        return DID_NOT in self._outcomes or time.monotonic() - self._reported_at > REPORT_SECONDS
+        """A failure is reported at once, so that the circuit opens in time; successes can wait."""
+        return DID_NOT in self._marks or time.monotonic() - self._reported_at > REPORT_SECONDS
 
     def claimed(self, number: int) -> None:
         self._count("claimed", number)
@@ -56,21 +56,21 @@ class RunLedger:
         if verdict is Verdict.DEAD:
             self._count("dead", 1)
 
-    def settled(self, items: Sequence[tuple[Ended[Any], Verdict]]) -> None:
-        for verdict, number in Counter(verdict for _, verdict in items).items():
+    def settled(self, endings: Sequence[tuple[Ending[Any], Verdict]]) -> None:
+        for verdict, number in Counter(verdict for _, verdict in endings).items():
             self._count(verdict.value, number)
-        self._outcomes += "".join(self._outcome(item, verdict) for item, verdict in items)
-        metrics.queue_items_took(self._queue, [item.seconds for item, _ in items])
+        self._marks += "".join(self._mark(ending, verdict) for ending, verdict in endings)
+        metrics.queue_items_took(self._queue, [ending.seconds for ending, _ in endings])
 
     def report(self, batch_size: int | None = None) -> QueueState:
-        """Tell the queue's row; returns what the run has to obey from now on."""
-        state = self._states.report(self._queue, self._breaker, self._outcomes, self._unreported, batch_size)
-        self._unreported, self._outcomes, self._reported_at = Counter(), "", time.monotonic()
+        """Write to the queue's row; returns the state that the run must obey from now on."""
+        state = self._states.report(self._queue, self._breaker, self._marks, self._unreported, batch_size)
+        self._unreported, self._marks, self._reported_at = Counter(), "", time.monotonic()
         return state
 
-    def _outcome(self, item: Ended[Any], verdict: Verdict) -> str:
-        found = OUTCOMES[verdict]
-        return WORKED if found == DID_NOT and self._own_sites and is_about_site(item.outcome) else found
+    def _mark(self, ending: Ending[Any], verdict: Verdict) -> str:
+        found = MARKS[verdict]
+        return WORKED if found == DID_NOT and self._own_sites and is_about_site(ending.outcome) else found
 
     def _count(self, what: str, number: int) -> None:
         if number:

@@ -1,4 +1,4 @@
-"""What the schedules of the queues say about their runs: job_config of every `workflow` schedule."""
+"""Reads the run limits of the queues from the job_config of every `workflow` schedule."""
 
 from uuid import UUID
 
@@ -7,14 +7,14 @@ from sqlalchemy import Connection
 
 from services.checks.queue_numbers import QueueNumbers
 
-Scheduled = dict[str, dict[UUID, QueueNumbers]]  # queue -> schedule -> what it says
+Scheduled = dict[str, dict[UUID, QueueNumbers]]  # queue -> schedule -> its numbers
 
-# The partial index schedules_workflow_idx answers it, however many other schedules there are.
+# Answered from the partial index schedules_workflow_idx, however many other schedules there are.
 SCHEDULED = "SELECT schedule_id, job_config FROM schedules WHERE job_type = 'workflow'"
 
 
 def scheduled_numbers(connection: Connection) -> Scheduled:
-    """A job_config that cannot be read says nothing here: its runs fail and say why."""
+    """An invalid job_config is left out here; its runs fail with the reason."""
     found: Scheduled = {}
     for row in connection.exec_driver_sql(SCHEDULED):
         queue = row.job_config.get("queue")

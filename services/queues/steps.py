@@ -1,4 +1,4 @@
-"""What is done with one row: load -> work -> save. Only `work` may be slow, and it never sees a session."""
+"""The steps of one item: load -> work -> save. Only `work` may be slow, and it gets no session."""
 
 import inspect
 from collections.abc import Callable
@@ -19,13 +19,13 @@ OnFailed = Callable[[Session, K, str], None]
 
 @dataclass(frozen=True, kw_only=True)  # without slots: Python 3.11 could not make a Steps[int](…)
 class Steps(Generic[K]):
-    """`load` and `save` may be called again for the same item, after a rollback: they only read and write the session.
+    """`load` and `save` may be called again for the same item after a rollback: they must only use the session.
 
     load(session, key) -> snapshot      what `work` needs, as plain values
-    work(snapshot) -> result            in a thread of its own, under the item timeout, without a session
-    save(session, key, result)          in the transaction that also ends the item; without `work`, of the snapshot
-    on_failed(session, key, error)      in the transaction that fails the item for good
-    own_sites                           every item asks a site of its own: one that fails says nothing about the others
+    work(snapshot) -> result            in its own thread, under the item timeout, without a session
+    save(session, key, result)          in the transaction that also ends the item; without `work`, gets the snapshot
+    on_failed(session, key, error)      in the transaction that fails the item permanently
+    own_sites                           each item calls its own site: its failure does not count for the circuit breaker
     """
 
     save: Save[K]
@@ -65,7 +65,7 @@ class Steps(Generic[K]):
 
 
 def require_plain_function(name: str, function: Callable[..., Any] | None) -> None:
-    """A call of a coroutine or generator function runs nothing of it; raises TypeError."""
+    """Raises TypeError for a coroutine or generator function: a plain call would not run its body."""
     for candidate in (function, getattr(function, "__call__", None)):  # noqa: B004 - an object whose call is one
         if inspect.iscoroutinefunction(candidate):
             raise TypeError(
@@ -84,7 +84,7 @@ def _require_no_awaitable(result: object) -> None:
     if not inspect.isawaitable(result):
         return
     if inspect.iscoroutine(result):
-        result.close()  # else Python warns that nobody awaited it
+        result.close()  # otherwise Python warns that it was never awaited
     raise ConfigurationError(
         "the processing function returned a coroutine, but the job loop is synchronous: write it as a plain `def`"
     )

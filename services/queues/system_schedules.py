@@ -1,7 +1,7 @@
 """Gives every queue its schedule: an ordinary one, with `source='system'` and an id that is the same everywhere.
 
-What is absent is inserted. What nobody has touched since follows the settings; what an operator has edited or paused
-stays as it is. Several replicas may do this at once.
+A missing schedule is inserted. An unedited one follows the settings; one that an operator has edited or disabled stays
+as it is. Several replicas may do this at once.
 """
 
 import json
@@ -20,12 +20,12 @@ from services.queues.scheduled_numbers import scheduled_numbers
 logger = logging.getLogger(__name__)
 
 ACTOR = "system:workflows"
-SLACK_SECONDS = 60  # what a run may need beyond its budget and its last item
+SLACK_SECONDS = 60  # time a run may need beyond its budget and its last item
 
 
 def install_system_schedules(db: DatabaseConnection, settings: Settings) -> None:
     with db.transaction() as connection:
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")  # the start asks again
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")  # the replica's start retries
         scheduled = scheduled_numbers(connection)
         rows = json.dumps([_definition(queue, settings, scheduled.get(queue.name, {})) for queue in queues.all()])
         connection.exec_driver_sql("SELECT set_config('scheduler.actor', %s, true)", (ACTOR,))
@@ -68,7 +68,7 @@ _WANTED = "json_populate_recordset(NULL::schedules, %(rows)s::json) AS w"
 
 INSERT = f"INSERT INTO schedules ({_COLUMNS}) SELECT {_COLUMNS} FROM {_WANTED} ON CONFLICT DO NOTHING"  # noqa: S608
 
-# Whoever changed it last is in the audit trail, which keeps the newest change of every schedule for ever.
+# The audit trail has the author of the last change; cleanup always keeps the newest change of a schedule.
 FOLLOW = f"""
 UPDATE schedules AS s SET
     time_config = w.time_config, max_instances = w.max_instances, misfire_grace_seconds = w.misfire_grace_seconds,

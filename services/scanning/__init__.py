@@ -1,4 +1,4 @@
-"""Cookie scans: crawl a site, record every cookie, compare with the scan before.
+"""Cookie scans: crawl a site, record every cookie, compare with the previous scan.
 
-Start reading at findings.py (what a scan finds, as values); scan.py tells the story.
+Start reading at scan.py, the story of a scan; findings.py has its values.
 """

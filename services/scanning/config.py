@@ -1,4 +1,4 @@
-"""What a cookie scan may be told: the schedule's `job_config`, merged over its scan profile. No I/O."""
+"""The configuration of a cookie scan: the schedule's `job_config`, merged over its scan profile. No I/O."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -6,11 +6,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from services.checks.model_errors import reason_of
 from services.errors import Problem
 from services.scanning.findings import EngineName
 from services.sites.urls import MAX_PAGE_ADDRESS
 
-# Other systems' spelling -> ours, which is the one that is stored.
+# Spelling in other systems -> ours, which is stored.
 API_SPELLING = {
     "maxPages": "max_pages",
     "scanDepth": "scan_depth",
@@ -35,7 +36,7 @@ class CookieScanConfig(BaseModel):
 
     max_pages: int = Field(50, ge=1, le=10_000, description="pages visited at most")
     scan_depth: int = Field(
-        3, ge=0, le=100, description="clicks away from the start page; 0: only it and the custom pages"
+        3, ge=0, le=100, description="clicks away from the start page; 0: only the start page and the custom pages"
     )
     max_retries: int = Field(2, ge=0, le=10, description="further attempts at one page")
     custom_pages: list[PageAddress] = Field(
@@ -43,15 +44,20 @@ class CookieScanConfig(BaseModel):
     )
     allow_deep_scan: bool = Field(False, description="true: with a browser, unless engine says otherwise")
     accept_selector: str | None = Field(
-        None, min_length=1, max_length=1000, description="CSS of the button that agrees; needs the browser engine"
+        None,
+        min_length=1,
+        max_length=1000,
+        description="CSS selector of the button that accepts cookies; needs the browser engine",
     )
-    description: str | None = Field(None, max_length=2000, description="for people; changes nothing")
+    description: str | None = Field(None, max_length=2000, description="a comment; has no effect")
     engine: Literal["http", "browser"] | None = Field(
         None, description="how pages are visited; unset: browser with allow_deep_scan, else http"
     )
-    respect_robots: bool = Field(True, description="leave out what robots.txt forbids")
+    respect_robots: bool = Field(True, description="skip pages that robots.txt forbids")
     delay_seconds: float = Field(0.5, ge=0, le=60, description="between two pages")
-    page_timeout_seconds: float = Field(30.0, ge=1, le=300, description="of a page with everything that it embeds")
+    page_timeout_seconds: float = Field(
+        30.0, ge=1, le=300, description="time limit for a page and everything that it embeds"
+    )
     user_agent: str | None = Field(None, min_length=1, max_length=500, description="unset: the engine's own")
     base_url: str | None = Field(
         None, max_length=MAX_PAGE_ADDRESS, description="where to start; unset: https://<domain>/, then http://"
@@ -102,7 +108,7 @@ class CookieScanConfig(BaseModel):
         return EngineName.BROWSER if self.allow_deep_scan else EngineName.HTTP
 
     def given(self) -> dict[str, Any]:
-        """Only what somebody has said, as it is stored with a scan."""
+        """Only the fields that were given, as they are stored with a scan."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
@@ -111,23 +117,21 @@ def one_spelling(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config_problems(given: Mapping[str, Any]) -> list[Problem]:
-    """Everything that is wrong with a configuration, by field."""
+    """All errors of a configuration, by field."""
     try:
         CookieScanConfig.model_validate(given)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        return [Problem(".".join(map(str, item["loc"])) or "config", _reason(item["msg"])) for item in found]
+        return [
+            Problem(
+                ".".join(map(str, item["loc"])) or "config", reason_of(item["msg"], "is not a field of a cookie scan")
+            )
+            for item in error.errors(include_url=False, include_input=False)
+        ]
     return []
 
 
-def _reason(message: str) -> str:
-    said = message.removeprefix("Value error, ")
-    said = {"Extra inputs are not permitted": "is not a field of a cookie scan"}.get(said, said)
-    return said[:1].lower() + said[1:]
-
-
 def _check_address(address: str, *, relative: bool) -> None:
-    """Raises ValueError for what can be no page of a web site."""
+    """Raises ValueError for an address that cannot be a page."""
     if not address.isprintable() or " " in address:
         raise ValueError(f"{address[:60]!r} contains whitespace or control characters")
     parts = urlsplit(address)
@@ -138,4 +142,4 @@ def _check_address(address: str, *, relative: bool) -> None:
         raise ValueError(f"{address[:60]!r} is not {wanted} that starts with http:// or https://")
     if "@" in parts.netloc:
         raise ValueError("must not contain a user name or a password")
-    _ = parts.port  # raises for a port that is none
+    _ = parts.port  # raises for an invalid port

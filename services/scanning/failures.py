@@ -1,10 +1,10 @@
-"""How a scan can fail as a whole. A page that fails is a finding."""
+"""Failures of a whole scan. The failure of a page is a finding."""
 
 from services.errors import SchedulerError
 
 
 class ScanFailed(SchedulerError):
-    """No page could be seen, or the scan may not be made; the message names the cause."""
+    """No page could be visited, or the scan is not allowed; the message names the cause."""
 
     def __init__(self, message: str, *, retryable: bool = True, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -12,4 +12,4 @@ class ScanFailed(SchedulerError):
 
 
 class ScanRefused(SchedulerError):
-    """The execution that made the scan was given up meanwhile: its findings must not be kept."""
+    """The execution lost its claim meanwhile: its findings must not be stored."""

@@ -1,4 +1,4 @@
-"""What a scan finds, as values: sightings of cookies and pages from an engine, and the stored scan made of them.
+"""The findings of a scan as values: sightings of cookies and pages by an engine, and the stored scan.
 
 A cookie's value is never kept: it may identify a person, and nothing here needs it.
 """
@@ -30,7 +30,7 @@ class Party(StrEnum):
 
 
 class Consent(StrEnum):
-    """Whether it was set before the visitor agreed to anything."""
+    """Whether it was set before the visitor consented."""
 
     BEFORE = "before"
     AFTER = "after"
@@ -59,17 +59,17 @@ class SeenCookie:
     path: str
     storage: Storage = Storage.COOKIE
     host_only: bool = True
-    expires_at: datetime | None = None  # None: until the browser is closed (or, in local storage, for ever)
+    expires_at: datetime | None = None  # None: until the browser is closed (or, in local storage, without limit)
     secure: bool = False
     http_only: bool = False
-    same_site: str | None = None  # Strict, Lax, None as text; None: the site does not say
+    same_site: str | None = None  # Strict, Lax, None as text; None: not set by the site
     consent: Consent = Consent.BEFORE
     page_url: str
-    request_url: str  # the request whose answer, or whose script, set it
+    request_url: str  # the request whose response or script set it
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What makes two sightings the same cookie."""
+        """The identity of a cookie across sightings."""
         return (self.storage, self.name, self.domain, self.path)
 
 
@@ -83,11 +83,11 @@ class PageVisit:
     links: tuple[str, ...] = ()  # absolute, http and https only, in the order of the page
     cookies: tuple[SeenCookie, ...] = ()
     elapsed_ms: int = 0
-    notes: tuple[str, ...] = ()  # what was cut or left out, for a person
+    notes: tuple[str, ...] = ()  # what was truncated or skipped, for the report
 
 
 class PageFailed(Exception):
-    """A page could not be seen; the scan goes on with the others. Its answers may have set cookies all the same."""
+    """A page could not be visited; the scan continues. Its responses may still have set cookies."""
 
     def __init__(
         self,
@@ -102,12 +102,12 @@ class PageFailed(Exception):
 
 
 class ScanEngine(Protocol):
-    """Sees one page at a time. Everything it keeps between pages ends with `close`."""
+    """Visits one page at a time. State between pages ends with `close`."""
 
     name: EngineName
 
     def visit(self, url: str, remaining_seconds: Callable[[], float]) -> PageVisit:
-        """`remaining_seconds` may be asked at any time and raises when the execution has to stop."""
+        """`remaining_seconds` may be called at any time and raises when the execution has to stop."""
         ...
 
     def close(self) -> None: ...
@@ -115,7 +115,7 @@ class ScanEngine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cookie:
-    """A cookie of a stored scan: all its sightings in one, with what we make of it."""
+    """A cookie of a stored scan: its sightings merged, with its classification."""
 
     name: str
     domain: str
@@ -123,7 +123,7 @@ class Cookie:
     storage: Storage
     host_only: bool
     expires_at: datetime | None
-    lifetime_seconds: int | None  # from the sighting to its expiry; None: session
+    lifetime_seconds: int | None  # from sighting to expiry; None: session
     secure: bool
     http_only: bool
     same_site: str | None
@@ -149,7 +149,7 @@ class Page:
     depth: int
     attempts: int
     status_code: int | None
-    error: str | None  # None: it was seen
+    error: str | None  # None: it was visited
     elapsed_ms: int
     notes: tuple[str, ...] = ()
 
@@ -169,7 +169,7 @@ class CookieChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """A stored scan, whole."""
+    """A complete stored scan."""
 
     scan_id: UUID
     execution_id: UUID | None

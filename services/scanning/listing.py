@@ -1,4 +1,4 @@
-"""Which scans, newest first: the record, filters and keyset pages over `scans`."""
+"""Lists of scans, newest first: record, filters and keyset pages over `scans`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -49,7 +49,7 @@ class ScanFilter:
     until: datetime | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """Raises InvalidInput for a word or an instant that no row can have."""
+        """Raises InvalidInput for a value that no row can have."""
         found: list[ColumnElement[bool]] = []
         if self.domain is not None:
             found.append(ScanRow.domain.in_(spellings(_text("domain", self.domain))))

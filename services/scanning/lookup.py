@@ -1,4 +1,4 @@
-"""Which stored scan a person means, and a scan that is looked at without being stored."""
+"""Looks up a stored scan by what a person types, and shows a scan without storing it."""
 
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
@@ -17,7 +17,7 @@ from services.wording.short_ids import ids_that_begin
 
 
 def find_scan(db: DatabaseConnection, reference: str) -> Scan:
-    """By its id, the beginning of its id, or a domain, which means its newest scan."""
+    """By id, by the beginning of an id, or by domain (its newest scan)."""
     store, text = ScanStore(db), reference.strip()
     ids = ids_that_begin(text)
     found = (
@@ -34,7 +34,7 @@ def find_scan(db: DatabaseConnection, reference: str) -> Scan:
 
 
 def not_stored(db: DatabaseConnection, outcome: ScanOutcome) -> Scan:
-    """As it would be stored now, compared with the scan before."""
+    """The scan as it would be stored now, compared with the previous one."""
     store = ScanStore(db)
     previous = store.previous(outcome.domain, outcome.engine)
     before = None if previous is None else store.get(previous)

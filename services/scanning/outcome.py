@@ -1,4 +1,4 @@
-"""What a scan found, before it is compared with the one before and stored."""
+"""The outcome of a scan, before it is compared with the previous one and stored."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ class ScanOutcome:
     pages: tuple[Page, ...]
     cookies: tuple[Cookie, ...]
     notes: tuple[str, ...]
-    is_complete: bool  # False: it stopped early, so a cookie that is gone may only not have been met
+    is_complete: bool  # False: the scan stopped early, so a cookie that is gone may only not have been reached
 
     def summary(self, changes: Iterable[CookieChange]) -> dict[str, Any]:
         """Plain JSON, small enough for every list of scans."""

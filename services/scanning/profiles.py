@@ -1,6 +1,6 @@
-"""Rows of `scan_profiles`: settings of a cookie scan that several schedules share. Checked before they are written.
+"""Rows of `scan_profiles`: cookie scan settings shared by several schedules, validated before they are written.
 
-A row that another program wrote may hold anything: it is shown as it is, with what is wrong with it.
+A row written by another program may contain anything: it is shown as it is, with its errors.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -26,7 +26,7 @@ MAX_NAME = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRecord:
-    """A profile as it was read, and how many schedules use it."""
+    """A stored profile, and the number of schedules that use it."""
 
     profile_id: UUID
     name: str | None
@@ -41,7 +41,7 @@ class ProfileRecord:
 
     @property
     def problems(self) -> list[Problem]:
-        """What a scan with it would be refused for."""
+        """The errors for which a scan with this profile would be refused."""
         return config_problems(self.config)
 
 
@@ -57,12 +57,12 @@ class ScanProfiles:
         return None if row is None else _to_record(row)
 
     def find(self, reference: UUID | str) -> ProfileRecord:
-        """The one profile that a person means: by its name, its id, or the beginning of its id."""
+        """The profile that a person means: by name, by id, or by the beginning of its id."""
         with self._db.transaction() as connection:
             return _find(connection, reference)
 
     def list_all(self) -> list[ProfileRecord]:
-        """In the order of their names; those without one are last."""
+        """In the order of their names; those without a name are last."""
         query = _select().order_by(ScanProfile.name.nulls_last(), ScanProfile.profile_id)
         with self._db.transaction() as connection:
             return [_to_record(row) for row in connection.execute(query)]
@@ -81,13 +81,13 @@ class ScanProfiles:
         changes: Mapping[str, Any] | None = None,
         unset: Collection[str] = (),
     ) -> tuple[ProfileRecord, ProfileRecord]:
-        """Change some settings, and take others back to their default; returns it before and after.
+        """Change some settings and reset others to their default; returns the profile before and after.
 
-        Schedules that use it obey from their next run on.
+        Schedules that use it follow from their next run on.
         """
         with self._db.transaction() as connection:
             before = _find(connection, reference, lock=True)
-            config = _config(_merged(before.config, changes or {}, unset))
+            config = _config(_merge(before.config, changes or {}, unset))
             new_name = before.name if name is None else _name(name)
             if (config, new_name) != (dict(before.config), before.name):
                 same = ScanProfile.profile_id == before.profile_id
@@ -97,7 +97,7 @@ class ScanProfiles:
             return before, _find(connection, before.profile_id)
 
     def delete(self, reference: UUID | str) -> ProfileRecord:
-        """Refused while a schedule uses it; scans that were made with it stay."""
+        """Refused while a schedule uses it; existing scans stay."""
         with self._db.transaction() as connection:
             found = _find(connection, reference, lock=True)
             if users := _users(connection, found.profile_id):
@@ -113,7 +113,7 @@ def _select() -> Select[Any]:
 
 
 def _to_record(row: Row[Any]) -> ProfileRecord:
-    config = row.config if isinstance(row.config, dict) else {"config": row.config}  # somebody else's idea of one
+    config = row.config if isinstance(row.config, dict) else {"config": row.config}  # written by another program
     return ProfileRecord(**{**row._mapping, "config": config})
 
 
@@ -133,7 +133,7 @@ def _find(connection: Connection, reference: UUID | str, *, lock: bool = False) 
 
 
 def _users(connection: Connection, profile_id: UUID) -> list[str]:
-    """How people call the schedules that use it."""
+    """The names of the schedules that use it."""
     query = select(func.coalesce(Schedule.name, Schedule.domain)).where(Schedule.profile_id == profile_id)
     return list(connection.execute(query.order_by(Schedule.domain, Schedule.schedule_id)).scalars())
 
@@ -146,13 +146,13 @@ def _name(text: str) -> str:
 
 
 def _config(given: Mapping[str, Any]) -> dict[str, Any]:
-    """In the one spelling that is stored; raises InvalidInput with everything that is wrong."""
+    """The settings in their stored spelling; raises InvalidInput with all errors."""
     if problems := config_problems(given):
         raise InvalidInput(*problems)
     return CookieScanConfig.model_validate(given).given()
 
 
-def _merged(before: Mapping[str, Any], changes: Mapping[str, Any], unset: Collection[str]) -> dict[str, Any]:
+def _merge(before: Mapping[str, Any], changes: Mapping[str, Any], unset: Collection[str]) -> dict[str, Any]:
     merged = {**one_spelling(before), **one_spelling(changes)}
     names = [*one_spelling(dict.fromkeys(unset))]
     strangers = [name for name in names if name not in merged and name not in CookieScanConfig.model_fields]

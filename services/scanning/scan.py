@@ -1,4 +1,4 @@
-"""A scan, told once: find the site, walk through it, and make the findings of what was seen. Start reading here."""
+"""The story of a scan: find the site, crawl it, and turn what was seen into findings. Start reading here."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ MAX_NOTES, MAX_NOTE_CHARACTERS = 50, 300
 
 
 def scan_domain(domain: str, config: CookieScanConfig, settings: Settings, watch: Watch = Watch()) -> ScanOutcome:
-    """Scan with the engine that the configuration asks for; raises ScanFailed or ConfigurationError."""
+    """Scan with the configured engine; raises ScanFailed or ConfigurationError."""
     rules = CategoryRules.load(settings.scan_cookie_rules_file)
     with fetcher_from(settings) as fetcher:
         engine = open_engine(config, settings)
@@ -36,7 +36,7 @@ def scan_domain(domain: str, config: CookieScanConfig, settings: Settings, watch
 def run_scan(
     domain: str, config: CookieScanConfig, engine: ScanEngine, fetcher: Fetcher, rules: CategoryRules, watch: Watch
 ) -> ScanOutcome:
-    """`fetcher` is for robots.txt and sitemaps: with cookies of its own, it takes none away from the engine."""
+    """`fetcher` is for robots.txt and sitemaps; it has its own cookies, separate from the engine's."""
     started_at = datetime.now(UTC)
     robots = Robots(fetcher, config.respect_robots, watch.remaining_seconds)
     start_url = find_start(domain, config, robots, watch)
@@ -74,7 +74,7 @@ def _remarks(domain: str, start_url: str, config: CookieScanConfig) -> list[str]
 
 
 def _on_every_page(pages: Iterable[Page]) -> list[str]:
-    """What was remarked about each of them concerns the scan: that nobody could agree to anything, for example."""
+    """A note that every page has concerns the whole scan, such as a consent button that was never found."""
     seen = [page for page in pages if page.error is None]
     remarks = Counter(note for page in seen for note in page.notes)
     return [f"on every page: {note}" for note, count in remarks.items() if count == len(seen)]
@@ -90,7 +90,7 @@ def _nothing_seen(domain: str, crawl: Crawl) -> ScanFailed:
     waits = [failure.retry_after_seconds or 0.0 for failure in crawl.failures]
     hint = "" if crawl.failures or not crawl.pages else "; if the site is yours, set respect_robots to false"
     return ScanFailed(
-        f"no page of {domain} could be seen: {'; '.join(reasons[:3]) or 'there was no time'}{hint}",
+        f"no page of {domain} could be visited: {'; '.join(reasons[:3]) or 'the time limit was reached'}{hint}",
         retryable=any(failure.retryable for failure in crawl.failures) or not crawl.pages,
         retry_after_seconds=max(waits, default=0.0) or None,
     )

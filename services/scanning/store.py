@@ -1,7 +1,7 @@
 """Rows of `scans`, `scan_pages` and `scan_cookies`: saved once, in one transaction, and never changed.
 
-A scan of an execution is kept only while that execution is still running under its fencing token, so a replica that was
-given up leaves nothing. Scans of one domain with one engine are saved one after the other: each knows the one before.
+The scan of an execution is stored only while that execution runs under its fencing token, so a fenced replica stores
+nothing. Scans of one domain and engine are saved one after the other: each refers to the previous one.
 """
 
 import json
@@ -44,7 +44,7 @@ _REFUSED_BY_POSTGRES = re.compile("[\x00\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Whose scan it is, and the proof that it is still running."""
+    """The execution that a scan belongs to, with the token that proves it still runs."""
 
     execution_id: UUID
     schedule_id: UUID | None
@@ -58,7 +58,7 @@ class ScanStore:
         self._db = db
 
     def save(self, outcome: ScanOutcome, execution: Execution | None = None) -> Scan:
-        """Compare with the scan before and keep both; raises ScanRefused when the execution is not ours any more."""
+        """Compare with the previous scan and store both; raises ScanRefused when the execution has lost its claim."""
         scan_id = uuid4()
         with self._db.transaction() as connection:
             if execution is not None:
@@ -66,7 +66,7 @@ class ScanStore:
             connection.execute(ONE_AT_A_TIME, {"what": f"scan/{outcome.engine}/{outcome.domain}"})
             previous = _previous(connection, outcome.domain, outcome.engine)
             before = [] if previous is None else _cookies(connection, previous)
-            # Nothing is new in a first scan.
+            # A first scan has no changes.
             changes = () if previous is None else compare(before, outcome.cookies)
             row = {
                 "scan_id": scan_id,
@@ -81,8 +81,8 @@ class ScanStore:
                 "changes": [asdict(change) for change in changes],
             }
             _insert(connection, "scans", [row])
-            _insert(connection, "scan_pages", _numbered(scan_id, outcome.pages))
-            _insert(connection, "scan_cookies", _numbered(scan_id, outcome.cookies))
+            _insert(connection, "scan_pages", _with_numbers(scan_id, outcome.pages))
+            _insert(connection, "scan_cookies", _with_numbers(scan_id, outcome.cookies))
             return _scan(connection, scan_id)
 
     def get(self, scan_id: UUID) -> Scan | None:
@@ -91,7 +91,7 @@ class ScanStore:
             return None if found is None else _scan(connection, scan_id)
 
     def previous(self, domain: str, engine: EngineName) -> UUID | None:
-        """The scan of this domain with this engine that the next one is compared with."""
+        """The scan of this domain and engine that the next one is compared with."""
         with self._db.transaction() as connection:
             return _previous(connection, domain, engine)
 
@@ -106,18 +106,20 @@ class ScanStore:
 def _check_fence(connection: Connection, execution: Execution) -> None:
     proof = {"execution_id": execution.execution_id, "token": execution.fencing_token}
     if connection.execute(STILL_OURS, proof).first() is None:
-        raise ScanRefused(f"execution {execution.execution_id} was given up meanwhile; its scan is not kept")
+        raise ScanRefused(f"execution {execution.execution_id} was abandoned in the meantime; its scan is not saved")
 
 
 def _previous(connection: Connection, domain: str, engine: str) -> UUID | None:
-    """The last complete one; what a scan that stopped early did not meet would seem to be new. Else the newest."""
+    """The last complete one, because cookies that an incomplete scan did not reach would seem new. Otherwise the
+    newest.
+    """
     query = select(ScanRow.scan_id).where(ScanRow.domain == domain, ScanRow.engine == engine)
     is_complete = ScanRow.summary["complete"].astext.is_distinct_from("false")
     newest = (ScanRow.finished_at.desc(), ScanRow.scan_id.desc())
     return connection.scalar(query.order_by(is_complete.desc(), *newest).limit(1))
 
 
-# --- values -> rows: all of them travel as one JSON parameter ---
+# --- values -> rows: all of them are sent as one JSON parameter ---
 
 
 def _insert(connection: Connection, table: str, rows: list[dict[str, Any]]) -> None:
@@ -132,12 +134,12 @@ def _insert(connection: Connection, table: str, rows: list[dict[str, Any]]) -> N
         )
 
 
-def _numbered(scan_id: UUID, found: Iterable[Page | Cookie]) -> list[dict[str, Any]]:
+def _with_numbers(scan_id: UUID, found: Iterable[Page | Cookie]) -> list[dict[str, Any]]:
     return [{"scan_id": scan_id, "number": number, **asdict(one)} for number, one in enumerate(found, 1)]
 
 
 def _storable(value: Any) -> Any:
-    """Names in local storage may hold what Postgres cannot: NUL and halves of characters."""
+    """Names in local storage may contain what Postgres refuses: NUL and unpaired surrogates."""
     match value:
         case str():
             return _REFUSED_BY_POSTGRES.sub("\ufffd", value)

@@ -1,4 +1,4 @@
-"""How a scan talks to whoever runs it: how much time is left, how far it is, what it does."""
+"""The watch of a scan: time left, progress, log."""
 
 import math
 import time
@@ -10,7 +10,7 @@ CHECK_EVERY_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    remaining_seconds: Callable[[], float] = lambda: math.inf  # raises when the scan has to stop; 0: save what there is
+    remaining_seconds: Callable[[], float] = lambda: math.inf  # raises to stop the scan; 0: save the findings
     progress: Callable[[int, int], None] = lambda _done, _total: None
     log: Callable[[str], None] = lambda _line: None
 

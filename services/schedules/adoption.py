@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row
 
 from services.errors import InvalidSchedule
 from services.triggers import trigger_of
+from services.wording.counts import counted
 
 SHOWN = 3
 ROWS_AT_ONCE = 2000
@@ -36,18 +37,18 @@ def after_adoption(connection: Connection, adopted: Adopted) -> Iterator[str]:
     """Lines for the operator who ran the migrations."""
     _park_unreadable(connection)
     parked, translated, abandoned = connection.exec_driver_sql(AFTER).one()
-    yield f"adopted {_counted(adopted.schedules, 'schedule')} and {_counted(adopted.executions, 'execution')}"
+    yield f"adopted {counted(adopted.schedules, 'schedule')} and {counted(adopted.executions, 'execution')}"
     if parked:
-        yield f"  parked: {_counted(parked, 'schedule')} with an invalid timing; nothing was deleted"
+        yield f"  parked: {counted(parked, 'schedule')} with an invalid timing; nothing was deleted"
         for row in connection.exec_driver_sql(PARKED, {"limit": SHOWN}):
             yield f"    {row.domain}: {row.invalid_reason[:150]}"
         yield "    list them: python manage.py schedule list --status invalid"
     if adopted.neither_on_nor_off:
-        yield f"  disabled: {_counted(adopted.neither_on_nor_off, 'schedule')} whose `enabled` was empty"
+        yield f"  disabled: {counted(adopted.neither_on_nor_off, 'schedule')} whose `enabled` was empty"
         yield "    list them: python manage.py schedule list --disabled"
     if translated:
         words = f", {abandoned:,} to abandoned (no end recorded)" if abandoned else ""
-        yield f"  translated: {_counted(translated, 'execution')} with a status unknown to this scheduler{words}"
+        yield f"  translated: {counted(translated, 'execution')} with a status unknown to this scheduler{words}"
         yield "    list them: python manage.py executions --status abandoned" if abandoned else "    see metadata"
     yield "times without a time zone were read as UTC; check the fires: python manage.py schedule list --sort next_run"
 
@@ -65,10 +66,6 @@ def _why_unreadable(row: Row[Any]) -> str | None:
     except InvalidSchedule as error:
         return str(error)
     return None
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 IS_OF_AN_EARLIER_SCHEDULER = """

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from services.schedules.field_rules import REQUIRED
 from services.schedules.spec import DEFINITION_FIELDS, ScheduleSpec
 
-REQUIRED = ("domain", "frequency", "time_config")
 DEFAULTS = ScheduleSpec(domain="", frequency="", time_config={})
 
 

@@ -5,26 +5,22 @@
 
 import difflib
 import json
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime
 from typing import Any, TypedDict
 from uuid import UUID, uuid5
 
-from database.models import Catchup, Source
+from database.models import Source
 from services.checks.hostnames import bare_host
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.jobs import JobRegistry
+from services.schedules.field_rules import NOTE, REQUIRED, RULES, Id, excerpt
 from services.triggers import Trigger, parse_trigger, stored_trigger
 
 # Must never change: stored ids are derived from it.
 EXTERNAL_IDS = UUID("7d4c9d52-64b5-5a9c-8e0f-6a1c0a3c9b11")
 UUID_DIGITS = 32
-# The same limits as the table's CHECK constraints, which also cover rows written by SQL.
-MAX_JSON_BYTES, MAX_JSON_DEPTH, MAX_JSON_NUMBER = 64 * 1024, 64, 10**309
-DAY_SECONDS = 86_400
 MOST_PROBLEMS, LONGEST_NAME = 20, 100  # problems listed for one schedule; the rest is only counted
 DEFAULT_JOB_TYPE, DEFAULT_TIMEZONE = "cookie_scan", "UTC"
 
@@ -101,7 +97,8 @@ class ScheduleFields(TypedDict, total=False):
 
 def parse_spec(given: Mapping[str, Any], jobs: JobRegistry) -> ScheduleSpec:
     """Validate all given fields; raises InvalidSchedule with all problems found."""
-    problems = unknown_fields(given) + _missing_fields(given)
+    problems = unknown_fields(given)
+    problems += [Problem(name, "is required") for name in REQUIRED if name not in given]
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name in RULES:
@@ -129,7 +126,7 @@ def config_id(value: UUID | str) -> UUID:
 
 def parse_uuid(value: UUID | str, field_name: str) -> UUID:
     try:
-        return _uuid(value)
+        return Id()(value)
     except ValueError as error:
         raise InvalidSchedule(Problem(field_name, str(error))) from None
 
@@ -145,7 +142,7 @@ def normal_key(field_name: str, value: Any) -> Any:
 def checked_note(value: Any, field_name: str = "disabled_note") -> str | None:
     """Validate only the note that says why a schedule is disabled; raises InvalidSchedule."""
     try:
-        return _note(value)
+        return NOTE(value)
     except ValueError as error:
         raise InvalidSchedule(Problem(field_name, str(error))) from None
 
@@ -160,9 +157,9 @@ def aware(field: str, value: datetime) -> datetime:
 def plain_text(field_name: str, value: str) -> str:
     """Text for a search or a record; refuses what Postgres cannot store."""
     if not isinstance(value, str):
-        raise InvalidInput(Problem(field_name, f"must be text, got {_shown(value)}"))
+        raise InvalidInput(Problem(field_name, f"must be text, got {excerpt(value)}"))
     if "\0" in value or not _is_unicode(value):
-        raise InvalidInput(Problem(field_name, f"contains bytes that are not text: {_shown(value)}"))
+        raise InvalidInput(Problem(field_name, f"contains bytes that are not text: {excerpt(value)}"))
     return value
 
 
@@ -214,10 +211,6 @@ def _first(problems: list[Problem]) -> list[Problem]:
     return [*shown, Problem("schedule", f"{more} more problems", stands_for=more)]
 
 
-def _missing_fields(given: Mapping[str, Any]) -> list[Problem]:
-    return [Problem(name, "is required") for name in ("domain", "frequency", "time_config") if name not in given]
-
-
 def _check_job(values: dict[str, Any], jobs: JobRegistry) -> list[Problem]:
     job_type, known = values.get("job_type", DEFAULT_JOB_TYPE), jobs.job_types()
     if job_type not in known:
@@ -267,172 +260,5 @@ def _did_you_mean(word: str, known: Collection[str]) -> str:
     close = difflib.get_close_matches(word.lower(), known, 1, 0.7)
     return f", did you mean {close[0]!r}?" if close else ""
 
-
-# --- one rule per field: returns the value in canonical form, or raises ValueError with the reason ---
-
-
-def _text(limit: int) -> Callable[[Any], str]:
-    def rule(value: Any) -> str:
-        if not isinstance(value, str):
-            raise ValueError(f"must be text, got {_shown(value)}")
-        if not value.strip():
-            raise ValueError("must not be empty")
-        if len(value) > limit:
-            raise ValueError(f"has {len(value)} characters; at most {limit} are allowed")
-        if not value.isprintable():
-            raise ValueError("must not contain control characters")
-        return value.strip()
-
-    return rule
-
-
-def _note(value: Any) -> str | None:
-    """Whitespace collapsed to one line; an empty note becomes None."""
-    line = " ".join(value.split()) if isinstance(value, str) else value
-    return None if line is None or line == "" else _text(500)(line)
-
-
-def _whole(least: int, most: int) -> Callable[[Any], int]:
-    def rule(value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"must be a whole number, got {_shown(value)}")
-        if not least <= value <= most:
-            raise ValueError(f"must be between {least} and {most}, got {_shown(value)}")
-        return value
-
-    return rule
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"must be true or false, got {_shown(value)}")
-    return value
-
-
-def _one_of(values: type[StrEnum]) -> Callable[[Any], str]:
-    def rule(value: Any) -> str:
-        if value not in list(values):
-            raise ValueError(f"must be one of {', '.join(values)}, got {_shown(value)}")
-        return str(value)
-
-    return rule
-
-
-def _instant(value: Any) -> datetime:
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError:
-            raise ValueError(f"must be an ISO 8601 timestamp, got {_shown(value)}") from None
-    if not isinstance(value, datetime):
-        raise ValueError(f"must be a timestamp, got {_shown(value)}")
-    if value.tzinfo is None:
-        raise ValueError(f"needs a UTC offset, as in {value.isoformat()}+00:00")
-    try:
-        return value.astimezone(UTC)
-    except OverflowError:
-        raise ValueError(f"must be between the years 1 and 9999 in UTC, got {value.isoformat()}") from None
-
-
-def _uuid(value: Any) -> UUID:
-    try:
-        return value if isinstance(value, UUID) else UUID(value)
-    except (ValueError, TypeError, AttributeError):
-        raise ValueError(f"must be a UUID, got {_shown(value)}") from None
-
-
-def _json_object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"must be an object, got {_shown(value)}")
-    try:
-        encoded = json.dumps(value, allow_nan=False, default=_json_time, ensure_ascii=False)
-        size = len(encoded.encode())
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"cannot be stored as JSON: {str(error).lower()}") from None
-    except RecursionError:
-        raise ValueError(f"is nested too deeply; at most {MAX_JSON_DEPTH} levels are allowed") from None
-    if size > MAX_JSON_BYTES:
-        raise ValueError(f"has {size} bytes as JSON; at most {MAX_JSON_BYTES} are allowed")
-    plain: dict[str, Any] = json.loads(encoded)  # as Postgres will return it: times and keys as text
-    if SUSPICIOUS_JSON.search(encoded) or encoded.count("[") + encoded.count("{") > MAX_JSON_DEPTH:
-        _refuse_what_postgres_cannot_hold(plain)
-    return plain
-
-
-# Rare in practice, so the full check costs almost nothing: an escaped NUL, or a long number.
-SUSPICIOUS_JSON = re.compile(r"\\u0000|\d{300}")
-
-
-def _refuse_what_postgres_cannot_hold(plain: dict[str, Any]) -> None:
-    waiting: list[tuple[Any, int]] = [(plain, 0)]
-    while waiting:
-        value, depth = waiting.pop()
-        if depth > MAX_JSON_DEPTH:
-            raise ValueError(f"is nested too deeply; at most {MAX_JSON_DEPTH} levels are allowed")
-        if isinstance(value, str) and "\0" in value:
-            raise ValueError("must not contain NUL characters")
-        if isinstance(value, int | float) and abs(value) >= MAX_JSON_NUMBER:
-            raise ValueError("must not contain numbers of more than 300 digits")
-        if isinstance(value, dict):
-            waiting += [(part, depth + 1) for part in (*value.values(), *value)]
-        if isinstance(value, list):
-            waiting += [(part, depth + 1) for part in value]
-
-
-def _json_time(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    raise TypeError(f"a {type(value).__name__} has no JSON form")
-
-
-def _tags(value: Any) -> list[str]:
-    if not isinstance(value, list | tuple | set) or len(value) > 50:
-        raise ValueError(f"must be a list of at most 50 words, got {_shown(value)}")
-    return list(dict.fromkeys(_text(64)(tag) for tag in value))
-
-
-def _config_id(value: Any) -> UUID | str:
-    return value if isinstance(value, UUID) else _text(255)(value)
-
-
-def _optional(rule: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else rule(value)
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # Python refuses to write out a number of more than 4300 digits
-        return "a value too large to show"
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-RULES: dict[str, Callable[[Any], Any]] = {
-    "domain": _text(255),
-    "frequency": _text(50),
-    "time_config": _json_object,
-    "domain_config_id": _optional(_config_id),
-    "external_id": _optional(_text(255)),
-    "profile_id": _optional(_uuid),
-    "enabled": _flag,
-    "disabled_note": _note,
-    "name": _optional(_text(255)),
-    "timezone": _text(64),
-    "job_type": _text(64),
-    "job_config": _json_object,
-    "priority": _whole(-1000, 1000),
-    "tags": _tags,
-    "start_at": _optional(_instant),
-    "end_at": _optional(_instant),
-    "spread_seconds": _whole(0, DAY_SECONDS),
-    "source": _one_of(Source),
-    "max_instances": _optional(_whole(1, 1000)),
-    "coalesce": _optional(_flag),
-    "misfire_grace_seconds": _optional(_whole(1, DAY_SECONDS)),
-    "timeout_seconds": _optional(_whole(1, 30 * DAY_SECONDS)),
-    "max_retries": _optional(_whole(0, 100)),
-    "retry_backoff_seconds": _optional(_whole(0, DAY_SECONDS)),
-    "catchup": _optional(_one_of(Catchup)),
-}
 
 DEFINITION_FIELDS = tuple(item.name for item in fields(ScheduleSpec))

@@ -1,1 +1,1 @@
-"""What other people's web sites say about themselves, for cookie scans and workflows alike. Bytes in, values out."""
+"""Parsers for web sites, used by cookie scans and workflows: robots.txt, sitemaps, HTML, URLs. Bytes in, values out."""

@@ -1,7 +1,7 @@
-"""XML that is not well-formed -> text that libxml2's recovery reads without losing or inventing anything. Pure.
+"""Repair of XML that is not well-formed, so that libxml2's recovery reads it without losing or inventing text. Pure.
 
-Text comes in pieces that end before a tag, so that nothing which matters is cut in two. No piece declares an entity:
-that is what makes recovery safe, since libxml2 expands internal entities for a parser target whatever its options say.
+Text arrives in pieces that end before a tag, so that no tag is cut in two. No piece declares an entity. That makes
+recovery safe, since libxml2 expands internal entities for a parser target whatever its options say.
 """
 
 import codecs
@@ -10,19 +10,19 @@ from collections.abc import Iterable, Iterator
 
 from services.sites.listing import BadSitemap
 
-DECLARES = "it declares entities or refers to another document, as no sitemap needs to"
+DECLARES = "it declares entities or refers to another document, which no sitemap needs"
 _BEGINNING = re.compile(r"<(?:[\w.-]{1,50}:)?(?:urlset|sitemapindex|rss|rdf|feed)\b", re.IGNORECASE)
 _DECLARATION = re.compile(rb"<\?xml[^>]{0,200}?encoding\s{0,9}=\s{0,9}[\"']([\w.-]{1,30})[\"']")
 _ENCODINGS = re.compile(
     r"utf-8|utf-16(-[lb]e)?|ascii|iso8859-\d\d?|cp125\d|koi8-[ru]|gb2312|gbk|gb18030|big5|shift_jis|euc_(jp|kr)"
-)  # of texts: others unpack or disguise
+)  # text encodings only: other codecs decompress or transform
 _REFUSED = re.compile(r"<!(?:ENTITY|DOCTYPE(?!\s+[\w.:-]+\s*>))", re.IGNORECASE)
 _NO_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _MARKS = re.compile(r"<!\[CDATA\[|\]\]>|&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});)")
 
 
 def _as_latin_1(error: UnicodeError) -> tuple[str, int]:
-    """One byte of another encoding in a file is the letter that it is in Latin-1."""
+    """A byte that is invalid in the file's encoding is read as Latin-1."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return error.object[error.start : error.end].decode("latin-1"), error.end
@@ -32,10 +32,10 @@ codecs.register_error("sites.as_latin_1", _as_latin_1)
 
 
 def mended_pieces(pieces: Iterable[bytes], max_part: int) -> Iterator[str]:
-    """Begins with the root element; a bare `&` is escaped. What follows the last `>` is left out: it broke off."""
+    """Starts with the root element and escapes a bare `&`. Text after the last `>` is incomplete and dropped."""
     marks = _Marks()
     rest, begun = "", False
-    for text in _decoded(pieces):
+    for text in _decode(pieces):
         rest += _NO_CHARACTERS.sub("", text)
         if _REFUSED.search(rest):
             raise BadSitemap(DECLARES)
@@ -54,7 +54,7 @@ def mended_pieces(pieces: Iterable[bytes], max_part: int) -> Iterator[str]:
 
 
 class _Marks:
-    """Ampersands are letters in CDATA, and must be escaped elsewhere."""
+    """Ampersands are plain text in CDATA and must be escaped elsewhere."""
 
     def __init__(self) -> None:
         self._in_cdata = False
@@ -69,7 +69,7 @@ class _Marks:
         return found[0]
 
 
-def _decoded(pieces: Iterable[bytes]) -> Iterator[str]:
+def _decode(pieces: Iterable[bytes]) -> Iterator[str]:
     decoder: codecs.IncrementalDecoder | None = None
     for piece in pieces:
         decoder = decoder or codecs.getincrementaldecoder(_encoding_of(piece))("sites.as_latin_1")
@@ -77,7 +77,7 @@ def _decoded(pieces: Iterable[bytes]) -> Iterator[str]:
 
 
 def _encoding_of(beginning: bytes) -> str:
-    """What it says about itself, if it is an encoding of texts; else what nearly all files have."""
+    """The declared encoding, if it is a text encoding; otherwise UTF-8."""
     if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     declared = _DECLARATION.search(beginning[:1024])

@@ -1,7 +1,7 @@
-"""HTML of any quality as events. The door to lxml's HTML parser.
+"""HTML of any quality as parser events. The only module that imports lxml's HTML parser.
 
-The parser builds no tree, so a page cannot make one that is larger than itself. It is fed in pieces, so that the caller
-can stop between two of them.
+The parser builds no tree, so a page cannot expand in memory. It is fed in pieces, so that the caller can stop between
+two of them.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,15 +9,15 @@ from typing import Any
 
 from lxml import etree
 
-MAX_DEPTH = 2_000  # the parser compares an end tag without a beginning with every open element
+MAX_DEPTH = 2_000  # the parser compares a stray end tag with every open element
 
 
 class _TooDeep(Exception):
-    """No page of a person is nested like that."""
+    """Deeper than any real page."""
 
 
 class HtmlReader:
-    """Receives the parser's events. A subclass that overrides `start` or `end` calls this one first."""
+    """Receives the parser's events. A subclass that overrides `start` or `end` calls the inherited method first."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -31,15 +31,15 @@ class HtmlReader:
         self._depth -= 1
 
     def close(self) -> None:
-        """The parser asks for it."""
+        """Required by the parser."""
 
 
 def feed_html(text: str, reader: HtmlReader, piece_bytes: int, may_go_on: Callable[[], bool]) -> bool:
-    """Whether the page was read to its end; False for one that is nested too deeply, or when `may_go_on` says no.
+    """Whether the page was read to its end; False if it is nested too deeply or `may_go_on` returned False.
 
-    `may_go_on` is asked before every piece, and may raise. Of an empty page or rubbish, what was found before stands.
+    `may_go_on` is called before every piece and may raise. After an error in the markup, earlier results stay valid.
     """
-    target: Any = reader  # the stubs ask for more methods than lxml does
+    target: Any = reader  # the stubs require more methods than lxml does
     parser = etree.HTMLParser(target=target, encoding="utf-8", recover=True, no_network=True)
     octets = text.encode(errors="replace")
     try:

@@ -1,4 +1,4 @@
-"""What a sitemap lists, put together from the events of any parser: urlset, index, RSS, Atom. Pure."""
+"""The contents of a sitemap, assembled from the events of any parser: urlset, index, RSS, Atom. Pure."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ SITEMAPS = frozenset({"urlset", "sitemapindex"})
 FEEDS = frozenset({"rss", "rdf", "feed"})
 ENTRIES = frozenset({"url", "sitemap", "item", "entry"})
 MEDIA = frozenset({"image", "video", "news"})
-ADDRESSES = {"loc": SITEMAPS, "link": FEEDS}  # which element holds the address, by the root
+ADDRESSES = {"loc": SITEMAPS, "link": FEEDS}  # root element -> the element that holds the address
 DATES = frozenset({"lastmod", "pubdate", "date", "updated", "modified"})
 _MARKUP = re.compile(rb"<(?:[\w.-]{1,50}:)?(?:urlset|sitemapindex)\b", re.IGNORECASE)
 _ADDRESS = re.compile(rb"https?://", re.IGNORECASE)
@@ -33,8 +33,8 @@ class Entry:
 class BadSitemap(Exception):
     """The message says what is wrong with the file."""
 
-    looks_like_one = False  # it was meant to be a sitemap
-    entries: tuple[Entry, ...] = ()  # that came before
+    looks_like_one = False  # it was intended as a sitemap
+    entries: tuple[Entry, ...] = ()  # entries read before the error
 
 
 def is_sitemap_markup(beginning: bytes) -> bool:
@@ -46,12 +46,12 @@ def begins_with_an_address(text: bytes) -> bool:
 
 
 def parse_last_modified(text: str) -> datetime | None:
-    """W3C's dates, from a bare year to seconds with a zone, and those of RSS; without a zone in UTC. None: no date."""
+    """W3C dates, from a bare year to seconds with a zone, and RSS dates; UTC without a zone. None for anything else."""
     text = re.sub(r"^(\d{4})(-\d\d)?$", lambda found: f"{found[1]}{found[2] or '-01'}-01", text.strip())
     try:
         at = datetime.fromisoformat(text) if text[:4].isdigit() else parsedate_to_datetime(text[:100])
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError, TypeError, IndexError):  # the latter two: rubbish in a date of RSS
+    except (ValueError, OverflowError, TypeError, IndexError):  # the latter two: an invalid RSS date
         return None
 
 
@@ -64,9 +64,9 @@ class Listing:
         self._address = self._date = ""
         self._entries: list[Entry] = []
         self._media: Counter[str] = Counter()
-        self.silent_bytes = 0  # that were read since something was found
+        self.silent_bytes = 0  # read since the last event
 
-    # --- events; names are without their namespaces ---
+    # --- events; names have no namespaces ---
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         self.silent_bytes = 0
@@ -74,9 +74,9 @@ class Listing:
         if not self._root:
             self._root = local
             if local not in SITEMAPS | FEEDS:
-                raise BadSitemap(f"it is no sitemap: its root element is <{local[:50]}>")
+                raise BadSitemap(f"it is not a sitemap: its root element is <{local[:50]}>")
         if local in ENTRIES:
-            self._add()  # what was not ended
+            self._add()  # in case the previous entry was not closed
             del self._path[1:]
         elif local in MEDIA and self._parent == "url":
             self._media[local] += 1
@@ -96,7 +96,7 @@ class Listing:
     def end(self, name: str) -> None:
         self.silent_bytes = 0
         local = name.lower()
-        if local not in self._path:  # of an element that was not ended in its place
+        if local not in self._path:  # of an element that was not closed in its place
             return
         while self._path.pop() != local:
             pass
@@ -107,7 +107,7 @@ class Listing:
         self._text, self._length = [], 0
 
     def line(self, line: bytes) -> None:
-        """Of a text file."""
+        """One line of a text file."""
         self._root = "text"
         if begins_with_an_address(line):
             self._address = line[:MAX_TEXT].decode(errors="replace")
@@ -129,7 +129,7 @@ class Listing:
 
     @property
     def kind(self) -> SitemapType:
-        """An image sitemap has nothing but pages with images; one that shows some is an ordinary one."""
+        """A pure image sitemap lists nothing but pages with images; a sitemap with some of them is an ordinary one."""
         if self._root == "sitemapindex":
             return SitemapType.INDEX
         for kind in (SitemapType.NEWS, SitemapType.VIDEO, SitemapType.IMAGE):
@@ -144,7 +144,7 @@ class Listing:
         return self._path[-1] if self._path else ""
 
     def _note(self, local: str, text: str) -> None:
-        """The first one counts."""
+        """The first value counts."""
         if self._root in ADDRESSES.get(local, ()):
             self._address = self._address or text
         elif local in DATES:

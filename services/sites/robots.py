@@ -1,7 +1,7 @@
-"""robots.txt: asked once for each origin of the site, and respected unless the scan says otherwise (RFC 9309).
+"""robots.txt: fetched once per origin, and respected unless the scan is configured otherwise (RFC 9309).
 
-No such file (4xx) allows everything. A server that cannot say (5xx, 429, no answer) forbids everything: to scan such an
-origin would be a guess about what its owner wants.
+A missing file (4xx) allows everything. An unavailable one (5xx, 429, no response) forbids everything, because the
+owner's wishes are unknown.
 """
 
 import re
@@ -18,16 +18,16 @@ MAX_ORIGINS = 50
 MAX_CRAWL_DELAY_SECONDS = 10.0
 SOMEBODY_ELSE = "User-agent: somebody-else"
 
-_AGENT = re.compile(r"\s*+user(?:-|\s*+)agent(?:\s*+:|\s)([^#]*)", re.IGNORECASE)  # as generous as Protego
+_AGENT = re.compile(r"\s*+user(?:-|\s*+)agent(?:\s*+:|\s)([^#]*)", re.IGNORECASE)  # as lenient as Protego
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What one origin says."""
+    """The rules of one origin."""
 
     parsed: Protego
-    failure: FetchFailed | None = None  # it could not say anything
-    is_reachable: bool = True  # there was some answer
+    failure: FetchFailed | None = None  # the file was unavailable
+    is_reachable: bool = True  # the server responded
 
     def allows(self, url: str) -> bool:
         return self.failure is None and self.parsed.can_fetch(url, USER_AGENT)
@@ -46,10 +46,10 @@ TOO_MANY = Rules(Protego(), FetchFailed(f"more than {MAX_ORIGINS} hosts of the s
 
 
 def read_robots(text: str) -> Protego:
-    """The rules for us and for everybody.
+    """The rules for our user agent and for `*`.
 
-    All others are one: Protego writes each rule down for each name of its group, and a file that repeats ten thousand
-    names and ten thousand rules would need more memory than there is.
+    All other agents are merged into one: Protego stores each rule once per name of its group, and a file with ten
+    thousand names and ten thousand rules would exhaust the memory.
     """
     return Protego.parse("\n".join(SOMEBODY_ELSE if _is_for_others(line) else line for line in text.splitlines()))
 
@@ -68,13 +68,13 @@ class Robots:
         return not self._respected or self.rules(origin_of(url)).allows(url)
 
     def rules(self, origin: str) -> Rules:
-        """As they were when the origin was asked first."""
+        """The rules as of the first request to the origin."""
         if origin not in self._known:
             self._known[origin] = self._ask(origin) if len(self._known) < MAX_ORIGINS else TOO_MANY
         return self._known[origin]
 
     def forget(self, origin: str) -> None:
-        """Ask again next time."""
+        """Fetch them again next time."""
         self._known.pop(origin, None)
 
     def _ask(self, origin: str) -> Rules:
@@ -92,5 +92,5 @@ class Robots:
 
 
 def _unknown(why: str, *, retryable: bool = True, retry_after_seconds: float | None = None) -> Rules:
-    said = f"{why}, so nobody can tell what may be visited"
+    said = f"{why}, so it is unknown what may be visited"
     return Rules(Protego(), FetchFailed(said, retryable=retryable, retry_after_seconds=retry_after_seconds))

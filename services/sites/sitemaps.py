@@ -1,8 +1,8 @@
-"""The sitemap reader: files as bytes -> what they list. Pure; bounded in memory, whatever the bytes are.
+"""The sitemap reader: bytes -> listed pages and sitemaps. Pure; memory is bounded for any input.
 
-XML (urlset, index), RSS, Atom and plain text, as sitemaps.org has them; gzip is recognised by content, not by name.
-What is not well-formed is read as far as libxml2's recovery gets, and says so. Entities are refused, and so is what is
-larger than the protocol allows: 50 MiB unpacked, 50,000 addresses.
+It reads XML (urlset, index), RSS, Atom and plain text, as sitemaps.org defines them. Gzip is detected by content, not
+by name. Malformed XML is read as far as libxml2's recovery gets, and the result says so. It refuses entities, and files
+beyond the protocol's limits: 50 MiB unpacked, 50,000 addresses.
 """
 
 import gzip
@@ -24,7 +24,7 @@ from services.sites.broken_xml import DECLARES, mended_pieces
 from services.sites.listing import BadSitemap, Entry, Listing, begins_with_an_address, is_sitemap_markup
 
 MAX_BYTES = 50 * 1024 * 1024
-MAX_PART = 1024 * 1024  # a tag that does not end is read again with every piece: its cost grows with the square
+MAX_PART = 1024 * 1024  # an unclosed tag is parsed again with every piece: quadratic cost
 PIECE_BYTES = 64 * 1024
 GZIP = b"\x1f\x8b"
 BLANKS = b"\xef\xbb\xbf \t\r\n"
@@ -33,17 +33,17 @@ BLANKS = b"\xef\xbb\xbf \t\r\n"
 @dataclass(frozen=True, slots=True)
 class Sitemap:
     kind: SitemapType
-    entries: tuple[Entry, ...]  # pages; of an index: further sitemaps
+    entries: tuple[Entry, ...]  # pages, or for an index further sitemaps
     size_bytes: int  # unpacked
-    problem: str | None = None  # what is wrong with the file; the entries are those that could be read
+    problem: str | None = None  # the error in the file; `entries` has the readable ones
 
 
 class _Damaged(Exception):
-    """There may be something left to read."""
+    """Recovery may still find entries."""
 
 
 def read_sitemap(body: bytes, *, whole: bool = True, check: Callable[[], object] = lambda: None) -> Sitemap:
-    """Raises BadSitemap. `whole`: it was not cut off; `check` is asked meanwhile, it may raise."""
+    """Raises BadSitemap. `whole`: the file was not truncated. `check` is called meanwhile and may raise."""
     reading = _Reading(body, whole, check)
     try:
         return reading.read()
@@ -83,7 +83,7 @@ class _Reading:
             self._parse(chain([first], pieces))
 
     def _read_lines(self, pieces: Iterable[bytes]) -> None:
-        """One address a line; the last one may have been cut off."""
+        """One address per line; the last line may be truncated."""
         rest = b""
         for piece in pieces:
             lines = (rest + piece).split()
@@ -109,12 +109,12 @@ class _Reading:
                 parser.close()
         except DefusedXmlException:
             raise BadSitemap(DECLARES) from None
-        except (SAXException, ValueError, LookupError) as error:  # the latter two: an encoding that nobody knows
+        except (SAXException, ValueError, LookupError) as error:  # the latter two: an unknown encoding
             raise _Damaged(f"it is not well-formed XML: {_reason(error)}") from None
 
     def _recover(self) -> None:
-        """libxml2 reads what is between the faults. It never sees a declaration of an entity: see broken_xml.py."""
-        target: Any = _Target(self.listing)  # the stubs ask for more methods than lxml does
+        """Recovery: libxml2 reads the text between the errors. It sees no entity declaration: see broken_xml.py."""
+        target: Any = _Target(self.listing)  # the stubs require more methods than lxml does
         parser = etree.XMLParser(
             target=target, encoding="utf-8", recover=True, resolve_entities=False, no_network=True, load_dtd=False
         )
@@ -122,14 +122,14 @@ class _Reading:
             for text in mended_pieces(self._pieces(whole=False), MAX_PART):
                 parser.feed(text.encode())
             parser.close()
-        except etree.LxmlError:  # it gave up: what was found before stands
+        except etree.LxmlError:  # lxml gave up: earlier entries stay valid
             pass
 
     def _pieces(self, whole: bool) -> Iterator[bytes]:
-        """Unpacked, without the blanks before the first character, so that a bomb is noticed after its first 50 MiB."""
+        """Decompressed, without leading blanks. A decompression bomb is detected after its first 50 MiB."""
         self._size = 0
         begun = False
-        for piece in _unpacked(self._body, whole):
+        for piece in _decompress(self._body, whole):
             self._check()
             self._size += len(piece)
             if self._size > MAX_BYTES:
@@ -164,7 +164,7 @@ class _Handler(ContentHandler):
 
 
 class _Target:
-    """The same for lxml."""
+    """The parser target for lxml."""
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
@@ -179,11 +179,11 @@ class _Target:
         self._listing.end(tag.rpartition("}")[2])
 
     def close(self) -> None:
-        """The parser asks for it."""
+        """Required by the parser."""
 
 
-def _unpacked(body: bytes, whole: bool) -> Iterator[bytes]:
-    """In pieces, so that a bomb is never held in memory."""
+def _decompress(body: bytes, whole: bool) -> Iterator[bytes]:
+    """Decompressed in pieces, so that a bomb is never held in memory."""
     source = gzip.GzipFile(fileobj=io.BytesIO(body)) if body.startswith(GZIP) else io.BytesIO(body)
     try:
         while piece := source.read(PIECE_BYTES):

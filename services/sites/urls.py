@@ -1,6 +1,6 @@
-"""Addresses of pages: one spelling for each, which of them belong to the site, and which look like a trap. Pure.
+"""Page URLs: normalisation, which URLs belong to a site, and which look like a crawler trap. Pure.
 
-The site of example.com is that host, its `www.` twin and the hosts below it, on the usual ports and the one that the
+The site of example.com is that host, its `www.` twin and the hosts below it, on the usual ports and the port that the
 scan started on.
 """
 
@@ -16,12 +16,12 @@ from publicsuffixlist import PublicSuffixList
 
 from services.checks.hostnames import ascii_spelling
 
-MAX_PAGE_ADDRESS = 2048  # characters of a page's address; what is longer is no page that people link to
+MAX_PAGE_ADDRESS = 2048  # characters of a page's URL; longer ones are not real pages
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_PATH_SEGMENTS, MAX_REPEATED_SEGMENTS = 16, 3
-LEAST_ID_CHARACTERS = 16  # of a hexadecimal word that tells one page from another
+LEAST_ID_CHARACTERS = 16  # length from which a hexadecimal word counts as an id
 
-# Who sent the visitor, or which session it is: the page is the same without them.
+# Tracking and session parameters: the page is the same without them.
 _VISIT = re.compile(
     r"(utm_\w+|gclid|gbraid|wbraid|dclid|fbclid|msclkid|ttclid|twclid|li_fat_id|yclid|igshid|mc_[ce]id|_ga|_gl|_hs\w+"
     r"|mkt_tok|phpsessid|jsessionid)",
@@ -32,7 +32,7 @@ _UNQUOTED = "/%:@!$&'()*+,;=~-._[]|"
 
 
 def normal_url(address: str, base: str | None = None) -> str | None:
-    """The one spelling of a page's address; None when it is no page that can be visited."""
+    """The normalised URL of a page; None if it cannot be a page."""
     if len(address) > 4 * MAX_PAGE_ADDRESS:
         return None
     try:
@@ -59,7 +59,7 @@ def host_of(url: str) -> str:
 
 
 def shape_of(url: str) -> str:
-    """What pages of one kind share: `/news/2024/17?page=3` -> `/news/#/#?page`."""
+    """The shape that pages of one kind share: `/news/2024/17?page=3` -> `/news/#/#?page`."""
     parts = urlsplit(url)
     path = re.sub(r"\d+", "#", "".join(map(_without_id, re.split(r"([/._])", parts.path))))
     names = sorted({pair.partition("=")[0] for pair in parts.query.split("&") if pair})
@@ -67,7 +67,7 @@ def shape_of(url: str) -> str:
 
 
 def looks_endless(url: str) -> bool:
-    """Paths that grow with every click: relative links that a server resolves to the same page again."""
+    """Crawler trap: paths that grow with every click, because relative links resolve to the same page again."""
     segments = [segment for segment in urlsplit(url).path.split("/") if segment]
     most = max(Counter(segments).values(), default=0)
     return len(segments) > MAX_PATH_SEGMENTS or most > MAX_REPEATED_SEGMENTS
@@ -86,7 +86,7 @@ class Site:
         return cls(host.removeprefix("www."), frozenset({80, 443, port}))
 
     def has(self, url: str) -> bool:
-        """`url` in its normal spelling."""
+        """Whether a normalised URL belongs to the site."""
         parts, host = urlsplit(url), host_of(url)
         below = host.endswith(f".{self.host}") and not is_address(self.host)
         return (host == self.host or below) and (parts.port or DEFAULT_PORTS.get(parts.scheme)) in self.ports
@@ -98,17 +98,17 @@ class Site:
 
 @lru_cache(4096)
 def registrable_domain(host: str) -> str:
-    """The part of a host name that somebody has registered: `shop.example.co.uk` -> `example.co.uk`."""
+    """The registered part of a host name: `shop.example.co.uk` -> `example.co.uk`."""
     return host if is_address(host) else _suffixes().privatesuffix(host) or host
 
 
 def is_public_suffix(host: str) -> bool:
-    """True for `com`, `co.uk` and `github.io`: what is below belongs to different people."""
+    """True for `com`, `co.uk` and `github.io`: names below them have different owners."""
     return not is_address(host) and _suffixes().privatesuffix(host) is None
 
 
 def is_top_level_domain(label: str) -> bool:
-    """True for `com` and `xn--p1ai`, False for `local`, `example` and `png`: the list has the whole root zone."""
+    """True for `com` and `xn--p1ai`, False for `local`, `example` and `png`: the list contains the whole root zone."""
     return _top_level_domains().publicsuffix(f"any.{label}") is not None
 
 
@@ -122,13 +122,13 @@ def is_address(host: str) -> bool:
 
 @cache
 def _suffixes() -> PublicSuffixList:
-    """The list that comes with the package: nothing is fetched."""
+    """The list bundled with the package; nothing is fetched."""
     return PublicSuffixList()
 
 
 @cache
 def _top_level_domains() -> PublicSuffixList:
-    """Only what registries say, not the hosts of companies; a name under none of them has no suffix."""
+    """The registries' part of the list, without company hosts; a name under none of them has no suffix."""
     return PublicSuffixList(only_icann=True, accept_unknown=False)
 
 
@@ -136,7 +136,7 @@ def _without_id(word: str) -> str:
     """`report-3f2a90c1d4e5f678` -> `report-#`"""
     rest = word.rstrip("0123456789abcdef-")
     head, tail = rest, word[len(rest) :]
-    if rest:  # then it begins after a hyphen
+    if rest:  # a hexadecimal id starts after a hyphen
         letters, _, tail = tail.partition("-")
         head = f"{rest}{letters}-"
     return f"{head}#" if len(tail) >= LEAST_ID_CHARACTERS else word

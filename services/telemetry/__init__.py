@@ -1,1 +1,1 @@
-"""What a process says about itself: metrics, log lines, health."""
+"""What a process reports about itself: metrics, log lines, health."""

@@ -1,8 +1,8 @@
-"""What a replica tells its surroundings over HTTP: /metrics for Prometheus, /healthz and /readyz for orchestrators.
+"""The HTTP endpoints of a replica: /metrics for Prometheus, /healthz and /readyz for orchestrators.
 
-/healthz asks "must it be restarted?": 503 names the loops that stand still. /readyz asks "does it do its work?": 503
-names the reasons; what is only degraded is among the facts. Nobody who calls can hold the replica up: each connection
-has a thread, a few seconds, and a limited number of others beside it.
+/healthz is liveness: 503 names the loops that make no progress. /readyz is readiness: 503 names the reasons; a mere
+degradation is listed among the facts. Clients cannot block the replica: each connection gets its own thread and a few
+seconds, and the number of connections is limited.
 """
 
 import json
@@ -28,8 +28,8 @@ from services.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-SILENCE_SECONDS = 5.0  # between two bytes of a client
-CONNECTION_SECONDS = 10.0  # for all of them: one byte every few seconds would never be silent
+SILENCE_SECONDS = 5.0  # between two bytes of a request
+CONNECTION_SECONDS = 10.0  # for the whole request: a client that drips bytes never triggers the other timeout
 MAX_CONNECTIONS = 32
 
 
@@ -45,7 +45,7 @@ class Answer:
 
 
 class HealthServer:
-    """Port 0 is "off": nothing is bound, `port` is None."""
+    """Port 0 disables the server: nothing is bound, and `port` is None."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class HealthServer:
         return self._server.server_port if self._server else None
 
     def start(self) -> None:
-        """Raises ConfigurationError if the port is not to be had."""
+        """Raises ConfigurationError if the port is not available."""
         if self._wanted_port == 0:
             return
         try:
             self._server = _Server(self._host, self._wanted_port, self._answer)
         except OSError as error:
-            raise _not_to_be_had(self._host, self._wanted_port, error) from error
+            raise _port_not_available(self._host, self._wanted_port, error) from error
         threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
         logger.info("health and metrics on port %d", self._wanted_port, extra={"event": "health_served"})
 
@@ -106,10 +106,10 @@ class HealthServer:
         return Answer.of(HTTPStatus.SERVICE_UNAVAILABLE, status="not ready", reasons=reasons, facts=facts)
 
 
-def _not_to_be_had(host: str, port: int, error: OSError) -> ConfigurationError:
+def _port_not_available(host: str, port: int, error: OSError) -> ConfigurationError:
     return ConfigurationError(
-        f"METRICS_PORT={port} cannot be had on METRICS_HOST={host}: {error.strerror or error}; if another replica on "
-        "this machine has it, give each one a METRICS_PORT of its own, or set METRICS_PORT=0 to serve no metrics"
+        f"METRICS_PORT={port} is not available on METRICS_HOST={host}: {error.strerror or error}; if another replica "
+        "on this machine has it, give each one a METRICS_PORT of its own, or set METRICS_PORT=0 to serve no metrics"
     )
 
 
@@ -124,7 +124,7 @@ class _Server(ThreadingHTTPServer):
         keep_from_copies(self)
 
     def server_bind(self) -> None:
-        """As in HTTPServer, but without asking DNS for our name, which can take many seconds."""
+        """Like HTTPServer's, without its DNS lookup, which can take many seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "replica", self.server_address[1]
 
@@ -139,15 +139,15 @@ class _Server(ThreadingHTTPServer):
             self._since.pop(request, None)
 
     def service_actions(self) -> None:
-        """Called twice a second: end what takes too long."""
+        """Called twice a second: closes connections that take too long."""
         limit = time.monotonic() - CONNECTION_SECONDS
         for request, since in list(self._since.items()):
             if since < limit:
                 with suppress(OSError):
-                    request.shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it
+                    request.shutdown(socket.SHUT_RDWR)  # wakes the connection's thread, which closes it
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # a client that hung up is no news
+        if not isinstance(sys.exception(), OSError):  # a client that disconnects is not worth a log line
             logger.exception("a health request failed", extra={"event": "health_failed"})
 
 
@@ -182,4 +182,4 @@ class _Handler(BaseHTTPRequestHandler):
         return "enhanced-scheduler"
 
     def log_message(self, *_: object) -> None:
-        """A probe every second is no event."""
+        """Silent: a probe every second is not worth a log line."""

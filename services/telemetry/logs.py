@@ -1,6 +1,6 @@
-"""One line per event: for people in a terminal, as JSON for collectors.
+"""Logging: one line per event, as text for a terminal or as JSON for collectors.
 
-In both, secrets in URLs are masked and control characters are escaped: what strangers send makes no line of its own.
+Both mask secrets in URLs and escape control characters, so that foreign text cannot forge a line.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from services.wording.visible import visible
 
-# What holds for everything that is said on the way, such as the id of the request that is being answered.
+# Fields for every line of the current context, such as the id of the request that is being answered.
 context: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default=MappingProxyType({}))
 
 _encode = json.JSONEncoder(default=str).encode
@@ -31,14 +31,14 @@ def configure_logging(level: str, log_format: str) -> None:
     handler = _Stderr(sys.stderr)
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it is only the timer; its own words confuse
-    logging.getLogger("urllib3").setLevel(logging.INFO)  # below that it repeats URLs, and with them keys
+    logging.getLogger("apscheduler").setLevel(logging.WARNING)  # only the timer; its log lines would be misleading
+    logging.getLogger("urllib3").setLevel(logging.INFO)  # its INFO lines repeat URLs, and with them keys
 
 
 def _ask_only_for_what_is_written() -> None:
-    """A fire is two lines: neither walks the stack for the caller's place nor asks for threads and processes.
+    """Cheap records: a fire logs two lines, which need neither the caller's source line nor thread and process names.
 
-    `logging._srcfile = None` is how the library's own documentation switches the walk off.
+    `logging._srcfile = None` is the documented way to disable the stack walk.
     """
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
@@ -50,9 +50,9 @@ def _facts(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def masked(text: str) -> str:
-    """Without passwords and keys in URLs, and without our tokens and JWTs.
+    """The text without passwords and keys in URLs, tokens and JWTs.
 
-    The marks come first: most texts have none, and looking for one is much cheaper than looking for a pattern.
+    Plain substrings are checked first: most texts contain none, and this is much cheaper than a regular expression.
     """
     if "://" in text:
         text = _SECRET.sub(r"\1:***@", text)
@@ -65,7 +65,7 @@ def masked(text: str) -> str:
 
 class _Stderr(logging.StreamHandler[TextIO]):
     def flush(self) -> None:
-        """Python's stderr writes at each end of a line; a second flush per line costs more than it brings."""
+        """Does nothing: Python's stderr is line-buffered, and a second flush per line is costly."""
 
 
 @lru_cache(2)
@@ -74,7 +74,7 @@ def _second(second: int) -> str:
 
 
 def _instant(created: float) -> str:
-    """ISO 8601 in UTC, with microseconds; the lines of one second share its text."""
+    """ISO 8601 in UTC, with microseconds; the lines of one second share the formatted second."""
     second = int(created)
     return f"{_second(second)}.{int((created - second) * 1e6):06d}+00:00"
 
@@ -85,8 +85,8 @@ class TextLines(logging.Formatter):
         facts = " ".join(f"{name}={value}" for name, value in _facts(record).items())
         line = visible(f"{at} {record.levelname:<7} {record.getMessage()}" + (f"  [{facts}]" if facts else ""))
         if record.exc_info:
-            told = self.formatException(record.exc_info).split("\n")
-            line += "".join(f"\n    {visible(each)}" for each in told)  # indented: no line of it looks like one of ours
+            traceback = self.formatException(record.exc_info).split("\n")
+            line += "".join(f"\n    {visible(each)}" for each in traceback)  # never looks like a line of ours
         return masked(line)
 
 

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from database.models import Cause, ExecutionStatus
 from database.workflow_statuses import CircuitStatus
-from services.ledger.fires import Claim, Ending, Outcome
+from services.ledger.fires import Claim, Decision, Ending
 
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
 MAX_JOB_TYPES = MAX_QUEUES = 50
@@ -45,6 +45,11 @@ RESCUED = Counter("scheduler_rescued_total", "Executions taken over from dead re
 GAPS = Counter("scheduler_gap_fires_total", "Fires without a row found by the gap scan, by outcome", ["as"])
 CHANGES = Counter("scheduler_schedule_changes_total", "Schedule changes applied by the watcher", ["kind"])
 SCHEDULES = Gauge("scheduler_schedules_loaded", "Schedules loaded into the timer")
+BUCKETS = Gauge(
+    "scheduler_buckets",
+    "Buckets of schedules, of 1024: loaded here; to be loaded here; loaded by no living replica",
+    ["state"],
+)
 REVISION = Gauge("scheduler_revision_applied", "Newest schedule revision applied by this replica")
 WATCHER_SECONDS = Histogram(
     "scheduler_watcher_seconds",
@@ -55,13 +60,13 @@ SYNCS = Counter("scheduler_api_syncs_total", "Synchronizations from the external
 SYNCED = Counter("scheduler_api_sync_schedules_total", "Schedules processed by API syncs, by outcome", ["as"])
 SYNC_AGE = Gauge(
     "scheduler_api_sync_age_seconds",
-    "Seconds since the last successful sync by any replica; without one: since this process began to look",
+    "Seconds since the last successful sync by any replica; without one: since this process started checking",
 )
 SYNC_AGE.set(float("nan"))
 SYNC_OUTCOMES = ("none", "done", "not_modified", "removals_refused", "failed")
 SYNC_OUTCOME = Enum("scheduler_api_sync_outcome", "Outcome of the last sync by any replica", states=SYNC_OUTCOMES)
 SYNC_REFUSED = Gauge(
-    "scheduler_api_sync_removals_refused", "Schedules missing from an untrusted API answer and kept active"
+    "scheduler_api_sync_removals_refused", "Schedules missing from an untrusted API answer and kept enabled"
 )
 SYNC_KEPT = Gauge("scheduler_api_sync_local_edits_kept", "Schedules that differ from the API because of local edits")
 QUEUE_ITEMS = Counter(
@@ -154,7 +159,7 @@ REGISTRY.register(_coordinator_totals)
 # rate() misses the first increment of a series that did not exist before: the known ones start at 0.
 _AS_RESCUED, _AS_GAP = ("abandoned", "handed_back"), ("handed_over", "caught_up", "missed")
 _ENDED = [status.value for status in ExecutionStatus if status.is_terminal and status != ExecutionStatus.MISSED]
-for _counter, _values in ((CLAIMS, list(Outcome)), (RESCUED, _AS_RESCUED), (GAPS, _AS_GAP)):
+for _counter, _values in ((CLAIMS, list(Decision)), (RESCUED, _AS_RESCUED), (GAPS, _AS_GAP)):
     for _value in _values:
         _counter.labels(str(_value))
 
@@ -200,9 +205,9 @@ def finish_refused() -> None:
     REFUSED.inc()
 
 
-def fires_decided(outcomes: Iterable[Outcome]) -> None:
-    for outcome, count in Tally(outcomes).items():
-        CLAIMS.labels(outcome.value).inc(count)
+def fires_decided(decisions: Iterable[Decision]) -> None:
+    for decision, count in Tally(decisions).items():
+        CLAIMS.labels(decision.value).inc(count)
 
 
 def fires_filtered(*, won: int, lost: int) -> None:
@@ -339,6 +344,11 @@ def queue_seen(
 def observe_coordinator(totals: Mapping[str, int]) -> None:
     """`asdict(coordinator.stats())`, every second."""
     _coordinator_totals.totals = totals
+
+
+def observe_buckets(*, held: int, duty: int, orphaned: int) -> None:
+    for state, count in (("held", held), ("duty", duty), ("orphaned", orphaned)):
+        BUCKETS.labels(state).set(count)
 
 
 def observe_pools(*, running: int, workers: int, leaked: int, connections: int) -> None:

@@ -35,7 +35,7 @@ def advice_for(name: str, field: str) -> str | None:
 
 def _advice_for_ranges(name: str, field: str) -> str | None:
     terms = field.split(",")
-    written = [_unwrapped(name, term) for term in terms]
+    written = [_wrap_around(name, term) for term in terms]
     if written == terms:
         return None
     ends_on_sunday = name == "day-of-week" and any(term.endswith("-7") for term in written)
@@ -43,7 +43,7 @@ def _advice_for_ranges(name: str, field: str) -> str | None:
     return f"{reason}: write '{','.join(written)}'"
 
 
-def _unwrapped(name: str, term: str) -> str:
+def _wrap_around(name: str, term: str) -> str:
     """`22-2` -> `22-23,0-2`; other terms unchanged."""
     found = _RANGE.fullmatch(term)
     if found is None:

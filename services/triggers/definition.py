@@ -115,9 +115,11 @@ def _read_timezone(timezone: object, problems: list[Problem], similar: Similar) 
         return local_clock(timezone)
     if isinstance(timezone, str):
         hint = similar(timezone, _zone_spellings) or "; use a name such as 'Europe/Berlin' or 'UTC'"
-        problems.append(Problem("timezone", f"unknown time zone {_shown(timezone)}{hint}"))
+        problems.append(Problem("timezone", f"unknown time zone {_as_written(timezone)}{hint}"))
     else:
-        problems.append(Problem("timezone", f"must be a name such as 'Europe/Berlin' or 'UTC', got {_shown(timezone)}"))
+        problems.append(
+            Problem("timezone", f"must be a name such as 'Europe/Berlin' or 'UTC', got {_as_written(timezone)}")
+        )
     return local_clock("UTC")  # so that the rest of the input can be checked too
 
 
@@ -144,7 +146,7 @@ def _read_instant(field: str, value: object, problems: list[Problem]) -> int | N
     if value is None:
         return None
     if not isinstance(value, datetime) or value.utcoffset() is None:
-        problems.append(Problem(field, f"must be a datetime with a time zone, got {_shown(value)}"))
+        problems.append(Problem(field, f"must be a datetime with a time zone, got {_as_written(value)}"))
     elif not FIRST_YEAR <= value.year <= LAST_YEAR:
         problems.append(Problem(field, _year_reason(value)))
     else:
@@ -158,10 +160,12 @@ def _read_timing(
     if not isinstance(frequency, str) or frequency not in _FREQUENCIES:
         known = {name: name for name in _FREQUENCIES}
         hint = similar(frequency, lambda: known) if isinstance(frequency, str) else ""
-        problems.append(Problem("frequency", f"unknown frequency {_shown(frequency)}{hint or _known(known)}"))
+        problems.append(Problem("frequency", f"unknown frequency {_as_written(frequency)}{hint or _choices(known)}"))
         return None
     if not isinstance(time_config, Mapping):
-        problems.append(Problem("time_config", f"must be an object with keys and values, got {_shown(time_config)}"))
+        problems.append(
+            Problem("time_config", f"must be an object with keys and values, got {_as_written(time_config)}")
+        )
         return None
     keys, read = _FREQUENCIES[frequency]
     config = _TimeConfig(time_config, clock, problems, similar)
@@ -180,7 +184,7 @@ class _TimeConfig:
         for key in self._values:
             if key not in known:
                 hint = self._similar(key, lambda: known) if isinstance(key, str) else ""
-                self._refuse(str(key)[:_SHOWN_LENGTH], f"unknown key{hint or _known(keys)}")
+                self._refuse(str(key)[:_SHOWN_LENGTH], f"unknown key{hint or _choices(keys)}")
 
     def number(self, key: str, low: int, high: int, default: int | None = None) -> int:
         if key not in self._values:
@@ -189,9 +193,9 @@ class _TimeConfig:
             return default or low
         value = self._values[key]
         if not _is_whole(value):
-            self._refuse(key, f"must be a whole number, got {_shown(value)}")
+            self._refuse(key, f"must be a whole number, got {_as_written(value)}")
         elif not low <= value <= high:
-            self._refuse(key, f"must be between {low} and {high}, got {_shown(value)}")
+            self._refuse(key, f"must be between {low} and {high}, got {_as_written(value)}")
         else:
             return int(value)
         return low
@@ -205,9 +209,9 @@ class _TimeConfig:
         elif isinstance(value, str) and value.lower() in _WEEKDAY_SPELLINGS:
             return WEEKDAYS.index(_WEEKDAY_SPELLINGS[value.lower()])
         elif isinstance(value, str) and (hint := self._similar(value, lambda: _WEEKDAY_SPELLINGS)):
-            self._refuse("day", f"unknown weekday {_shown(value)}{hint}")
+            self._refuse("day", f"unknown weekday {_as_written(value)}{hint}")
         else:
-            self._refuse("day", f"must be the name of a weekday or 0 (Monday) to 6 (Sunday), got {_shown(value)}")
+            self._refuse("day", f"must be the name of a weekday or 0 (Monday) to 6 (Sunday), got {_as_written(value)}")
         return 0
 
     def interval_seconds(self) -> int:
@@ -226,7 +230,7 @@ class _TimeConfig:
         if "expression" not in self._values:
             self._refuse("expression", "is required")
         elif not isinstance(value, str):
-            self._refuse("expression", f"must be text such as '0 2 * * 1', got {_shown(value)}")
+            self._refuse("expression", f"must be text such as '0 2 * * 1', got {_as_written(value)}")
         else:
             try:
                 return Cron(value).expression
@@ -242,7 +246,7 @@ class _TimeConfig:
         moment = _iso_datetime(value) if isinstance(value, str) else value
         if not isinstance(moment, datetime):
             example = "a date and time such as '2027-03-01T02:00:00+01:00'"
-            self._refuse("at", f"must be {example}, got {_shown(value)}")
+            self._refuse("at", f"must be {example}, got {_as_written(value)}")
         elif not FIRST_YEAR <= moment.year <= LAST_YEAR:
             self._refuse("at", _year_reason(moment))
         elif moment.utcoffset() is None:
@@ -300,7 +304,7 @@ def _no_suggestion(text: str, spellings: Callable[[], Mapping[str, str]]) -> str
     return ""
 
 
-def _known(names: Iterable[str]) -> str:
+def _choices(names: Iterable[str]) -> str:
     return f" (known: {', '.join(names)})"
 
 
@@ -308,7 +312,7 @@ def _year_reason(value: datetime) -> str:
     return f"must be between the years {FIRST_YEAR} and {LAST_YEAR}, got {value.year}"
 
 
-def _shown(value: object) -> str:
+def _as_written(value: object) -> str:
     """The value as the user wrote it in JSON or Python, cut to a readable length."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()

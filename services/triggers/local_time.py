@@ -25,6 +25,7 @@ _DAY = 86_400
 _SCAN_STEP = timedelta(days=6)
 
 
+@cache  # every heartbeat tells it: the heart must not read files
 def tzdata_version() -> str:
     """The version of the time zone rules in use, to be compared between replicas."""
     return metadata.version("tzdata")

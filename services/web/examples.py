@@ -46,8 +46,9 @@ STORY: dict[str, Any] = {
     # replicas
     "newest_revision": 4711, "are_converged": True, "incarnation": "9e8d7c6b-5a49-4382-9170-6f5e4d3c2b1a",
     "heartbeat_at": "2027-01-31T01:30:02.500Z", "heartbeat_age_seconds": 1.4, "is_live": True, "claiming": True,
-    "schedules": 1204, "is_converged": True, "clock_skew_seconds": 0.003, "version": "1.0.0", "tzdata": "2026.3",
-    "max_workers": 5, "redis_degraded": False,
+    "schedules": 803, "buckets": 683, "host": "scheduler-1", "abilities": ["browser", "job:cookie_scan"],
+    "is_converged": True, "clock_skew_seconds": 0.003, "version": "1.0.0", "tzdata": "2026.3", "max_workers": 5,
+    "redis_degraded": False,
     # scans
     "finished_at": "2027-01-31T01:30:41.840Z", "previous_scan_id": _FORMER_SCAN,
     "config": {"engine": "http", "max_pages": 50},

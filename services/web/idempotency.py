@@ -91,7 +91,7 @@ class IdempotencyKeys:
                     return Begun(begun.started_at)
                 row = connection.exec_driver_sql(READ, values).first()
             if row is not None:  # None: the other call dropped the key between the two statements
-                return _known(row, digest)
+                return _state_of(row, digest)
 
     def finish(self, caller: str, key: str, begun: Begun, answer: Remembered) -> None:
         values = {"status": answer.status_code, "headers": json.dumps(dict(answer.headers)), "body": answer.body}
@@ -118,7 +118,7 @@ def digest_of(method: str, target: str, body: bytes) -> bytes:
     return hashlib.sha256(b"\n".join((method.encode(), target.encode(), body))).digest()
 
 
-def _known(row: Any, digest: bytes) -> Remembered | InProgress | Unknown | OtherRequest:
+def _state_of(row: Any, digest: bytes) -> Remembered | InProgress | Unknown | OtherRequest:
     if bytes(row.digest) != digest:
         return OtherRequest()
     if row.status_code is None:

@@ -23,7 +23,7 @@ TAGS = [
     {"name": "scans", "description": "Results of cookie scans"},
     {"name": "sync", "description": "Import of schedules from another system's API"},
     {"name": "workflows", "description": "Curation of places, businesses, domains, sitemaps and pages"},
-    {"name": "contacts", "description": "Contacts found by the pipeline or added by hand"},
+    {"name": "contacts", "description": "Contacts found by the pipeline or added manually"},
     {"name": "dead-letters", "description": "Workflow items that failed their last attempt, and requeueing them"},
     {"name": "session", "description": "Browser login"},
     {"name": "tokens", "description": "Named API tokens"},

@@ -17,6 +17,7 @@ from fastapi.responses import Response
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
+from services.checks.model_errors import reason_of
 from services.errors import InvalidInput, Problem, RevisionConflict, ScheduleNotFound, Unavailable
 from services.web.examples import STORY
 from services.wording.refusals import refusal
@@ -147,7 +148,7 @@ UPSTREAM = Kind(
     502,
     "Bad Gateway",
     "The other system gave no usable response. Nothing was changed; the detail gives the reason.",
-    "the API gave no usable answer: GET https://api.example.com/schedules: not JSON",
+    "the API gave no usable response: GET https://api.example.com/schedules: not JSON",
 )
 UNAVAILABLE = Kind(
     "unavailable",
@@ -239,7 +240,7 @@ def _invalid_input(request: Request, error: Exception) -> Response:
 
 def _unreadable(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
-    problems = [Problem(_field(item["loc"]), _reason(item["msg"])) for item in error.errors()]
+    problems = [Problem(_field(item["loc"]), reason_of(item["msg"])) for item in error.errors()]
     for item in error.errors():
         if item["type"] == "json_invalid":
             where = f"{item['ctx']['error']} at character {item['loc'][-1]}"
@@ -285,8 +286,3 @@ def _of_the_framework(request: Request, error: Exception) -> Response:
 def _field(location: Sequence[Any]) -> str:
     """`("query", "limit")` becomes `limit`; a problem with the whole body gets the field `body`."""
     return ".".join(str(part) for part in location[1:]) or str(location[0])
-
-
-def _reason(message: str) -> str:
-    said = message.removeprefix("Value error, ")
-    return said[:1].lower() + said[1:]

@@ -1,1 +1,1 @@
-"""Formatting for people: durations, short ids, errors from Postgres, text with invisible characters."""
+"""Formatting for people: durations, counts, short ids, errors from Postgres, text with invisible characters."""

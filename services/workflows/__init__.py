@@ -1,11 +1,11 @@
 """The workflows of the scraping pipeline, one file each; importing this package registers their queues.
 
-The loop that all of them share is in services/queues/. Whoever needs every queue imports `queues` from here.
+Their common loop is in services/queues/. Code that needs every queue imports `queues` from here.
 """
 
 from services.queues.queue import queues as queues
 
-# In the order of the pipeline, in which they are shown.
+# In the order of the pipeline, which is also the display order.
 # isort: off
 from services.workflows import deep_scan as deep_scan
 from services.workflows import domain_extraction as domain_extraction

@@ -1,4 +1,4 @@
-"""WF8: rows of `contacts`, found by the pipeline or written by hand: one for each address of a domain."""
+"""WF8: rows of `contacts`, found by the pipeline or entered manually: one for each address of a domain."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ class ContactRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContactFilter:
     domain: str | None = None
-    email: str | None = None  # a part of it
+    email: str | None = None  # a substring
     email_type: EmailType | None = None
     contact_curation_status: ContactCurationStatus | None = None
 
@@ -102,7 +102,7 @@ class ContactStore:
 
     def create(self, domain_id: UUID, given: Mapping[str, Any], actor: str) -> ContactRecord:
         """Raises InvalidInput or ContactExists."""
-        values = _checked(given)
+        values = _valid_fields(given)
 
         def create(connection: Connection) -> ContactRecord:
             domain = connection.scalar(select(Domain.domain).where(Domain.id == domain_id))
@@ -118,8 +118,8 @@ class ContactStore:
         return write_as(self._db, actor, create)
 
     def update(self, contact_id: UUID, given: Mapping[str, Any]) -> ContactRecord | None:
-        """None: there is no such contact. Raises InvalidInput or ContactExists."""
-        values = _checked(given)
+        """None: no such contact. Raises InvalidInput or ContactExists."""
+        values = _valid_fields(given)
         try:
             with self._db.transaction() as connection:
                 if values:
@@ -135,7 +135,7 @@ class ContactStore:
 
 
 def save_found(session: Session, page: Page, found: Sequence[FoundContact]) -> None:
-    """One for each address of the domain; a known one gets only what was unknown about it."""
+    """One for each address of the domain; a known contact gets only values for its empty fields."""
     if found:
         rows = json.dumps([storable_json(asdict(each)) for each in found])
         values = {"rows": rows, "domain_id": page.domain_id, "page_id": page.id, "url": page.url}
@@ -154,16 +154,16 @@ WHERE {" OR ".join(f"(c.{name} IS NULL AND excluded.{name} IS NOT NULL)" for nam
 """  # noqa: S608 - made of constants
 
 
-def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+def _valid_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: plain_text(name, value) if isinstance(value, str) else value for name, value in given.items()}
-    strangers = [Problem(name, "is not a field that can be set") for name in values if name not in WRITABLE]
+    unknown = [Problem(name, "is not a field that can be set") for name in values if name not in WRITABLE]
     missing = [
         Problem(name, "must not be null")
         for name in ("email", "email_type", "contact_curation_status")
         if name in values and values[name] is None
     ]
-    if strangers or missing:
-        raise InvalidInput(*strangers, *missing)
+    if unknown or missing:
+        raise InvalidInput(*unknown, *missing)
     if "email" in values:
         email = spelled_address(values["email"])
         if email is None:

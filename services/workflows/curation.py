@@ -1,6 +1,6 @@
-"""What a curator decides: a word that every row keeps, and with `Selected` its place in the next queue.
+"""Curation: a status that a curator sets; `Selected` also puts the row into the next queue.
 
-A row that is queued or being worked on already keeps its place.
+A row that is already queued or being processed keeps its place.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ from services.workflows.sitemap_submission import SITEMAP_SUBMISSION
 
 MOST_AT_ONCE = 1000
 MOST_DOMAINS = 100
-# Whoever waits for one row while holding others lets go before Postgres (after a second) calls it a deadlock, of which
-# somebody's plain UPDATE might be the victim.
+# Shorter than Postgres' deadlock timeout of one second: a transaction that waits for one row while holding others gives
+# up before a plain UPDATE of another session could become the deadlock's victim.
 IMPATIENT = text("SET LOCAL lock_timeout = '700ms'")
 UNFIT = {
     "page_processing_status": PageProcessingStatus.FILTERED,
@@ -47,7 +47,7 @@ class Curated:
 class Submitted:
     id: UUID
     domain: str
-    created: bool  # False: it was known already, and stays as it is
+    created: bool  # False: it was already known, and stays unchanged
 
 
 class Curation:
@@ -70,12 +70,12 @@ class Curation:
         return self._curate(SITEMAP_IMPORT, SitemapFile.id.in_(ids), {"sitemap_import_curation_status": status})
 
     def pages(self, ids: Sequence[UUID], status: PlaceStatus) -> Curated:
-        """`Not a Fit` also takes a page out for good."""
+        """`Not a Fit` also takes a page out of its queue permanently."""
         unfit = UNFIT if status is PlaceStatus.NOT_A_FIT else {}
         return self._curate(PAGE_CURATION, Page.id.in_(ids), {"page_curation_status": status}, unfit)
 
     def submit_domains(self, names: Sequence[str]) -> list[Submitted]:
-        """Domains as people write them; each one once, in the order given. Raises InvalidInput with every bad one."""
+        """Domains as people type them; each once, in the given order. Raises InvalidInput with every invalid one."""
         domains = list(dict.fromkeys(_domains(names)))
 
         def submit(connection: Connection) -> list[Submitted]:
@@ -96,13 +96,13 @@ class Curation:
         word: dict[str, PlaceStatus],
         unfit: dict[str, Any] | None = None,
     ) -> Curated:
-        """`word` is kept by every row; without one they are only queued. `unfit` is for rows in no queue."""
+        """`word` is the status set on every row; without one, rows are only queued. `unfit` is for rows in no queue."""
         model, field = queue.model, getattr(queue.model, queue.status_field_name)
         resting = or_(field.is_(None), field.not_in([queue.words.queued, queue.words.processing]))
         selected = PlaceStatus.SELECTED in word.values() or not word
 
         def curate(connection: Connection) -> Curated:
-            keys = _locked(connection, model, which)
+            keys = _lock_keys(connection, model, which)
             if word:
                 _update(connection, model, keys, word)
             if unfit:
@@ -115,8 +115,8 @@ class Curation:
         return write_as(self._db, self._actor, curate)
 
 
-def _locked(connection: Connection, model: type[Base], which: ColumnElement[bool]) -> list[Any]:
-    """In the order of the keys, as everybody who locks several rows."""
+def _lock_keys(connection: Connection, model: type[Base], which: ColumnElement[bool]) -> list[Any]:
+    """In key order, like every writer that locks several rows."""
     key = model.__mapper__.primary_key[0]
     connection.execute(IMPATIENT)
     return list(connection.scalars(select(key).where(which).order_by(key).with_for_update(key_share=True)))
@@ -135,7 +135,7 @@ def _update(
 
 
 def _places(ids: Sequence[int | str]) -> ColumnElement[bool]:
-    """Numbers are rows, texts are the directory's own names of places."""
+    """Numbers are row ids, texts are the directory's place ids."""
     texts = [plain_text("ids", name) for name in ids if isinstance(name, str)]
     return or_(Place.id.in_([number for number in ids if isinstance(number, int)]), Place.place_id.in_(texts))
 

@@ -22,7 +22,7 @@ def load(session: Session, key: int) -> str:
 
 
 def save_business(session: Session, place_id: str, business: Business, goes_on: bool) -> None:
-    """What is known is written; what nobody knows now, and what a curator has said, stays as it was."""
+    """Writes the known values. Unknown values and a curator's status stay unchanged."""
     known = storable_json(business.known())
     entrance = {"domain_extraction_status": DomainExtractionStatus.QUEUED} if goes_on else {}
     statement = insert(LocalBusiness).values(place_id=place_id, **known, **entrance)

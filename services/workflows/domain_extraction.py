@@ -1,4 +1,4 @@
-"""WF3, first half: the web site of a business becomes a domain that waits for its metadata. No network."""
+"""WF3, first half: the web site of a business becomes a domain that is queued for its metadata. No network."""
 
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -16,7 +16,7 @@ from services.queues.steps import Steps
 
 
 def domain_of(website_url: str) -> str:
-    """The bare host of an address as people write it; PermanentFailure says why there is none."""
+    """The bare host of an address as people type it; PermanentFailure says why there is none."""
     address = website_url.strip()
     if "://" not in address:
         address = f"http://{address.removeprefix('//')}"

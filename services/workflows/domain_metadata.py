@@ -1,4 +1,4 @@
-"""WF3, second half: the home page of a domain says what it is; after that its sitemaps are looked for."""
+"""WF3, second half: reads a domain's metadata from its home page, then queues the search for its sitemaps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ def load(session: Session, key: UUID) -> Snapshot:
 
 
 def save(session: Session, key: UUID, found: SiteMetadata) -> None:
-    """Known values are never overwritten by nothing."""
+    """Known values are never overwritten by empty ones."""
     domain = session.get_one(Domain, key)
     said = storable_json(asdict(found))
     domain.meta_json = {**domain.meta_json, "final_url": said.pop("final_url")}

@@ -1,4 +1,4 @@
-"""WF7: a page is read for the people who can be reached through it; each address becomes a contact of the domain."""
+"""WF7: reads the contacts on a page; each e-mail address becomes a contact of the domain."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

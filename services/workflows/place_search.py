@@ -1,6 +1,6 @@
-"""WF1: `dentists in Berlin` becomes places that wait for a curator.
+"""WF1: the search `dentists in Berlin` stages places for a curator.
 
-Page by page, each staged as soon as it is there: what a search has found stays, although a later page fails.
+Each page of results is staged as soon as it arrives, so earlier results stay when a later page fails.
 """
 
 import logging
@@ -22,23 +22,23 @@ from services.workflows.places.usage import write_usage
 
 logger = logging.getLogger(__name__)
 
-MOST_FOUND = 60  # that Google shows of one search, on three pages
+MOST_FOUND = 60  # places that Google returns for one search, on three pages
 MAX_QUERY = 200
 NOT_READY_TRIES = 4
 
-OnPage = Callable[[int], None]  # hears how many places there are so far
+OnPage = Callable[[int], None]  # receives the number of places so far
 
 
 class PlaceSearchFailed(SchedulerError):
-    """The directory gave no usable answer; the message says what it said."""
+    """The directory gave no usable response; the message has its reason."""
 
 
 @dataclass(slots=True)
 class SearchResult:
     query: str
     places: list[StagedPlace] = field(default_factory=list)
-    requests: int = 0  # what it cost
-    incomplete: str | None = None  # why there may be more
+    requests: int = 0  # requests of the quota
+    incomplete: str | None = None  # why there may be more places
 
     @property
     def created(self) -> int:
@@ -59,7 +59,7 @@ class PlaceSearch:
     def run(
         self, query: str, *, limit: int = MOST_FOUND, dry_run: bool = False, on_page: OnPage = lambda found: None
     ) -> SearchResult:
-        """Raises InvalidInput, PlaceSearchFailed, or ConfigurationError without a key that works."""
+        """Raises InvalidInput, PlaceSearchFailed, or ConfigurationError without a working key."""
         result = SearchResult(checked_query(query))
         try:
             with open_provider(self._settings) as provider:
@@ -77,7 +77,7 @@ class PlaceSearch:
                 page = self._page(provider, result, token)
             except (JobFailed, FetchFailed) as error:
                 if not result.places:
-                    raise PlaceSearchFailed(f"the search found nothing out: {error}") from None
+                    raise PlaceSearchFailed(f"the search failed: {error}") from None
                 result.incomplete = str(error)
                 return
             found = [_new(place) for place in page.places if is_place_id(place.place_id)]
@@ -120,7 +120,7 @@ def checked_query(query: str) -> str:
 
 
 def _new(place: FoundPlace) -> NewPlace:
-    """Of a directory that sends nonsense in one field the others are as good as any."""
+    """An invalid value in one field does not spoil the others."""
     return NewPlace.model_construct(
         place_id=place.place_id,
         name=_clean(place.name),

@@ -1,12 +1,12 @@
-"""WF1's end: places that somebody found enter `places_staging` as `New`, each one once.
+"""WF1, last step: new places enter `places_staging` as `New`, each once.
 
-`place_id` is unique in the table; a place that is known already stays as it is, with all that a curator said.
+`place_id` is unique in the table; a known place stays unchanged, including its curation status.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -18,13 +18,13 @@ from database.texts import storable
 from database.workflow_models import Place
 from database.writing import ROWS_PER_COMMIT, write_as
 
-MOST_PLACES = 1000  # of one request
+MOST_PLACES = 1000  # places of one request
 MAX_ID, MAX_TEXT = 512, 1024
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
 class NewPlace(BaseModel):
-    """A place as a directory, a file or a program names it."""
+    """A place as a directory, a file or a program provides it."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -64,7 +64,7 @@ class StagedPlace:
     place_id: str
     name: str | None
     formatted_address: str | None
-    created: bool  # False: it was known already, and stays as it is
+    created: bool  # False: it was already known, and stays unchanged
 
 
 class PlaceStaging:
@@ -72,19 +72,20 @@ class PlaceStaging:
         self._db, self._actor, self._tenant_id = db, actor, tenant_id
 
     def add(self, places: Iterable[NewPlace], *, dry_run: bool = False) -> Iterator[list[StagedPlace]]:
-        """Committed in portions, in the order given; each portion is told once it is written."""
+        """Committed in portions, in the given order; each portion is yielded once it is written."""
         waiting = iter(places)
         while portion := list(islice(waiting, ROWS_PER_COMMIT)):
             yield self.preview(portion) if dry_run else self.stage(portion)
 
     def stage(self, places: Sequence[NewPlace]) -> list[StagedPlace]:
-        wanted = {place.place_id: place for place in reversed(places)}  # of several the first
+        wanted = {place.place_id: place for place in reversed(places)}  # the first of several
 
         def stage(connection: Connection) -> list[StagedPlace]:
-            rows = [self._row(wanted[place_id]) for place_id in sorted(wanted)]
+            ordered = (wanted[place_id] for place_id in sorted(wanted))
+            rows = [{**place.model_dump(), "tenant_id": place.tenant_id or self._tenant_id} for place in ordered]
             new = insert(Place).values(rows).on_conflict_do_nothing(index_elements=["place_id"])
             created = set(connection.scalars(new.returning(Place.place_id)))
-            return _staged(connection, places, created)
+            return _results(connection, places, created)
 
         return write_as(self._db, self._actor, stage) if places else []
 
@@ -93,18 +94,15 @@ class PlaceStaging:
         with self._db.transaction() as connection:
             names = {place.place_id for place in places}
             known = set(connection.scalars(select(Place.place_id).where(Place.place_id.in_(names))))
-            return _staged(connection, places, names - known)
-
-    def _row(self, place: NewPlace) -> dict[str, Any]:
-        return {**place.model_dump(), "tenant_id": place.tenant_id or self._tenant_id}
+            return _results(connection, places, names - known)
 
 
 def is_place_id(text: str) -> bool:
     return text.isprintable() and " " not in text and 0 < len(text) <= MAX_ID
 
 
-def _staged(connection: Connection, places: Sequence[NewPlace], created: set[str]) -> list[StagedPlace]:
-    """One for each place given; of the same one twice only the first is new."""
+def _results(connection: Connection, places: Sequence[NewPlace], created: set[str]) -> list[StagedPlace]:
+    """One result per given place; of duplicates, only the first is new."""
     query = select(Place.place_id, Place.id, Place.name, Place.formatted_address)
     rows = {
         row.place_id: row for row in connection.execute(query.where(Place.place_id.in_([p.place_id for p in places])))

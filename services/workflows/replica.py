@@ -1,4 +1,4 @@
-"""What a replica does for the workflows besides running their jobs: their schedules, their gauges, their retention."""
+"""The duties of a replica for the workflows, besides their jobs: schedules, gauges, retention."""
 
 import logging
 
@@ -17,7 +17,7 @@ WATCH_SECONDS = 15.0
 
 
 class ReplicaWorkflows:
-    """Without WORKFLOWS_ENABLED it looks at no queue: an installation that only scans cookies has none."""
+    """Without WORKFLOWS_ENABLED it reads no queue: an installation for cookie scans has none."""
 
     def __init__(self, settings: Settings, db: DatabaseConnection) -> None:
         self._settings, self._db = settings, db

@@ -1,4 +1,4 @@
-"""Lists of the pipeline's rows, newest first, page by page: curators need their ids."""
+"""Lists of the pipeline's rows for curators, newest first, page by page."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,9 +28,11 @@ from services.schedules.spec import plain_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowList:
-    """`columns` are shown; `words` may be filtered by, each with what it may say; `searched` contain a text."""
+    """`columns` are returned; `words` can be filtered by, each with its allowed values; `searched` are matched with a
+    text.
+    """
 
-    name: str  # in the plural
+    name: str  # plural
     model: type[Base]
     columns: tuple[str, ...]
     words: Mapping[str, type[StrEnum]]
@@ -53,9 +55,9 @@ class RowList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFilter:
-    """All that is set must hold."""
+    """All given conditions must hold."""
 
-    search: str | None = None  # a part of a name, an address or a URL, in any case
+    search: str | None = None  # a substring of a name, an address or a URL, case-insensitive
     domain: str | None = None
     words: Mapping[str, str | None] = field(default_factory=dict)
 
@@ -137,7 +139,7 @@ def list_rows(
     limit: int = 50,
     cursor: str | None = None,
 ) -> RowPage:
-    """Raises InvalidInput for a word that no row can have."""
+    """Raises InvalidInput for a value that no row can have."""
     query = select_rows(rows, where, limit, cursor)
     with db.transaction() as connection:
         found, next_cursor = rows.order.cut(connection.execute(query).all(), limit)
@@ -145,10 +147,10 @@ def list_rows(
 
 
 def select_rows(rows: RowList, where: RowFilter, limit: int, cursor: str | None) -> Select[Any]:
-    return rows.order.page(_filtered(rows, where), limit, cursor)
+    return rows.order.page(_apply_filter(rows, where), limit, cursor)
 
 
-def _filtered(rows: RowList, where: RowFilter) -> Select[Any]:
+def _apply_filter(rows: RowList, where: RowFilter) -> Select[Any]:
     model: Any = rows.model
     query = rows.select()
     if where.search is not None:
@@ -163,7 +165,7 @@ def _filtered(rows: RowList, where: RowFilter) -> Select[Any]:
 
 
 def _one_of(name: str, word: str, words: type[StrEnum]) -> str:
-    """In any case: `new` is New."""
+    """Case-insensitive: `new` is New."""
     for known in words:
         if word.lower() == known.value.lower():
             return known.value

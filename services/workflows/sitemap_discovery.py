@@ -1,6 +1,6 @@
-"""Looks for the sitemaps of a domain: robots.txt, the home page, the usual paths, and what an index leads to.
+"""Discovers the sitemaps of a domain: robots.txt, the home page, the usual paths, and the files of an index.
 
-What counts is what a file is, not that there is an answer: a site that answers 200 to everything has no sitemap.
+The content of a file decides, not the status: a site that responds 200 to everything has no sitemap.
 """
 
 from collections import deque
@@ -23,10 +23,10 @@ COMMON_PATHS = (
     "/sitemap.xml", "/sitemap_index.xml", "/sitemap-index.xml", "/wp-sitemap.xml", "/post-sitemap.xml",
     "/page-sitemap.xml", "/sitemap1.xml", "/sitemap.xml.gz",
 )  # fmt: skip
-MAX_DEPTH = 3  # of an index in an index
+MAX_DEPTH = 3  # depth of nested indexes
 MAX_LOOKED_INTO, MAX_FILES = 30, 1_000
-SAID = frozenset({DiscoveryMethod.ROBOTS_TXT, DiscoveryMethod.SITEMAP_INDEX})  # the site says so; the rest are guesses
-RESERVED_SECONDS = 12.0  # of the job's time: what was found is worth more than what else there may be
+SAID = frozenset({DiscoveryMethod.ROBOTS_TXT, DiscoveryMethod.SITEMAP_INDEX})  # named by the site; others are guesses
+RESERVED_SECONDS = 12.0  # of the job's time, for saving what was found
 HOME_LIMITS = Limits(max_bytes=1024 * 1024, max_seconds=15.0)
 ROBOTS_LIMITS = Limits(max_bytes=512 * 1024, max_seconds=10.0)
 FILE_LIMITS = Limits(max_bytes=2 * 1024 * 1024, max_seconds=10.0)
@@ -37,10 +37,10 @@ class FoundSitemap:
     url: str
     method: DiscoveryMethod
     kind: SitemapType
-    looked_into: bool  # False: the site names it, and there was no time to see
+    looked_into: bool  # False: the site names it, but there was no time to fetch it
     url_count: int | None = None
     size_bytes: int | None = None
-    problem: str | None = None  # what is wrong with it
+    problem: str | None = None  # the error in the file
     readable: bool = True
 
 
@@ -59,7 +59,7 @@ class _Candidate:
 
 
 def discover_sitemaps(fetcher: Fetcher, domain: str) -> Discovery:
-    """Raises FetchFailed or JobFailed when the site cannot be asked right now."""
+    """Raises FetchFailed or JobFailed when the site is temporarily unavailable."""
     home = home_page(fetcher, domain)
     if not is_of_site(home.url, domain):
         return Discovery((), 1, f"redirects to another site, {host_of(home.url)}")
@@ -76,14 +76,14 @@ def discover_sitemaps(fetcher: Fetcher, domain: str) -> Discovery:
 
 
 class _Search:
-    """Breadth-first; every address once."""
+    """Breadth first; each address once."""
 
     def __init__(self, fetcher: Fetcher, domain: str) -> None:
         self._fetcher, self._domain = fetcher, domain
         self._waiting: deque[_Candidate] = deque()
         self._known: set[str] = set()
         self.found: dict[str, FoundSitemap] = {}
-        self.trouble: FetchFailed | JobFailed | None = None  # a reason to believe that it may be there another time
+        self.trouble: FetchFailed | JobFailed | None = None  # a temporary failure: a file may exist at another time
         self.fetches = 1
 
     def offer(self, candidates: Iterator[_Candidate]) -> None:
@@ -103,10 +103,10 @@ class _Search:
                 unseen = FoundSitemap(candidate.url, candidate.method, SitemapType.STANDARD, looked_into=False)
                 self.found[candidate.url] = unseen
             elif may_ask:
-                self.trouble = self.trouble or JobFailed("the site is so slow that not all places could be looked at")
+                self.trouble = self.trouble or JobFailed("the site is too slow: not every location could be checked")
 
     def fetch(self, url: str, limits: Limits) -> Fetched | None:
-        """None: there is nothing (now)."""
+        """None: nothing there (now)."""
         self.fetches += 1
         try:
             answer = get(self._fetcher, url, limits)
@@ -150,12 +150,12 @@ class _Search:
                 yield _Candidate(url, DiscoveryMethod.SITEMAP_INDEX, parent.depth + 1)
 
     def _may_be_of(self, origin: str, url: str) -> bool:
-        """Where an index or a redirect leads: to the same host or into the domain, never to somebody else."""
+        """Targets of an index or a redirect: the same host or the domain, never another site."""
         return host_of(url) == host_of(origin) or is_of_site(url, self._domain)
 
 
 def _of_robots(search: _Search, origin: str) -> Iterator[_Candidate]:
-    """Its sitemaps may be anywhere: who writes robots.txt speaks for the site."""
+    """Its sitemaps may be anywhere: robots.txt speaks for the site."""
     answer = search.fetch(f"{origin}/robots.txt", ROBOTS_LIMITS)
     for address in read_robots(answer.text).sitemaps if answer else ():
         yield _Candidate(normal_url(address, f"{origin}/") or "", DiscoveryMethod.ROBOTS_TXT)

@@ -1,4 +1,4 @@
-"""Rows of `sitemap_files`: what is new is added, what is known stays as it is."""
+"""Rows of `sitemap_files`: new files are added, known ones stay unchanged."""
 
 from collections.abc import Iterable, Sequence
 from uuid import UUID
@@ -13,11 +13,11 @@ from services.workflows.fair_turns import priority_in_line
 from services.workflows.sitemap_discovery import MAX_FILES, FoundSitemap
 
 CHUNK_ROWS = 500
-FILES_PER_POINT = 10  # one every minute, which is what a file may take
+FILES_PER_POINT = 10  # one per minute, the time that a file may take
 
 
 def save_found(session: Session, domain_id: UUID, found: Iterable[FoundSitemap], *, goes_on: bool) -> None:
-    """`goes_on`: new ones are queued for their import."""
+    """`goes_on`: new files are queued for their import."""
     waiting = _waiting(session, domain_id)
     rows = [
         {
@@ -57,8 +57,9 @@ def _import_status(found: FoundSitemap) -> SitemapImportStatus:
 
 
 def queue_children(session: Session, domain_id: UUID, urls: Sequence[str]) -> None:
-    """What an index names: files that wait are queued, unless a curator turned them down; unknown ones are added.
-    Beyond MAX_FILES of a domain nothing is added, so that an index cannot lead on for ever."""
+    """The children of an index: waiting files are queued unless a curator rejected them; unknown ones are added. Beyond
+    MAX_FILES of a domain nothing is added, so that indexes cannot continue forever.
+    """
     if not urls:
         return
     known = set(session.scalars(select(SitemapFile.url).where(SitemapFile.domain_id == domain_id)))
@@ -81,6 +82,6 @@ def queue_children(session: Session, domain_id: UUID, urls: Sequence[str]) -> No
 
 
 def _waiting(session: Session, domain_id: UUID) -> int:
-    """How many files of the domain are queued."""
+    """The number of queued files of the domain."""
     queued = SitemapFile.sitemap_import_status == SitemapImportStatus.QUEUED
     return session.execute(select(func.count()).where(SitemapFile.domain_id == domain_id, queued)).scalar_one()

@@ -1,4 +1,4 @@
-"""WF5 and WF6: every address in a sitemap becomes a page, an index brings further sitemaps."""
+"""WF5 and WF6: every address in a sitemap becomes a page, and an index adds further sitemaps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,7 +59,7 @@ def save(session: Session, key: UUID, found: Imported) -> None:
     queue_children(session, file.domain_id, found.content.children)
     file.status, file.sitemap_type = SitemapFileStatus.COMPLETED, found.sitemap.kind
     file.url_count, file.size_bytes = len(found.sitemap.entries), found.sitemap.size_bytes
-    if found.sitemap.problem:  # what could be read is kept, and so is the reason why that may not be all
+    if found.sitemap.problem:  # keeps the readable entries, and the error that may have hidden others
         file.status, file.sitemap_import_status = SitemapFileStatus.ERROR, Status.ERROR
         file.sitemap_import_error = found.sitemap.problem
 

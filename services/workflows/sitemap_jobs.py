@@ -1,4 +1,4 @@
-"""WF4, second half: the job that looks for a domain's sitemaps, within SITEMAP_JOB_TIMEOUT_SECONDS."""
+"""WF4, second half: the job that discovers a domain's sitemaps, within SITEMAP_JOB_TIMEOUT_SECONDS."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -34,14 +34,14 @@ def save(session: Session, key: int, found: Discovery, goes_on: bool) -> None:
     save_found(session, domain.id, found.sitemaps, goes_on=goes_on)
     domain.total_sitemaps, domain.sitemap_urls = len(found.sitemaps), [each.url for each in found.sitemaps]
     domain.last_scan = func.now()
-    if domain.sitemap_analysis_status == SitemapAnalysisStatus.FAILED:  # by an earlier attempt that somebody repeated
+    if domain.sitemap_analysis_status == SitemapAnalysisStatus.FAILED:  # by an earlier attempt that was requeued
         domain.sitemap_analysis_status, domain.sitemap_analysis_error = SitemapAnalysisStatus.SUBMITTED, None
     methods = Counter(each.method.value for each in found.sitemaps)
     job.progress, job.result_data = 1.0, {"sitemaps": methods, "fetches": found.fetches, "note": found.note}
 
 
 def on_failed(session: Session, key: int, error: str) -> None:
-    """The domain says it, too, unless it was handed over again meanwhile."""
+    """Marks the domain, too, unless it was submitted again meanwhile."""
     job = session.get_one(Job, key)
     handed_over = (Domain.id == job.domain_id) & (Domain.sitemap_analysis_status == SitemapAnalysisStatus.SUBMITTED)
     failed = {"sitemap_analysis_status": SitemapAnalysisStatus.FAILED, "sitemap_analysis_error": error}

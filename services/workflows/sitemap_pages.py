@@ -1,4 +1,4 @@
-"""The pages of a sitemap: which addresses count, what is known about each, and their rows."""
+"""The pages of a sitemap: which addresses count, their properties, and their rows."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ from services.workflows.fair_turns import priority_in_line
 from services.workflows.parsing.page_priorities import PriorityLevel, priority_of
 
 CHUNK_ROWS = 500
-PAGES_PER_POINT = 20  # one every 30 seconds: no site is so slow that it is worked on more slowly than that
+PAGES_PER_POINT = 20  # one per 30 seconds, the slowest rate at which a site is processed
 LEAD_SOURCE = "sitemap_import"
 
 
@@ -30,7 +30,7 @@ class SitemapContent:
 
 
 def content_of(sitemap: Sitemap, url: str, domain: str, policy: str) -> SitemapContent:
-    """Pure. Other hosts are left out, and an address that comes twice counts once: as it comes first."""
+    """Pure. Other hosts are skipped; of a repeated address the first entry counts."""
     site, host = Site.of(f"https://{domain}/"), host_of(url)
     urls = {found: entry for entry in reversed(sitemap.entries) if (found := normal_url(entry.url, url))}
     if sitemap.kind is SitemapType.INDEX:
@@ -40,8 +40,9 @@ def content_of(sitemap: Sitemap, url: str, domain: str, policy: str) -> SitemapC
 
 
 def insert_pages(session: Session, domain_id: UUID, file_id: UUID, pages: Sequence[Mapping[str, Any]]) -> int:
-    """Returns how many are new. A page that is known stays as it is, whoever found it; a new one goes behind those of
-    its site that wait already, as far as that is fair to other sites."""
+    """Returns the number of new pages. A known page stays unchanged. A new one is queued behind the waiting pages of
+    its site, as far as that is fair to other sites.
+    """
     created, waiting = 0, _waiting(session, domain_id)
     for start in range(0, len(pages), CHUNK_ROWS):
         chunk = pages[start : start + CHUNK_ROWS]
@@ -54,7 +55,7 @@ def insert_pages(session: Session, domain_id: UUID, file_id: UUID, pages: Sequen
 
 
 def _waiting(session: Session, domain_id: UUID) -> Counter[int | None]:
-    """How many pages of the domain are queued, by their level."""
+    """The number of queued pages of the domain, by level."""
     queued = (Page.domain_id == domain_id) & (Page.page_processing_status == PageProcessingStatus.QUEUED)
     found = session.execute(select(Page.priority_level, func.count()).where(queued).group_by(Page.priority_level))
     return Counter({row[0]: row[1] for row in found})

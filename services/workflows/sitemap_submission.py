@@ -1,4 +1,4 @@
-"""WF4, first half: a domain is handed over to the search for its sitemaps, as a job in the same transaction."""
+"""WF4, first half: submits a domain to the sitemap search, as a job in the same transaction."""
 
 from uuid import UUID
 
@@ -13,9 +13,9 @@ from services.queues.queue_table import Words
 from services.queues.steps import Steps
 
 JOB_TYPE = "sitemap"
-LIVE = text("job_type = 'sitemap' AND status IN ('pending', 'running')")  # of the unique index
+LIVE = text("job_type = 'sitemap' AND status IN ('pending', 'running')")  # the condition of the unique index
 
-# Else a requeue of the old one would make two live jobs, which the unique index refuses.
+# Otherwise requeueing the old one would make two live jobs, which the unique index refuses.
 SUPERSEDE = text("""
 WITH old AS (
     UPDATE jobs SET status = 'cancelled' WHERE domain_id = :domain_id AND job_type = 'sitemap' AND status = 'failed'
@@ -27,7 +27,7 @@ WHERE queue = 'sitemap_jobs' AND requeued_at IS NULL AND item_key IN (SELECT id:
 
 
 def submit(domain_id: UUID, session: Session) -> None:
-    """A job that waits or runs already is the job; one that failed is over."""
+    """A job that waits or runs is reused; a failed one is replaced."""
     session.execute(SUPERSEDE, {"domain_id": domain_id})
     job = insert(Job).values(job_type=JOB_TYPE, domain_id=domain_id)
     session.execute(job.on_conflict_do_nothing(index_elements=["domain_id"], index_where=LIVE))

@@ -1,4 +1,4 @@
-"""Pages of the sites that the workflows look at: an answer that can be used, or a failure that says what to expect."""
+"""Pages of the sites that the workflows read: a usable response, or a failure that says whether a retry may help."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,18 +16,18 @@ HEADERS = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 @contextmanager
 def polite_fetcher(settings: Settings, limits: Limits) -> Iterator[Fetcher]:
-    """For one run of a queue; its items share it, and so keep their distance from one another."""
+    """For one run of a queue: its items share the fetcher and thereby its pace."""
     with fetcher_from(settings, limits, delay_seconds=settings.workflow_fetch_delay_seconds) as fetcher:
         yield fetcher
 
 
 def get(fetcher: Fetcher, url: str, limits: Limits | None = None) -> Fetched:
-    """Within the time of the item that this thread works on."""
+    """Within the time of the item that this thread processes."""
     return fetcher.get(url, headers=HEADERS, limits=limits, remaining_seconds=remaining_seconds)
 
 
 def home_page(fetcher: Fetcher, domain: str) -> Fetched:
-    """https first, then http; what http says counts when neither works."""
+    """https first, then http; if both fail, the failure of http counts."""
     try:
         return get(fetcher, f"https://{domain}/")
     except FetchFailed:
@@ -35,7 +35,7 @@ def home_page(fetcher: Fetcher, domain: str) -> Fetched:
 
 
 def usable(page: Fetched) -> Fetched:
-    """A page that is there; else a failure, permanent unless the server says that it is about now."""
+    """A usable page; otherwise a failure, which is permanent unless the status is temporary."""
     if page.status_code == 200:
         return page
     said = f"GET {shown_url(page.url)} answered {page.status_code}"
@@ -52,5 +52,5 @@ def html_of(page: Fetched) -> str:
 
 
 def is_of_site(url: str, domain: str) -> bool:
-    """Somebody's page on a social network is not the domain's, though the domain may redirect to it."""
+    """A page on a social network does not belong to the domain, although the domain may redirect to it."""
     return registrable_domain(urlsplit(url).hostname or "") == registrable_domain(domain)

@@ -13,13 +13,16 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from tests.proof.records import Call, Disturbance, History, Row, Story, Stretch
+from tests.proof.records import Call, Disturbance, History, Row, Story, Stretch, Turn
 
-T = TypeVar("T", Row, Call)
+T = TypeVar("T", Row, Call, Turn)
 
 OPEN = ("pending", "claimed", "running")
 NOT_RUN = ("skipped", "missed")
 ENDED = {"success": "ok", "failed": "failed"}
+GIVEN_UP = ("abandoned", "cancelled", "timed_out")  # without the handler, which may still be running
+RETRIED = ("failed", "abandoned")
+RETRIED_BY_PEOPLE = (*RETRIED, "timed_out", "cancelled", "skipped", "missed")
 SHOWN = 50  # findings of each kind that are kept; all are counted
 
 
@@ -33,12 +36,15 @@ class Bounds:
     row: float = 40.0  # verify 3 + gap scan 30 + settle 5, and a claim
     early: float = 0.025
     obeyed: float = 1.0  # after the commit of a change nothing of before starts
+    given_up: float = 1.0  # from then on nothing of it is called
     slack: float = 5.0
+    vanished: float | None = None  # so long without a life sign, and without a session, is enough as well
 
     @property
     def silence(self) -> float:
         """Less than this before it was given up, and a replica cannot have been silent for a whole timeout."""
-        return self.heartbeat_timeout - 2 * self.heartbeat_interval
+        silence = self.heartbeat_timeout - 2 * self.heartbeat_interval
+        return silence if self.vanished is None else min(silence, self.vanished)
 
     @property
     def recovery(self) -> float:
@@ -105,6 +111,9 @@ def judge(history: History, end: float, bounds: Bounds | None = None) -> Verdict
                 verdict.reasons[f"{row.status}: {row.reason}"] += 1
         for violation in _judge(story, end, weather, bounds, verdict):
             verdict.add(violation)
+    for replica, held in history.holdings.items():
+        for what in held:
+            verdict.add(Violation("held after the end", replica, end, 0, end, what))
     return verdict
 
 
@@ -115,6 +124,8 @@ def _judge(story: Story, end: float, weather: "Weather", bounds: Bounds, verdict
     yield from every_fire_is_accounted_for(story, end, verdict)
     yield from summaries_count_what_did_not_run(story, end, verdict)
     yield from attempts_follow_each_other(story)
+    yield from tokens_only_rise(story)
+    yield from what_has_ended_never_changes(story)
     yield from an_end_is_what_the_handler_said(story)
     yield from nothing_is_left_open(story, end)
     yield from nothing_is_early(story, bounds)
@@ -123,6 +134,7 @@ def _judge(story: Story, end: float, weather: "Weather", bounds: Bounds, verdict
     yield from nothing_is_called_after_it_was_given_up(story, weather, bounds)
     yield from no_more_at_once_than_allowed(story, weather)
     yield from takeover_is_bounded(story, weather, bounds, verdict)
+    yield from claims_of_the_dead_come_back_in_time(story, weather, bounds)
     yield from rows_come_in_time(story, weather, bounds)
     _measure_lateness(story, weather, verdict)
 
@@ -149,7 +161,7 @@ def every_call_has_its_row(story: Story) -> Iterator[Violation]:
         own = rows.get((call.fire, call.attempt))
         if not own:
             yield _about(call, "called without a row", call.began, f"token {call.token}, pid {call.pid}")
-        elif own[0].status in NOT_RUN:
+        elif own[0].status in NOT_RUN and call.outcome != "skipped":
             text = f"called at {clock(call.began)} by pid {call.pid}, its row says {_told(own[0])}"
             yield _about(call, "called though recorded as not run", call.began, text)
         elif call.token != own[0].token:
@@ -169,17 +181,19 @@ def every_fire_is_accounted_for(story: Story, end: float, verdict: Verdict) -> I
         if not any(row.fire <= fire <= (row.last or 0) for row in summaries):
             yield Violation("unaccounted", story.schedule, fire, 1, fire, "due, and without a row")
     for row in story.rows:
-        if row.attempt == 1 and row.fire not in expected and row.fire <= end:
+        if row.attempt == 1 and row.is_planned and row.fire not in expected and row.fire <= end:
             yield _about(row, "invented", row.written, f"no timing had a fire then; {_told(row)}")
 
 
 def summaries_count_what_did_not_run(story: Story, end: float, verdict: Verdict) -> Iterator[Violation]:
     """A summary says how many, not which: what it covers, less what has a row of its own, is what it counts."""
     expected = sorted(_expected(story.stretches, end))
-    plain = {row.fire for row in story.rows if row.attempt == 1 and not row.is_summary}
+    plain = {row.fire for row in story.rows if row.attempt == 1 and not row.is_summary and row.cause != "manual"}
     began = {call.fire: call.began for call in story.calls}
     for group in _overlapping([row for row in story.rows if row.is_summary]):
         first, last = min(row.fire for row in group), max(row.last or 0 for row in group)
+        if last > end:
+            continue  # of a schedule that goes on: which fires came then, nobody has computed
         covered = [fire for fire in expected if first <= fire <= last]
         without_row = [fire for fire in covered if fire not in plain]
         told = sum(row.count or 0 for row in group)
@@ -201,16 +215,33 @@ def attempts_follow_each_other(story: Story) -> Iterator[Violation]:
     for row in story.rows:
         before = rows.get((row.fire, row.attempt - 1))
         after = rows.get((row.fire, row.attempt + 1))
-        if row.attempt > 1 and (before is None or before.status not in ("failed", "abandoned")):
+        allowed = RETRIED if row.is_planned else RETRIED_BY_PEOPLE
+        if row.attempt > 1 and (before is None or before.status not in allowed):
             yield _about(row, "an attempt too many", row.written, f"after {_told(before) if before else 'none'}")
         if row.attempt > 1 and before and before.token and row.token and before.token >= row.token:
             yield _about(row, "a token that did not rise", row.written, f"{row.token} after {before.token}")
-        owes = row.status in ("failed", "abandoned") and row.attempt <= retries and not was_deleted
+        owes = row.status in RETRIED and row.attempt <= retries and not was_deleted and not row.cancel_requested
         if owes and after is None:
             yield _about(row, "an attempt too few", row.completed or row.written, f"{_told(row)}, {retries} retries")
 
 
+def tokens_only_rise(story: Story) -> Iterator[Violation]:
+    for turns in _by_attempt(story.turns).values():
+        highest = 0
+        for turn in turns:
+            highest = max(highest, turn.token_before or 0)
+            if turn.token_after is not None and turn.token_after != turn.token_before and turn.token_after <= highest:
+                yield _about(turn, "a token that did not rise", turn.at, f"{turn.token_after} after {highest}")
+
+
 # --- how it ended ---
+
+
+def what_has_ended_never_changes(story: Story) -> Iterator[Violation]:
+    for turn in story.turns:
+        if turn.before not in OPEN:
+            text = f"{turn.before} became {turn.after or 'nothing'}"
+            yield _about(turn, "an end that changed", turn.at, text)
 
 
 def an_end_is_what_the_handler_said(story: Story) -> Iterator[Violation]:
@@ -221,7 +252,7 @@ def an_end_is_what_the_handler_said(story: Story) -> Iterator[Violation]:
         if row.status in ENDED and outcomes != [ENDED[row.status]]:
             text = f"{_told(row)}, but the handler's ends are {outcomes}"
             yield _about(row, "an end that the handler did not make", row.completed or 0, text)
-        elif row.status not in (*ENDED, *OPEN, *NOT_RUN, "abandoned"):
+        elif row.status not in (*ENDED, *OPEN, *NOT_RUN, "abandoned") and not row.cancel_requested:
             yield _about(row, "an end that nobody asked for", row.completed or 0, _told(row))
         elif row.status in NOT_RUN and row.reason is None:
             yield _about(row, "not run without a reason", row.completed or 0, _told(row))
@@ -244,7 +275,7 @@ def nothing_is_early(story: Story, bounds: Bounds) -> Iterator[Violation]:
 
 def nothing_starts_after_its_timing_ended(story: Story, weather: "Weather", bounds: Bounds) -> Iterator[Violation]:
     for row in story.rows:
-        if row.started is None or row.status in NOT_RUN:
+        if row.started is None or row.status in NOT_RUN or not row.is_planned:
             continue
         own = [stretch for stretch in story.stretches if _has(stretch, row.fire)]
         ended = own[-1].ended if own else None
@@ -259,7 +290,12 @@ def nothing_starts_after_its_timing_ended(story: Story, weather: "Weather", boun
 def rows_come_in_time(story: Story, weather: "Weather", bounds: Bounds) -> Iterator[Violation]:
     """Counted is the time in which at least one replica and the server were well."""
     for row in story.rows:
-        if row.attempt > 1 or row.is_summary or row.written - row.fire <= bounds.row + bounds.slack:
+        if (
+            row.attempt > 1
+            or not row.is_planned
+            or row.is_summary
+            or row.written - row.fire <= bounds.row + bounds.slack
+        ):
             continue
         late = weather.fit_seconds(row.fire, row.written)
         if late > bounds.row + bounds.slack and not weather.strikes_schedule(story.schedule, row.fire, row.written):
@@ -288,7 +324,7 @@ def nothing_is_called_after_it_was_given_up(story: Story, weather: "Weather", bo
         if row is None or row.status != "abandoned" or row.completed is None or row.token != call.token:
             continue
         late = call.began - row.completed
-        if late > bounds.obeyed and not weather.was_frozen(row.replica, row.completed, call.began):
+        if late > bounds.given_up and not weather.was_frozen(row.replica, row.completed, call.began):
             yield _about(call, "called after it was given up", call.began, f"{late:.1f} s later; {_told(row)}")
 
 
@@ -311,7 +347,7 @@ def no_more_at_once_than_allowed(story: Story, weather: "Weather") -> Iterator[V
 
 def _counts_until(call: Call, row: Row | None, weather: "Weather") -> float:
     ends = [end for end in (call.ended, weather.killed_at(call.pid)) if end is not None]
-    if row is not None and row.status == "abandoned" and row.completed is not None:
+    if row is not None and row.status in GIVEN_UP and row.completed is not None:
         ends.append(row.completed)
     return min(ends, default=float("inf"))
 
@@ -333,6 +369,21 @@ def takeover_is_bounded(story: Story, weather: "Weather", bounds: Bounds, verdic
             yield _about(row, "a takeover too late", row.completed, text)
         if fit >= took - 0.001:
             verdict.worst_takeover = max(verdict.worst_takeover, took)
+
+
+def claims_of_the_dead_come_back_in_time(story: Story, weather: "Weather", bounds: Bounds) -> Iterator[Violation]:
+    for turn in story.turns:
+        if turn.before != "claimed" or turn.after != "pending" or turn.replica is None:
+            continue
+        killed = weather.killed_before(turn.replica, turn.at)
+        if killed is None or weather.strikes_schedule(story.schedule, killed, turn.at):
+            continue
+        fit = weather.fit_seconds(killed, turn.at)
+        if fit > bounds.takeover + bounds.slack:
+            text = (
+                f"a claim of {turn.replica} waited {turn.at - killed:.1f} s after its end, {fit:.1f} s in good weather"
+            )
+            yield _about(turn, "a takeover too late", turn.at, text)
 
 
 def _measure_lateness(story: Story, weather: "Weather", verdict: Verdict) -> None:
@@ -391,6 +442,11 @@ class Weather:
         mine = self._of_replica[replica] if replica is not None else []
         slack = self._bounds.obeyed
         return any(each.freezes and each.at <= until and each.until >= since - slack for each in mine)
+
+    def killed_before(self, replica: str, until: float) -> float | None:
+        """When it was killed last, if it has not come back since."""
+        mine = [each for each in self._of_replica[replica] if each.kills and each.at <= until <= each.until]
+        return max((each.at for each in mine), default=None)
 
     def killed_at(self, pid: int) -> float | None:
         return self._killed.get(pid)
@@ -495,7 +551,7 @@ def _was_deleted(stretches: Sequence[Stretch]) -> bool:
     return any(stretch.until is not None and stretch.until not in begun for stretch in stretches)
 
 
-def _about(item: Row | Call, kind: str, at: float, text: str) -> Violation:
+def _about(item: Row | Call | Turn, kind: str, at: float, text: str) -> Violation:
     return Violation(kind, item.schedule, item.fire, item.attempt, at, text)
 
 

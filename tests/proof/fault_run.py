@@ -27,7 +27,7 @@ import psycopg2
 
 from config import PROJECT_ROOT
 from services.errors import ConfigurationError
-from tests.proof import faults, workload
+from tests.proof import faults, results, workload
 from tests.proof.checker import Bounds, Verdict, Violation, clock, judge
 from tests.proof.faults import Stage
 from tests.proof.records import Disturbance, read
@@ -88,6 +88,22 @@ class Outcome:
             "clean": self.is_clean, "seed": self.seed, "seconds": round(self.seconds), "faults": dict(self.faults),
             "audit": self.audit, "troubles": self.troubles, **self.verdict.as_json(),
         }  # fmt: skip
+
+    def in_short(self) -> dict[str, Any]:
+        """What docs/guarantees.md shows."""
+        found = self.verdict.found
+        return {
+            "histories": 1,
+            "fires": self.verdict.fires,
+            "calls": self.verdict.calls,
+            "faults": self.faults.total(),
+            "called_twice": found["called twice"],
+            "unaccounted": found["unaccounted"],
+            "broken": found.total() + len(self.troubles),
+            "worst_takeover": round(self.verdict.worst_takeover, 1),
+            "worst_takeover_any": round(self.verdict.worst_takeover_any, 1),
+            "worst_lateness": round(self.verdict.worst_lateness, 2),
+        }
 
 
 class Run:
@@ -374,6 +390,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--strength", type=float, default=1.0, help="factor on all lengths of time (1)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the replicas")
     parser.add_argument("--json", type=Path, help="write everything that was found into this file")
+    parser.add_argument("--record", action="store_true", help="note the figures for docs/guarantees.md")
     parser.add_argument("--keep", action="store_true", help="keep the directory: logs, ledger, faults")
     parser.add_argument("--nice", type=int, default=5, help="how much the run steps back behind others (5)")
     parser.add_argument("--quiet", action="store_true", help="only the report")
@@ -403,6 +420,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome = Run(options)()
         for line in report(outcome):
             print(line, flush=True)
+        if given.record:
+            results.record("faults", f"make faults MINUTES={given.minutes:g} SEED={given.seed}", outcome.in_short())
         if given.json:
             given.json.write_text(json.dumps(outcome.as_json(), indent=1, default=str))
         if not outcome.is_clean and given.keep:

@@ -18,6 +18,7 @@ import psycopg2
 from psycopg2.extensions import connection as PgConnection
 
 FETCHED = 5000
+PLANNED = ("schedule", "catchup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,12 @@ class Row:
     completed: float | None = None
     last: float | None = None  # of a summary: it speaks for `count` fires from `fire` to here
     count: int | None = None
+    cancel_requested: bool = False
+
+    @property
+    def is_planned(self) -> bool:
+        """The schedule wanted it; a person wanted the others."""
+        return self.cause in PLANNED
 
     @property
     def is_summary(self) -> bool:
@@ -55,7 +62,22 @@ class Call:
     pid: int = 0
     began: float
     ended: float | None = None
-    outcome: str | None = None  # ok, failed
+    outcome: str | None = None  # ok, failed; skipped: the handler itself said so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One change of a row of job_executions, as a trigger saw it; `after` is None where the row was deleted."""
+
+    schedule: str
+    fire: float
+    attempt: int = 1
+    at: float
+    before: str
+    after: str | None
+    token_before: int | None = None
+    token_after: int | None = None
+    replica: str | None = None  # that had it before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +142,7 @@ class Story:
     stretches: Sequence[Stretch]
     rows: Sequence[Row]
     calls: Sequence[Call]
+    turns: Sequence[Turn] = ()
 
 
 @dataclass(slots=True)
@@ -130,6 +153,8 @@ class History:
     rows: Iterable[Row]  # ordered by schedule, fire, attempt
     calls: Iterable[Call]  # ordered by schedule, fire, attempt
     disturbances: Sequence[Disturbance] = field(default_factory=list)
+    turns: Mapping[str, Sequence[Turn]] = field(default_factory=dict)  # by schedule, in their order, if somebody looked
+    holdings: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by replica: what it holds after the end
 
     def stories(self) -> Iterator[Story]:
         by_schedule = attrgetter("schedule")
@@ -139,7 +164,13 @@ class History:
         while waiting or rows.key is not None or calls.key is not None:
             schedule = min(key for key in (*waiting[:1], rows.key, calls.key) if key is not None)
             waiting = waiting[1:] if waiting[:1] == [schedule] else waiting
-            yield Story(schedule, self.stretches.get(schedule, ()), rows.take(schedule), calls.take(schedule))
+            yield Story(
+                schedule,
+                self.stretches.get(schedule, ()),
+                rows.take(schedule),
+                calls.take(schedule),
+                self.turns.get(schedule, ()),
+            )
 
 
 class _Groups:
@@ -173,13 +204,13 @@ SELECT schedule_id::text, extract(epoch FROM scheduled_for)::float8, attempt, ca
        fencing_token, extract(epoch FROM due_at)::float8, extract(epoch FROM created_at)::float8,
        extract(epoch FROM started_at)::float8, extract(epoch FROM completed_at)::float8,
        CASE WHEN reason = 'catchup_cap' THEN extract(epoch FROM (metadata->>'last')::timestamptz)::float8 END,
-       CASE WHEN reason = 'catchup_cap' THEN (metadata->>'count')::int END
-FROM job_executions WHERE cause IN ('schedule', 'catchup')
+       CASE WHEN reason = 'catchup_cap' THEN (metadata->>'count')::int END, cancel_requested_at IS NOT NULL
+FROM job_executions WHERE schedule_id IS NOT NULL
 ORDER BY schedule_id::text COLLATE "C", scheduled_for, attempt
 """
 
 CHANGES = """
-SELECT schedule_id::text, operation, old, new, extract(epoch FROM changed_at)::float8,
+SELECT change_id, schedule_id::text, operation, old, new, extract(epoch FROM changed_at)::float8,
        extract(epoch FROM CASE WHEN current_setting('track_commit_timestamp') = 'on'
                                THEN pg_xact_commit_timestamp(xmin) ELSE changed_at END)::float8,
        extract(epoch FROM (new->>'effective_from')::timestamptz)::float8,
@@ -190,7 +221,7 @@ FROM schedule_changes WHERE schedule_id IS NOT NULL ORDER BY change_id
 
 def rows_of(connection: PgConnection) -> Iterator[Row]:
     names = ("schedule", "fire", "attempt", "cause", "status", "reason", "replica", "token", "due", "written",
-             "started", "completed", "last", "count")  # fmt: skip
+             "started", "completed", "last", "count", "cancel_requested")  # fmt: skip
     with connection.cursor(name="rows") as cursor:  # in the server, piece by piece
         cursor.itersize = FETCHED
         cursor.execute(ROWS)
@@ -198,13 +229,18 @@ def rows_of(connection: PgConnection) -> Iterator[Row]:
             yield Row(**dict(zip(names, values, strict=True)))
 
 
-def stretches_of(connection: PgConnection) -> dict[str, list[Stretch]]:
-    """How each schedule's timing changed. A change of anything else goes on with the same stretch."""
+def stretches_of(connection: PgConnection, committed_at: Mapping[int, float] | None = None) -> dict[str, list[Stretch]]:
+    """How each schedule's timing changed. A change of anything else goes on with the same stretch.
+
+    `committed_at` says it by change, where somebody knows better than the server.
+    """
     found: defaultdict[str, list[Stretch]] = defaultdict(list)
     with connection.cursor() as cursor:
         cursor.execute(CHANGES)
-        for schedule, operation, old, new, changed_at, committed, effective_from, start_at in cursor:
+        for change_id, schedule, operation, old, new, changed_at, committed, effective_from, start_at in cursor:
             mine = found[schedule]
+            if committed_at is not None:
+                committed = committed_at.get(change_id, committed)
             if operation == "update" and old["effective_from"] == new["effective_from"]:
                 continue
             if old is not None:

@@ -1,4 +1,4 @@
-"""The external system: a local web server with the documented JSON, ETags, and every way to fail, on demand."""
+"""Stand-in for the external system: a local web server with the documented JSON, ETags, and failures on demand."""
 
 import copy
 import hashlib
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 CONTRACT = Path(__file__).parents[1] / "acceptance" / "contract.md"
-# Exactly what the public contract says the API answers.
+# Exactly the response of the public contract.
 SEED_ANSWER: dict[str, Any] = json.loads(
     re.findall(r"^```json\n(.*?)^```", CONTRACT.read_text(), re.DOTALL | re.MULTILINE)[0]
 )
@@ -22,7 +22,7 @@ Answer = Callable[["Handler"], None]
 
 
 def item(number: int, **data: Any) -> dict[str, Any]:
-    """One of many; `schedule`, `domain` or any other field of its data may be given."""
+    """One of many items; `schedule`, `domain` or any other field of its data may be given."""
     timing = {"frequency": "daily", "time": {"hour": number % 24, "minute": number % 60}}
     return {
         "domain_config_id": f"config-{number}",
@@ -62,14 +62,14 @@ class _Server(ThreadingHTTPServer):
 
 
 class ApiStandIn:
-    """`items` is what it has; answers put into `script` are given first, one per request."""
+    """`items` is its data; responses in `script` are sent first, one per request."""
 
     def __init__(self, items: list[Any] | None = None, *, etag: bool = True, last_modified: str | None = None) -> None:
         self.items: list[Any] = copy.deepcopy(SEED_ANSWER["data"]) if items is None else items
         self.script: list[Answer] = []
-        self.requests: list[dict[str, str]] = []  # the headers of each, names in lower case
+        self.requests: list[dict[str, str]] = []  # headers of each request, names in lower case
         self.etag, self.last_modified = etag, last_modified
-        self.held = threading.Event()  # set: somebody waits in `held_back`
+        self.held = threading.Event()  # set: a request waits in `held_back`
         self.go_on = threading.Event()
         self._server = _Server(("127.0.0.1", 0), Handler)
         self._server.api = self
@@ -106,7 +106,7 @@ class ApiStandIn:
             handler.answer(200, body, **validators)
 
     def held_back(self, handler: Handler) -> None:
-        """Answers when `go_on` is set."""
+        """Responds when `go_on` is set."""
         self.held.set()
         self.go_on.wait(30)
         self.usual(handler)
@@ -128,12 +128,12 @@ def redirect(url: str, code: int = 302) -> Answer:
 
 
 def silence(handler: Handler) -> None:
-    """Takes the request and never answers."""
+    """Accepts the request and never responds."""
     handler.server.api.go_on.wait(30)
 
 
 def drip(handler: Handler) -> None:
-    """One byte now and then, for ever."""
+    """Drips one byte now and then, forever."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000000")
     handler.end_headers()
@@ -153,7 +153,7 @@ def endless(handler: Handler) -> None:
 
 
 def broken_off(handler: Handler) -> None:
-    """Fewer bytes than promised."""
+    """Fewer bytes than Content-Length says."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()

@@ -1,4 +1,4 @@
-"""What tests/support/bad_servers.py does, by path."""
+"""The behaviour of tests/support/bad_servers.py, by path."""
 
 import gzip
 import socket
@@ -10,16 +10,16 @@ from collections.abc import Callable
 from functools import cache
 
 DRIP_SECONDS = 0.02
-FOR_EVER_SECONDS = 20.0  # long enough to fail a test, and short enough to end it
+FOR_EVER_SECONDS = 20.0  # long enough to fail a test, short enough to end it
 MANY_COOKIES = 10_000
-BOMB_BYTES = 1024**3  # inflated
+BOMB_BYTES = 1024**3  # decompressed
 
 OK = b"HTTP/1.1 200 OK\r\n"
 PAGE = b"<html><body>a page</body></html>"
 
 
 class Peer:
-    """The client, as a habit sees it."""
+    """The client, as seen by a habit."""
 
     def __init__(self, connection: socket.socket, closed: threading.Event) -> None:
         self._connection, self._closed = connection, closed
@@ -59,7 +59,7 @@ def habit(path: str) -> Callable[[Habit], Habit]:
 
 
 def page(body: bytes = PAGE, *headers: str, status: str = "200 OK") -> bytes:
-    """A proper answer."""
+    """A proper response."""
     own = (f"HTTP/1.1 {status}", "Connection: close", f"Content-Length: {len(body)}", "Content-Type: text/html")
     return "\r\n".join([*own, *headers, "", ""]).encode("latin-1") + body
 
@@ -76,13 +76,13 @@ def _always(path: str, answer: bytes) -> None:
     HABITS[path] = lambda peer: peer.send(answer)
 
 
-# --- answers without surprises, to compare with
+# --- ordinary responses, for comparison
 
 _always("/page", page())
 _always("/error", page(status="500 Internal Server Error"))
 _always("/busy", page(b"", "Retry-After: 120", status="503 Service Unavailable"))
 
-# --- no answer, or no end of it
+# --- no response, or no end of it
 
 
 @habit("/silent")
@@ -120,7 +120,7 @@ def _dripping_chunks(peer: Peer) -> None:
 
 @habit("/dripping-gzip")
 def _dripping_gzip(peer: Peer) -> None:
-    """Valid, but nothing ever comes out of it."""
+    """Valid gzip that never yields a byte."""
     peer.send(OK + b"Content-Encoding: gzip\r\n\r\n")
     peer.send_for_ever(gzip.compress(b""), DRIP_SECONDS)
 
@@ -160,7 +160,7 @@ def _endless_interim_answers(peer: Peer) -> None:
     peer.send_for_ever(b"HTTP/1.1 100 Continue\r\n\r\n" * 1_000)
 
 
-# --- strange heads
+# --- strange headers
 
 _always("/endless-line", OK + b"X-Long: " + b"x" * 1_000_000 + b"\r\n\r\n")
 _always("/many-headers", page(PAGE, *(f"X-Header-{number}: x" for number in range(1_000))))
@@ -194,7 +194,7 @@ _always(
 
 @cache
 def _gzip_bomb() -> bytes:
-    """Many members, which count as one file."""
+    """Many gzip members, which count as one file."""
     member = 16 * 1024**2
     return gzip.compress(bytes(member)) * (BOMB_BYTES // member)
 
@@ -228,7 +228,7 @@ _always("/encoding-made-up", page(PAGE, "Content-Encoding: utf-8"))
 _always("/broken-gzip", page(gzip.compress(PAGE)[:-8] + b"no check", "Content-Encoding: gzip"))
 _always("/gzip-that-is-none", page(PAGE, "Content-Encoding: gzip"))
 
-# --- answers that break off
+# --- responses that are cut off
 
 _always("/length-too-long", OK + b"Content-Length: 100000\r\n\r\nabc")
 _always("/length-too-short", OK + b"Content-Length: 3\r\n\r\nabcdef")

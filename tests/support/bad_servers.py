@@ -1,9 +1,9 @@
-"""A web server with bad habits, one for each path: what the worst of the web does to whoever fetches from it.
+"""A misbehaving web server, one bad habit per path.
 
 with BadServer() as bad:
     fetcher.get(f"{bad.url}/gzip-bomb")
 
-The habits are in bad_habits.py. What never ends goes on until the client hangs up or the server is closed.
+The habits are in bad_habits.py. An endless response ends when the client disconnects or the server is closed.
 """
 
 import socket
@@ -77,7 +77,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is what these habits ask for."""
+        """Silent: these habits make clients disconnect."""
 
     def shutdown_request(self, request: object) -> None:
-        """Every habit ends its connection in its own way."""
+        """Does nothing: every habit closes its connection in its own way."""

@@ -1,4 +1,4 @@
-"""Browser engines for tests: a real Chromium that gives up sooner, and pages for it."""
+"""Browser engines for tests: a real Chromium with shorter limits, and pages for it."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ QUICK = {
     "press_seconds": 0.5,
     "collect_seconds": 3.0,
 }
-PATIENT = {"banner_seconds": 30.0, "collect_seconds": 30.0}  # for what will be there, however busy the machine is
+PATIENT = {"banner_seconds": 30.0, "collect_seconds": 30.0}  # for a busy machine: the elements will appear
 
 
 def new_engine(accept_selector: str | None = None, allowed: str = "127.0.0.0/8", **limits: Any) -> BrowserEngine:
@@ -28,12 +28,12 @@ def new_engine(accept_selector: str | None = None, allowed: str = "127.0.0.0/8",
 
 
 def plenty() -> float:
-    """The time that an execution has left."""
+    """The remaining time of an execution."""
     return 600.0
 
 
 def setters(visit: PageVisit, consent: Consent = Consent.BEFORE) -> dict[tuple[str, str], str]:
-    """(storage, name) -> who has set it, without the origin."""
+    """(storage, name) -> the request or script that set it, without the origin."""
     return {
         (cookie.storage, cookie.name): cookie.request_url.split("/", 3)[3]
         for cookie in visit.cookies

@@ -1,11 +1,11 @@
-"""A certificate of its own making for 127.0.0.1 and localhost, valid until 2126."""
+"""A self-signed certificate for 127.0.0.1 and localhost, valid until 2126."""
 
 import ssl
 from pathlib import Path
 
 
 def certificate_file(directory: Path) -> Path:
-    """Key and certificate in one file: a server needs both, a client can trust it."""
+    """Key and certificate in one file: servers need both, clients can trust it."""
     path = directory / "server.pem"
     path.write_text(SERVER_PEM)
     return path

@@ -1,4 +1,4 @@
-"""Executions for tests of handlers and of the pool."""
+"""Execution contexts for tests of handlers and of the pool."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""One replica's dispatcher with its pool, finisher and store, in this process and without loops: tests call `tick`."""
+"""A replica's dispatcher with its pool, finisher and store, in this process and without loops: tests call `tick`."""
 
 import threading
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from services.distributed_lock import Coordinator
 from services.engine.dispatcher import Dispatcher
 from services.engine.finisher import Finisher
 from services.engine.held_claims import HeldClaims
-from services.engine.peers import Peers
 from services.engine.pool import WorkerPool
+from services.engine.shares.shares import EveryBucket
 from services.jobs import ExecutionContext, JobRegistry
 from services.ledger.claims import ExecutionStore
 from services.redis_client import RedisClient
@@ -30,7 +30,9 @@ class Parts:
 
 
 @contextmanager
-def dispatching(store: ExecutionStore, redis: RedisClient, max_workers: int = 2) -> Iterator[Parts]:
+def dispatching(
+    store: ExecutionStore, redis: RedisClient, max_workers: int = 2, verify_after_seconds: float = 0
+) -> Iterator[Parts]:
     ran: list[UUID] = []
     gate = threading.Event()
     gate.set()
@@ -49,11 +51,11 @@ def dispatching(store: ExecutionStore, redis: RedisClient, max_workers: int = 2)
         held=held,
         coordinator=coordinator,
         finisher=finisher,
-        peers=Peers("replica"),
+        shares=EveryBucket(),
         clock=DatabaseClock(5),
         instance_id="replica",
         max_workers=max_workers,
-        verify_after_seconds=0,
+        verify_after_seconds=verify_after_seconds,
         may_claim=lambda: True,
     )
     pool = WorkerPool(max_workers, registry, dispatcher.done)

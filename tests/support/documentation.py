@@ -1,4 +1,4 @@
-"""README.md and docs/*.md as a test reads them: their blocks of code, commands and links."""
+"""README.md and docs/*.md for tests: their code blocks, commands and links."""
 
 import re
 import shlex
@@ -18,14 +18,14 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def shell_commands(block: str) -> list[list[str]]:
-    """The words of each command. A backslash and an open quotation carry a command on to the next line."""
+    """The words of each command. A backslash or an open quotation mark continues it on the next line."""
     commands: list[list[str]] = []
     begun = ""
     for line in block.replace("\\\n", " ").splitlines():
         begun += f"{line}\n"
         try:
             words = shlex.split(begun, comments=True)
-        except ValueError:  # no closing quotation yet
+        except ValueError:  # no closing quotation mark yet
             continue
         commands += [words] if words else []
         begun = ""
@@ -34,5 +34,5 @@ def shell_commands(block: str) -> list[list[str]]:
 
 
 def manage_commands(block: str) -> list[list[str]]:
-    """What follows `python manage.py`."""
+    """The arguments of `python manage.py`."""
     return [command[2:] for command in shell_commands(block) if command[:2] == ["python", "manage.py"]]

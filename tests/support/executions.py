@@ -1,6 +1,7 @@
 """Due fires and the store that claims them, for tests below the dispatcher."""
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,7 +12,9 @@ from config import Settings
 from database.connection import DatabaseConnection
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Fire, Owner, Policy
+from services.ledger.needs import OF_EVERYTHING, Abilities
 from services.ledger.verdicts import Tolerances
+from services.ledger.waiting import Settling
 
 POLICY = Policy(
     max_instances=1,
@@ -27,7 +30,7 @@ Make = Callable[..., UUID]
 
 
 class _Moment:
-    """Fires are due a moment before it; each test has its own, whole-second one."""
+    """Fires are due just before it; each test has its own whole second."""
 
     at = datetime.now(UTC)
 
@@ -44,12 +47,25 @@ def fire(schedule_id: UUID, seconds_ago: int = 1) -> Fire:
     return Fire(schedule_id, ago(seconds_ago), ago(seconds_ago))
 
 
-def store_of(db: DatabaseConnection, name: str = "replica") -> ExecutionStore:
-    return ExecutionStore(db, Owner(name, uuid4()), POLICY, 86_400)
+def store_of(db: DatabaseConnection, name: str = "replica", abilities: Abilities = OF_EVERYTHING) -> ExecutionStore:
+    return ExecutionStore(db, Owner(name, uuid4()), POLICY, 86_400, abilities=abilities)
+
+
+def settling_of(db: DatabaseConnection, store: ExecutionStore) -> Settling:
+    """Of the replica that this store belongs to."""
+    return Settling(db, store._owner, POLICY, 86_400, store._abilities, 15.0)
+
+
+def settle(db: DatabaseConnection, store: ExecutionStore) -> None:
+    """As if every row had waited for a while."""
+    with db.transaction() as connection:
+        connection.execute(text("UPDATE job_executions SET settle_at = now() - interval '1 hour'"))
+    with closing(settling_of(db, store)) as settling:
+        settling.settle()
 
 
 def age(db: DatabaseConnection, schedule_id: UUID, seconds: int) -> None:
-    """As if its timing had been valid for so long."""
+    """As if the schedule's timing had been valid for this long."""
     with db.transaction() as connection:
         connection.execute(text("ALTER TABLE schedules DISABLE TRIGGER USER"))
         connection.exec_driver_sql(
@@ -60,11 +76,11 @@ def age(db: DatabaseConnection, schedule_id: UUID, seconds: int) -> None:
 
 
 def happened(db: DatabaseConnection, schedule_id: UUID, change: str, at: datetime) -> None:
-    """A change of its timing, as if it had been made at that time."""
+    """As if its timing had been changed at that time."""
     with db.transaction() as connection:
         values = {"id": schedule_id, "at": at}
         connection.exec_driver_sql(f"UPDATE schedules SET {change} WHERE schedule_id = %(id)s", values)
-        connection.exec_driver_sql("SET LOCAL session_replication_role = replica")  # no trigger writes effective_from
+        connection.exec_driver_sql("SET LOCAL session_replication_role = replica")  # no trigger: sets effective_from
         connection.exec_driver_sql("UPDATE schedules SET effective_from = %(at)s WHERE schedule_id = %(id)s", values)
         connection.exec_driver_sql(
             """UPDATE schedule_changes
@@ -75,7 +91,7 @@ def happened(db: DatabaseConnection, schedule_id: UUID, change: str, at: datetim
 
 
 def missed(db: DatabaseConnection, schedule_id: UUID, first: datetime, last: datetime) -> None:
-    """One summary row, as the gap scan writes it after downtime."""
+    """One summary row, as the gap scan writes it after a downtime."""
     with db.transaction() as connection:
         connection.exec_driver_sql(
             """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, cause,

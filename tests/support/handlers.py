@@ -1,4 +1,4 @@
-"""Jobs for tests: JOB_MODULES=tests.support.handlers. Each call is written down, whatever becomes of it."""
+"""Jobs for tests: JOB_MODULES=tests.support.handlers. Each call is recorded, whatever its outcome."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from services.jobs import ExecutionContext, JobFailed, job
 
 
 def _note(context: ExecutionContext) -> None:
-    """One line with one write: several processes share the file, and any of them may be killed. Cluster.calls reads."""
+    """One line in one write: several processes share the file, and any may be killed. Cluster.calls reads it."""
     if path := os.environ.get("CALLS_FILE"):
         fire = f"{context.schedule_id} {context.scheduled_for.isoformat()} {context.attempt}"
         line = f"{fire} {context.instance_id} {datetime.now(UTC).isoformat()}\n"
@@ -31,7 +31,7 @@ def noop(context: ExecutionContext, config: None) -> None:
 
 @job("sleep", config_model=SleepConfig)
 def sleep(context: ExecutionContext, config: SleepConfig) -> None:
-    """Takes its time, and listens to nobody."""
+    """Sleeps, and ignores cancellation."""
     _note(context)
     time.sleep(config.seconds)
 
@@ -48,7 +48,7 @@ class ForkConfig(BaseModel):
 
 @job("fork", config_model=ForkConfig)
 def fork(context: ExecutionContext, config: ForkConfig) -> None:
-    """Returns in two processes; it is nobody's habit to do so on purpose."""
+    """Returns in two processes, as a faulty handler may."""
     _note(context)
     if os.fork() == 0:
         time.sleep(config.child_seconds)

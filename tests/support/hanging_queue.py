@@ -1,4 +1,4 @@
-"""A queue whose items hang; workflow_queues.py makes it known to a replica, tests themselves do not register it."""
+"""A queue whose items hang; workflow_queues.py registers it in a replica, tests do not."""
 
 import time
 

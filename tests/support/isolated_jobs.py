@@ -1,5 +1,6 @@
-"""Handlers that tests run in a process of their own. Imported by the child too."""
+"""Handlers that tests run in a separate process. The child imports this module, too."""
 
+import atexit
 import ctypes
 import os
 import signal
@@ -32,6 +33,12 @@ def add(context: ExecutionContext, config: dict[str, Any]) -> Mapping[str, Any]:
     return {"sum": config["a"] + config["b"], "pid": os.getpid(), "key": context.idempotency_key}
 
 
+@job("isolated_farewell", config_model=Where, isolation="process")
+def farewell(context: ExecutionContext, config: Where) -> None:
+    atexit.register(Path(config.path).write_text, "written at the end")
+    atexit.register(time.sleep, 0.2)  # comes first
+
+
 @job("isolated_spin", config_model=Where, isolation="process")
 def spin(context: ExecutionContext, config: Where) -> None:
     _tell_pid(config)
@@ -41,7 +48,7 @@ def spin(context: ExecutionContext, config: Where) -> None:
 
 @job("isolated_frozen", config_model=Where, isolation="process")
 def frozen(context: ExecutionContext, config: Where) -> None:
-    """Sleeps without giving the interpreter away: no other thread of the process runs any more."""
+    """Sleeps while holding the GIL: no other thread of the process runs."""
     _tell_pid(config)
     ctypes.PyDLL(None).sleep(600)
 
@@ -77,7 +84,7 @@ def leave(context: ExecutionContext, config: dict[str, Any]) -> None:
 
 @job("isolated_fork", isolation="process")
 def fork(context: ExecutionContext, config: dict[str, Any]) -> Mapping[str, Any]:
-    """The copy is the first to come back."""
+    """The child process returns first."""
     copy = os.fork()
     if copy:
         os.waitpid(copy, 0)

@@ -1,4 +1,4 @@
-"""A web server that writes down every request: what a job really did, seen from outside.
+"""A web server that records every request: the effects of a job, seen from outside.
 
 with Ledger() as ledger:
     ledger.answer("/flaky", status=503, headers={"Retry-After": "7"})
@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 class Request:
     method: str
     path: str  # without the query
-    target: str  # as it was sent
-    headers: Message  # header names are looked up in any case
+    target: str  # as sent
+    headers: Message  # case-insensitive names
     body: bytes
     received_at: datetime
 
@@ -44,7 +44,7 @@ class Ledger:
         self._requests: list[Request] = []
         self._answers: dict[str, list[Answer]] = {}
         self._closed = threading.Event()
-        self.witness: Callable[[Request], None] = lambda request: None  # called with each request, before the answer
+        self.witness: Callable[[Request], None] = lambda request: None  # called with each request, before the response
         self._server = _Server(("127.0.0.1", 0), _handler_for(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
@@ -58,12 +58,12 @@ class Ledger:
             return [request for request in self._requests if path in (None, request.path)]
 
     def called_twice(self) -> list[tuple[str, str]]:
-        """Attempts at a fire that somebody made again, by the headers of `http_request`."""
+        """Attempts at a fire that were called more than once, by the headers of `http_request`."""
         calls = Counter((r.headers["Idempotency-Key"], r.headers["X-Attempt"]) for r in self.requests())
         return [call for call, times in calls.items() if times > 1]
 
     def answer(self, path: str, *answers: Answer, status: int = 200, **options: object) -> None:
-        """What this path answers from now on; of several answers each is given once, the last one for ever."""
+        """Sets the responses of this path; of several, each is sent once and the last one forever."""
         with self._lock:
             self._answers[path] = list(answers) or [Answer(status=status, **options)]  # type: ignore[arg-type]
 
@@ -94,7 +94,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 1024
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A caller that hangs up is a part of the tests."""
+        """Silent: clients that disconnect are part of the tests."""
 
 
 def _handler_for(ledger: Ledger) -> type[BaseHTTPRequestHandler]:
@@ -124,6 +124,6 @@ def _handler_for(ledger: Ledger) -> type[BaseHTTPRequestHandler]:
         do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _serve
 
         def log_message(self, *_: object) -> None:
-            """The ledger is the log."""
+            """Silent: the ledger is the log."""
 
     return Handler

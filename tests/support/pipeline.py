@@ -1,4 +1,4 @@
-"""The pipeline as replicas run it, quick enough for a test."""
+"""The pipeline in replicas, fast enough for a test."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ EVERY_SECOND = """UPDATE schedules SET time_config = '{"seconds": 1}' WHERE sour
 
 
 def start_pipeline(cluster: Cluster, count: int, environment: dict[str, str]) -> None:
-    """Replicas whose queues run every second, because an operator has said so."""
+    """Replicas whose queues run every second, as if an operator had edited their schedules."""
     cluster.start(count, **{**environment, "WORKFLOWS_ENABLED": "true"})
-    job_ids = {queue.job_id for queue in queues.all() if queue.name != "hanging"}  # other tests have that one
+    job_ids = {queue.job_id for queue in queues.all() if queue.name != "hanging"}  # covered by other tests
     eventually(lambda: set(column(cluster, "SELECT name FROM schedules")) == job_ids, 30)
     cluster.run(EVERY_SECOND)
 

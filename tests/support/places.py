@@ -1,4 +1,4 @@
-"""A queue of places for tests of the job loop, and what is in it."""
+"""A queue of places for tests of the job loop, and its contents."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +28,7 @@ LIMITS = LoopLimits(
 
 
 def run_places(db: DatabaseConnection, process: Callable[[int, Session], None] | Steps[int], **more: Any) -> Summary:
-    """One run over the places; limits by their names."""
+    """One run over the places, with limits by name."""
     limits = {name: more.pop(name) for name in list(more) if name in LoopLimits.__dataclass_fields__}
     return run_job_loop(
         model=Place,
@@ -49,7 +49,7 @@ def run_places(db: DatabaseConnection, process: Callable[[int, Session], None] |
 
 
 def working(work: Callable[[Any], Any]) -> Steps[int]:
-    """Steps whose snapshot is the place's key, and which save what `work` returned as the name."""
+    """Steps whose snapshot is the place's key, and which save the result of `work` as its name."""
 
     def save(session: Session, key: int, result: Any) -> None:
         session.execute(text("UPDATE places_staging SET name = :name WHERE id = :id"), {"name": str(result), "id": key})
@@ -71,7 +71,7 @@ def add_places(db: DatabaseConnection, count: int, **columns: Any) -> list[int]:
 
 
 def places(db: DatabaseConnection, what: str = "deep_scan_status", order: str = "id") -> list[Any]:
-    """One value for each place, or a tuple."""
+    """One value per place, or a tuple of values."""
     rows = query(db, f"SELECT {what} FROM places_staging ORDER BY {order}")
     return [row[0] if len(row) == 1 else row for row in rows]
 

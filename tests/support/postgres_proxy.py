@@ -37,9 +37,10 @@ class Effect(Enum):
 
 @dataclass(eq=False, slots=True)
 class Fault:
-    """What happens to the next `times` statements that contain `text`, in a transaction that has said `after` before.
+    """A fault that hits the next `times` statements containing `text`, in a transaction that has already sent `after`.
 
-    `hits` says how often it has struck; what it withholds comes after `seconds`, or with `release`, which ends it.
+    `hits` counts how often it has struck. What it withholds is delivered after `seconds`, or by `release`, which ends
+    the fault.
     """
 
     effect: Effect
@@ -53,11 +54,11 @@ class Fault:
     withheld: "list[_Pair]" = field(default_factory=list)
 
     def await_struck(self, timeout_seconds: float = PATIENCE_SECONDS) -> None:
-        """Until it has struck for the first time."""
+        """Waits until it has struck for the first time."""
         assert self.struck.wait(timeout_seconds), f"no statement with {self.text.decode()!r} came by"
 
     def release(self) -> None:
-        """It strikes no more, and what it withholds is delivered."""
+        """Ends the fault and delivers what it withholds."""
         self.proxy._call(lambda: self.proxy._end(self))
 
     def matches(self, statement: bytes, earlier: list[bytes]) -> bool:
@@ -93,7 +94,7 @@ class PostgresProxy:
     def __exit__(self, *exc_info: object) -> None:
         self._call(self._server.close)
         self.cut()
-        self._await(asyncio.sleep(0.01))  # the transports say goodbye
+        self._await(asyncio.sleep(0.01))  # lets the transports close
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -101,29 +102,29 @@ class PostgresProxy:
     # --- one statement, and the connection that it is on ---
 
     def delay(self, text: str, seconds: float | None = None, *, after: str = "", times: int = 1) -> Fault:
-        """Its answer comes `seconds` later, or with `release`."""
+        """Its response comes `seconds` later, or with `release`."""
         return self._add(Effect.DELAY, text, after, times, seconds)
 
     def lose(self, text: str, *, after: str = "", times: int = 1) -> Fault:
-        """Postgres does it; the answer is lost and the connection cut."""
+        """Postgres executes it; the response is lost and the connection cut."""
         return self._add(Effect.LOSE, text, after, times)
 
     def hold(self, text: str, seconds: float | None = None, *, after: str = "", times: int = 1) -> Fault:
-        """Postgres does it; then the connection is as if its cable were unplugged, until `release`."""
+        """Postgres executes it; then the connection hangs like an unplugged cable, until `release`."""
         return self._add(Effect.HOLD, text, after, times, seconds)
 
     def send_late(self, text: str, seconds: float | None = None, *, after: str = "", times: int = 1) -> Fault:
-        """It is on its way to Postgres for so long, or until `release`."""
+        """It reaches Postgres after `seconds`, or with `release`."""
         return self._add(Effect.LATE, text, after, times, seconds)
 
     def cut_at(self, text: str, *, after: str = "", times: int = 1) -> Fault:
-        """The connection is cut before Postgres hears of it."""
+        """The connection is cut before Postgres receives it."""
         return self._add(Effect.CUT, text, after, times)
 
     # --- all connections ---
 
     def unplug(self) -> None:
-        """Nothing comes through any more, on old and new connections; nobody hears of an end either."""
+        """Blocks all traffic on old and new connections, without closing them."""
 
         def unplug() -> None:
             self._unplugged = True
@@ -133,7 +134,7 @@ class PostgresProxy:
         self._call(unplug)
 
     def plug_in(self) -> None:
-        """What was sent meanwhile arrives, but for what a fault of one statement withholds."""
+        """Delivers what was sent meanwhile, except what a fault withholds."""
 
         def plug_in() -> None:
             self._unplugged = False
@@ -144,7 +145,7 @@ class PostgresProxy:
         self._call(plug_in)
 
     def cut(self) -> None:
-        """Cut all connections; new ones are welcome."""
+        """Cut all connections; new ones are accepted."""
 
         def cut() -> None:
             for pair in list(self._pairs):
@@ -155,7 +156,7 @@ class PostgresProxy:
     # --- in the thread of the loop ---
 
     def _heard(self, pair: "_Pair", statement: bytes, earlier: list[bytes]) -> Effect | None:
-        """What becomes of a statement that is about to be forwarded."""
+        """Decides what happens to a statement before it is forwarded."""
         for fault in self.faults:
             if fault.hits < fault.times and fault.matches(statement, earlier):
                 self._strike(fault, pair)
@@ -214,13 +215,13 @@ class PostgresProxy:
 
 
 class _Pair(asyncio.Protocol):
-    """One client's connection, and its counterpart at Postgres as soon as there is one."""
+    """A client's connection, and its counterpart at Postgres once it exists."""
 
     def __init__(self, proxy: PostgresProxy) -> None:
         self._proxy = proxy
         self.client: asyncio.Transport | None = None
         self.server: asyncio.Transport | None = None
-        self._heard = bytearray()  # of the client, and not yet forwarded
+        self._heard = bytearray()  # received from the client, not yet forwarded
         self._has_begun = False  # the connection: what follows are typed messages
         self._transaction: list[bytes] = []  # its statements so far
         self._withholds = False  # the answers
@@ -262,7 +263,7 @@ class _Pair(asyncio.Protocol):
             self.forward()
 
     def forward(self) -> None:
-        """Whole messages, one by one, until there is no further one, or one that ends this."""
+        """Forwards complete messages one by one, until there is none left or a fault stops it."""
         while (message := self._next_message()) is not None:
             effect = None
             if message[:1] == b"Q":
@@ -337,7 +338,7 @@ class _Pair(asyncio.Protocol):
 
 
 class _ServerSide(asyncio.Protocol):
-    """Forwards what Postgres says."""
+    """Forwards the responses of Postgres."""
 
     def __init__(self, pair: _Pair) -> None:
         self._pair = pair
@@ -353,7 +354,7 @@ class _ServerSide(asyncio.Protocol):
 
 
 def _address(url: str) -> str | tuple[str, int]:
-    """Where the server of a URL listens: the path of its unix socket, or host and port."""
+    """The address of a URL's server: the path of its unix socket, or host and port."""
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     port = parts.port or int(query.get("port", ["5432"])[0])
@@ -362,7 +363,7 @@ def _address(url: str) -> str | tuple[str, int]:
 
 
 def _at_port(url: str, port: int) -> str:
-    """The same database and user behind another door; libpq asks for no encryption there."""
+    """The same database and user through the proxy; without encryption."""
     parts = urlsplit(url)
     credentials = parts.netloc.rpartition("@")[0]
     netloc = f"{credentials}@127.0.0.1:{port}" if credentials else f"127.0.0.1:{port}"

@@ -65,7 +65,7 @@ class RedisProxy:
 
 
 class _Pair:
-    """One client's connection and its counterpart at Redis."""
+    """A client's connection and its counterpart at Redis."""
 
     def __init__(self, proxy: RedisProxy, client: socket.socket, target: str) -> None:
         self._proxy, self._client = proxy, client
@@ -78,7 +78,7 @@ class _Pair:
 
     def cut(self) -> None:
         for end in (self._client, self._server):
-            with suppress(OSError):  # cut already
+            with suppress(OSError):  # already cut
                 end.shutdown(socket.SHUT_RDWR)
 
     def join(self) -> None:

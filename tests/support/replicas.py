@@ -1,4 +1,4 @@
-"""Replicas as real processes that get really killed, and what they left in the table."""
+"""Replicas as real processes that are really killed, and the rows they leave."""
 
 import os
 import signal
@@ -12,6 +12,7 @@ from typing import Any
 
 from config import PROJECT_ROOT
 from database.connection import DatabaseConnection
+from tests.support.forked import Forked
 from tests.support.waiting import eventually
 
 # Short enough for a test, long enough for a noisy machine.
@@ -32,7 +33,7 @@ QUICK = {
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A handler was called; in the words of tests/support/handlers.py."""
+    """One call of a handler, as tests/support/handlers.py records it."""
 
     schedule_id: str
     scheduled_for: str
@@ -46,18 +47,15 @@ class Replica:
     name: str
     environment: Mapping[str, str]
     log: Path
-    process: "subprocess.Popen[bytes] | None" = None
+    root: Path = PROJECT_ROOT  # of the program, which may be an older one
+    process: "Forked | subprocess.Popen[bytes] | None" = None
 
     def start(self) -> "Replica":
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "services/enhanced_scheduler.py"],
-                cwd=PROJECT_ROOT,
-                env={**self.environment, "INSTANCE_ID": self.name, "PATH": os.defpath},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        environment = {**self.environment, "INSTANCE_ID": self.name, "PATH": os.defpath}
+        if "PYTHONPATH" in environment or self.root != PROJECT_ROOT:  # an interpreter of its own
+            self.process = _program(environment, self.log, self.root)
+        else:
+            self.process = Forked(environment, self.log)
         return self
 
     @property
@@ -76,7 +74,7 @@ class Replica:
         self._signal(signal.SIGCONT)
 
     def stop(self) -> int:
-        """Ask it to drain, as a deployment does; returns its exit code."""
+        """SIGTERM, as in a deployment; returns the exit code."""
         self._signal(signal.SIGTERM)
         return self.wait()
 
@@ -92,9 +90,17 @@ class Replica:
         return f'"event": "{event}"' in self.log.read_text()
 
 
+def _program(environment: Mapping[str, str], log: Path, root: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "services/enhanced_scheduler.py"]
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+
+
 @dataclass(slots=True)
 class Cluster:
-    """Some replicas on one database."""
+    """Several replicas on one database."""
 
     db: DatabaseConnection
     environment: Mapping[str, str]
@@ -107,13 +113,20 @@ class Cluster:
         return started
 
     def one(self, name: str, **environment: str) -> Replica:
+        return self._started(name, PROJECT_ROOT, environment)
+
+    def elder(self, name: str, root: Path) -> Replica:
+        """One of an older version, whose program is in that directory."""
+        return self._started(name, root, {})
+
+    def _started(self, name: str, root: Path, environment: Mapping[str, str]) -> Replica:
         everything = {**self.environment, "CALLS_FILE": str(self._calls), **environment}
-        replica = Replica(name, everything, self.directory / f"{name}.log").start()
+        replica = Replica(name, everything, self.directory / f"{name}.log", root).start()
         self.replicas.append(replica)
         return replica
 
     def await_live(self, names: set[str]) -> None:
-        """Until they have said that they live and have loaded what is in the table."""
+        """Waits until they have sent a heartbeat and loaded the table."""
 
         def live() -> bool:
             rows = self.rows(
@@ -137,7 +150,7 @@ class Cluster:
         return self.directory / "calls"
 
     def calls(self) -> list[Call]:
-        """What the handlers say themselves, each one as soon as it is called."""
+        """The calls that the handlers have recorded so far."""
         lines = self._calls.read_text().splitlines() if self._calls.exists() else []
         return [Call(*line.split()) for line in lines]
 

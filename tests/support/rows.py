@@ -1,4 +1,4 @@
-"""Schedules for replicas to run, and what the rows say about them afterwards."""
+"""Schedules for replicas to run, and checks of the rows they leave."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from tests.support.waiting import eventually
 
 JOBS = JobRegistry({"noop", "sleep", "fail", "fork", "http_request"})
 OPEN = "status IN ('pending', 'claimed', 'running')"
+MISSED = "status = 'missed' AND reason <> 'changed'"  # that is a fire which switch_off was quicker than
 
 
 def soon(seconds: float) -> datetime:
@@ -27,7 +28,7 @@ def every_second(**more: Any) -> dict[str, Any]:
 
 
 def calls(ledger: Ledger, path: str = "/") -> dict[str, Any]:
-    """The job of a schedule whose runs are seen from outside."""
+    """A job whose calls are visible from outside."""
     return {"job_type": "http_request", "job_config": {"url": f"{ledger.url}{path}"}}
 
 
@@ -44,17 +45,17 @@ def has_run(cluster: Cluster, schedule_id: object) -> bool:
 
 
 def switch_off(cluster: Cluster, timeout_seconds: float = 30) -> None:
-    """Nothing new comes due, and what is open ends."""
+    """Disables everything, and waits until open executions have ended."""
     cluster.run("UPDATE schedules SET enabled = false WHERE enabled")
     eventually(lambda: count(cluster, OPEN) == 0, timeout_seconds)
 
 
 def nothing_twice_and_no_gap(cluster: Cluster) -> None:
-    """Each schedule that fires every second has one row per second, and every fire was run at most once."""
+    """Each schedule that fires every second has one row per second, and no fire ran more than once."""
     twice = "SELECT schedule_id, scheduled_for, attempt FROM job_executions GROUP BY 1, 2, 3 HAVING count(*) > 1"
     assert cluster.rows(twice) == []
     assert cluster.called_twice() == []
-    eventually(lambda: no_gap(cluster), 20)  # a replica may have some of the last fires in hand, without a row yet
+    eventually(lambda: no_gap(cluster), 20)  # a replica may hold some of the last fires without a row yet
 
 
 def no_gap(cluster: Cluster) -> bool:
@@ -73,7 +74,7 @@ def gaps(cluster: Cluster) -> list[tuple[object, ...]]:
 
 
 def every_run_was_seen(cluster: Cluster, ledger: Ledger) -> None:
-    """From outside: what ended well was called, once, and nothing was called that has no row."""
+    """From outside: every success was called exactly once, and nothing was called without a row."""
     seen = [request.headers["X-Execution-Id"] for request in ledger.requests()]
     rows = dict(cluster.rows(CALLABLE))
     assert len(seen) == len(set(seen))
@@ -85,7 +86,7 @@ CALLABLE = "SELECT execution_id::text, status FROM job_executions WHERE started_
 
 
 def never_two_at_once(cluster: Cluster) -> None:
-    """No execution began before the one before it, of the same schedule, had ended."""
+    """No execution of a schedule started before the previous one had ended."""
     together = cluster.rows(
         """SELECT schedule_id, started_at FROM (
                SELECT schedule_id, started_at,
@@ -99,7 +100,7 @@ def never_two_at_once(cluster: Cluster) -> None:
 
 
 def gauge(port: int, name: str) -> float:
-    """What a replica's /metrics says right now."""
+    """A gauge from a replica's /metrics."""
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])

@@ -1,4 +1,4 @@
-"""A scan as values, for tests that need no site: each part can be replaced."""
+"""A scan as values, for tests without a site: each part can be replaced."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ STARTED_AT = datetime(2026, 5, 3, 14, 2, 0, tzinfo=UTC)
 SCAN_ID = UUID("3f2a90c1-0000-4000-8000-000000000001")
 PREVIOUS_ID = UUID("3f2a90c1-0000-4000-8000-000000000000")
 
-# What a site may call its cookies.
+# Names that a site may give its cookies.
 HOSTILE = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -101,7 +101,7 @@ def a_scan(*cookies: Cookie, **more: Any) -> Scan:
 
 
 def a_rich_scan(**more: Any) -> Scan:
-    """Something of everything, compared with an earlier scan."""
+    """One example of everything, compared with an earlier scan."""
     year = 31_536_000
     analytics = {"category": Category.ANALYTICS, "category_rule": "_ga*", "http_only": False, "same_site": None}
     marketing = {
@@ -147,7 +147,7 @@ def a_rich_scan(**more: Any) -> Scan:
 
 
 def scan_full_of(name: str) -> Scan:
-    """Everything that a site can choose is this text."""
+    """A scan in which every value that a site controls is this text."""
     evil = a_cookie(
         name, domain=name, path=name, same_site=name, category_rule=name, page_url=name, request_url="x" + name,
         party=Party.THIRD, category=Category.MARKETING,

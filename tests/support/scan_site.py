@@ -41,7 +41,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`body` in pieces is sent without a length, until the other side hangs up."""
+    """A `body` in pieces is sent without a length, until the client disconnects."""
 
     body: str | bytes | Iterable[bytes] = ""
     status: int = 200
@@ -68,7 +68,7 @@ class WebServer:
         return f"http://{self._host}:{self._server.server_address[1]}"
 
     def answer(self, path: str, page: Page | Answer) -> None:
-        """What this path answers from now on; a path that ends in * stands for all that begin so."""
+        """Sets the response of this path; a trailing * matches all paths with that beginning."""
         with self._lock:
             self._pages[path] = page if callable(page) else lambda _request: page
 
@@ -204,11 +204,11 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def server_bind(self) -> None:
-        """Without HTTPServer's question to DNS, which can take many seconds."""
+        """Without HTTPServer's DNS lookup, which can take many seconds."""
         TCPServer.server_bind(self)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A visitor who hangs up in the middle of a page is a part of the tests."""
+        """Silent: visitors that disconnect are part of the tests."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -243,4 +243,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(piece)
 
     def log_message(self, *_: object) -> None:
-        """`requests` is the log."""
+        """Silent: `requests` is the log."""

@@ -19,7 +19,7 @@ def scan(base_url: str, watch: Watch = Watch(), settings: Settings = SETTINGS, *
 
 
 def paths(outcome: ScanOutcome) -> list[str]:
-    """The pages in the order in which they were visited."""
+    """The pages in the order of the visits."""
     return ["/" + page.url.split("/", 3)[3] for page in outcome.pages]
 
 

@@ -1,4 +1,4 @@
-"""Schedules for tests: a valid one, many of them, and those that nobody may save with exactly what the user is told."""
+"""Schedules for tests: a valid one, many of them, and invalid ones with the exact messages for the user."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ VALID: dict[str, Any] = {"domain": "example.com", "frequency": "daily", "time_co
 
 WORKFLOW: dict[str, Any] = {"job_type": "workflow", "job_config": {"queue": "deep_scan"}}
 
-# Whoever has the name "taken" in the table of bad input.
+# The schedule that owns the name "taken" in the table of invalid input.
 TAKEN = UUID("11111111-0000-0000-0000-000000000001")
 
 
@@ -24,7 +24,7 @@ for _ in range(65):
 
 KNOWN_JOBS = "(known: cookie_scan, http_request, workflow)"
 
-# (what differs from VALID, the lines that the user sees)
+# (changes to VALID, the expected lines)
 BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
     # domain
     ({"domain": ""}, ["domain: must not be empty"]),
@@ -106,7 +106,7 @@ BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
     ({"source": "mars"}, ["source: must be one of manual, api, system, got 'mars'"]),
     ({"tags": "nightly"}, ["tags: must be a list of at most 50 words, got 'nightly'"]),
     ({"tags": ["ok", ""]}, ["tags: must not be empty"]),
-    # why it is off
+    # disabled_note
     ({"enabled": False, "disabled_note": 7}, ["disabled_note: must be text, got 7"]),
     (
         {"enabled": False, "disabled_note": "x" * 501},
@@ -130,7 +130,7 @@ BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [
         {"external_id": "abc"},
         ["external_id: cannot be set directly: it is derived from domain_config_id; set that instead"],
     ),
-    # several at once: all are told
+    # several errors at once: all are reported
     (
         {"domain": "localhost", "time_config": {"hour": 24, "minute": "0"}, "max_retries": -1},
         [

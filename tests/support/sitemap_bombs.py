@@ -1,4 +1,4 @@
-"""Sitemaps that are small to send and large to read, each with what we say about it."""
+"""Sitemaps that are small to send and large to read, each with our error message."""
 
 import gzip
 
@@ -10,7 +10,7 @@ BOMBS = ("gzip", "encoding", "entities", "a million")
 
 
 def bomb(kind: str, url: str) -> tuple[Answer, str]:
-    """What the sitemap at this address answers, and the error that it becomes."""
+    """The content of the sitemap at this address, and the error it causes."""
     match kind:
         case "gzip":
             return xml(gzip.compress(b"<urlset>" + b" " * 60 * 1024**2, 1)), "it unpacks to more than 50 MiB"
@@ -18,7 +18,7 @@ def bomb(kind: str, url: str) -> tuple[Answer, str]:
             packed = Answer(gzip.compress(b" " * 60 * 1024**2, 1), headers={"Content-Encoding": "gzip"})
             return packed, f"GET {url}: the body is larger than 52,428,800 bytes"
         case "entities":
-            return xml(LAUGHS), "it declares entities or refers to another document, as no sitemap needs to"
+            return xml(LAUGHS), "it declares entities or refers to another document, which no sitemap needs"
         case "a million":
             entry = f"<url><loc>{url}</loc></url>".encode()
             return xml(gzip.compress(b"<urlset>" + entry * 1_000_000, 1)), "it lists more than 50,000 addresses"

@@ -1,4 +1,4 @@
-"""A command whose errors and progress go to a terminal of its own."""
+"""A command whose stderr is a pseudo-terminal."""
 
 import os
 import pty
@@ -11,7 +11,7 @@ from config import PROJECT_ROOT
 
 
 class InTerminal:
-    """`manage.py …`, running."""
+    """A running `manage.py …`."""
 
     def __init__(self, arguments: list[str], env: Mapping[str, str]) -> None:
         self._ours, theirs = pty.openpty()
@@ -26,15 +26,15 @@ class InTerminal:
         os.close(theirs)
 
     def finish(self) -> tuple[int, str, str]:
-        """Its exit code, its output, and what the terminal has shown."""
+        """The exit code, the output, and the text on the terminal."""
         shown = self._read_all()
         output, _ = self.process.communicate(timeout=60)
         return self.process.returncode, output, shown
 
     def _read_all(self) -> str:
-        """Until the last writer has gone."""
+        """Reads until the last writer has closed it."""
         pieces = []
-        with suppress(OSError):  # Linux says so when nobody is left
+        with suppress(OSError):  # Linux raises it when no writer is left
             while piece := os.read(self._ours, 65_536):
                 pieces.append(piece)
         os.close(self._ours)

@@ -1,4 +1,4 @@
-"""A door with TLS in front of the test Redis, whose own binary speaks none."""
+"""A TLS proxy in front of the test Redis, whose own binary lacks TLS."""
 
 import asyncio
 import ssl
@@ -9,14 +9,14 @@ from urllib.parse import unquote, urlsplit
 
 
 class TlsDoor:
-    """Listens on a free port of 127.0.0.1, ends TLS there, and forwards to the unix socket of `target_url`."""
+    """Listens on a free port of 127.0.0.1, terminates TLS, and forwards to the unix socket of `target_url`."""
 
     def __init__(self, target_url: str, tls: ssl.SSLContext) -> None:
         self._target, self._tls = unquote(urlsplit(target_url).path), tls
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self.port = 0
-        self.connections = 0  # that spoke TLS to the end of the handshake
+        self.connections = 0  # clients that completed the TLS handshake
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -39,7 +39,7 @@ class TlsDoor:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)  # what was aborted is closed by the next round of the loop
+        await asyncio.sleep(0)  # aborted transports are closed in the next iteration of the loop
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

@@ -1,4 +1,4 @@
-"""The HTTP API as its callers meet it: a real server on a free port of 127.0.0.1, and a token for every role."""
+"""The HTTP API for tests: a real server on a free port of 127.0.0.1, and a token for every role."""
 
 import socket
 import threading
@@ -24,7 +24,7 @@ API = "/api/v3"
 
 
 def a_jwt(secret: str = SECRET, algorithm: str = "HS256", **claims: Any) -> str:
-    """What the other system gives to its users; a claim that is None is left out."""
+    """A token of the other system; a claim that is None is omitted."""
     known = {"sub": "4711", "aud": "authenticated", "exp": int(time.time()) + 600, "role": "admin", **claims}
     present = {name: value for name, value in known.items() if value is not None}
     return jwt.encode(present, secret, algorithm=algorithm)
@@ -59,7 +59,7 @@ class Web:
         self._thread.join(60)
 
     def ask(self, method: str, path: str, role: str | None = "admin", **more: Any) -> requests.Response:
-        """With the token of a role, or without any."""
+        """With the token of a role, or without a token."""
         headers = {} if role is None else {"Authorization": f"Bearer {self.tokens[role]}"}
         headers |= more.pop("headers", {})
         target = path if path.startswith(("/api/", "/healthz", "/readyz", "/metrics")) else API + path
@@ -73,7 +73,7 @@ class Web:
 
 
 def problem(answer: requests.Response) -> dict[str, Any]:
-    """The problem in an answer, which says that it is one."""
+    """The problem in a response, after checking its content type."""
     assert answer.headers["Content-Type"] == "application/problem+json", answer.text
     body: dict[str, Any] = answer.json()
     assert body["status"] == answer.status_code

@@ -1,4 +1,4 @@
-"""For replicas in tests, JOB_MODULES=tests.support.workflow_queues: one more queue than the pipeline has."""
+"""JOB_MODULES=tests.support.workflow_queues, for replicas in tests: adds one more queue."""
 
 from services.queues.queue import queues
 from tests.support.hanging_queue import HANGING

@@ -1,7 +1,7 @@
-"""Works on places, to be disturbed: python -m tests.support.workflow_worker URL [SECONDS PER ITEM [RUNS]]
+"""A worker that tests disturb: python -m tests.support.workflow_worker URL [SECONDS PER ITEM [RUNS]]
 
-Each item leaves a row in `worked` as soon as it is begun, outside of the loop's own transactions. In several short runs
-every fifth key fails, and claims are stale so soon that the processes take them from one another.
+Each item inserts a row into `worked` when it starts, outside of the loop's own transactions. With several short runs,
+every fifth key fails, and claims become stale so soon that the processes take them from one another.
 """
 
 import sys

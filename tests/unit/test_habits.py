@@ -22,7 +22,9 @@ WORKFLOW = PROJECT_ROOT / ".github/workflows/ci.yml"
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
+    package = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text())
+    assert package["project"]["dynamic"] == ["version"]
+    assert package["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "config.VERSION"}
 
 
 @pytest.mark.parametrize("module", [enhanced_scheduler, app])

@@ -65,7 +65,7 @@ STEP = re.compile(r"^\d\. `(?P<path>services/\S+\.py)` `(?P<name>[\w.]+)`", re.M
 STEPS = [match.groupdict() for match in STEP.finditer((PROJECT_ROOT / "ARCHITECTURE.md").read_text())]
 # Who calls whom: by an import, or because assembly.py hands over a method of the second to the first.
 IMPORTS = [("dispatcher", "claims"), ("claims", "claims_sql"), ("dispatcher", "pool"), ("dispatcher", "finisher")]
-WIRED = [("Timer", "dispatcher.hand_over"), ("WorkerPool", "dispatcher.done"), ("WorkerPool", "gate.may_run")]
+WIRED = [("parts.timer", "dispatcher.hand_over"), ("WorkerPool", "dispatcher.done"), ("WorkerPool", "gate.may_run")]
 
 
 def test_the_story_of_a_fire_names_six_files_in_order() -> None:
@@ -96,3 +96,26 @@ def test_the_story_follows_the_wires(caller: str, called: str) -> None:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == caller]
     given = [ast.unparse(each) for call in calls for each in (*call.args, *(word.value for word in call.keywords))]
     assert f"self.{called}" in given
+
+
+# --- what import-linter cannot see ---
+
+
+def test_the_settings_know_nothing_of_the_services_but_errors_and_checks() -> None:
+    """import-linter reads packages only, and config.py is a module: through it a room could reach any other one."""
+    tree = ast.parse((PROJECT_ROOT / "config.py").read_text())
+    modules = [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    ours = [module for module in modules if module.startswith(("services", "database"))]
+    assert [module for module in ours if not module.startswith(("services.checks.", "services.errors"))] == []
+
+
+def test_the_tree_of_errors_names_every_one() -> None:
+    drawn = re.findall(r"[├└]── (\w+)", str(importlib.import_module("services.errors").__doc__))
+    bases: dict[str, list[str]] = {}
+    for path in (*SERVICES.rglob("*.py"), *(PROJECT_ROOT / "database").rglob("*.py")):
+        classes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+        bases |= {node.name: [ast.unparse(base) for base in node.bases] for node in classes}
+    errors = {"SchedulerError"}
+    while more := {name for name, above in bases.items() if errors & set(above)} - errors:
+        errors |= more
+    assert sorted(drawn) == sorted(errors - {"SchedulerError"})

@@ -56,23 +56,23 @@ def catch_up(gap: Gap, rule: Catchup, grace: timedelta, limits: Tolerances, now:
     wanted = max(limits.caught_up(rule), min(1, len(gap.due_since(grace, now))))
     run = recent[max(0, len(recent) - wanted) :]
     late = _verdict(Situation.CAUGHT_UP)
-    return [*(Planned.of(at, late) for at in run), *_recorded(gap, limits, without_newest=len(run))]
+    return [*(Planned.of(at, late) for at in run), *_records(gap, limits, without_newest=len(run))]
 
 
 def try_again(gap: Gap, limits: Tolerances, now: datetime) -> tuple[list[Fire], list[Planned]]:
-    """While we run: the newest go to the dispatcher, whose claim decides; what nobody may run any more is recorded."""
+    """While we run: the newest go to the dispatcher, whose claim decides; fires too old to run are recorded."""
     watched = gap.watched
     young = [at for at in gap.newest if now - at < limits.horizon][-HANDED_OVER:]
-    fires = [Fire(watched.schedule_id, at, at + watched.spread, watched.priority) for at in young]
-    return fires, list(_recorded(gap, limits, without_newest=len(fires)))
+    fires = [Fire(watched.schedule_id, at, at + watched.spread, watched.priority, watched.bucket) for at in young]
+    return fires, list(_records(gap, limits, without_newest=len(fires)))
 
 
 def record(gap: Gap, limits: Tolerances) -> list[Planned]:
     """Of a timing that has ended: it is not caught up."""
-    return list(_recorded(gap, limits, Situation.ENDED))
+    return list(_records(gap, limits, Situation.ENDED))
 
 
-def _recorded(gap: Gap, limits: Tolerances, *situations: Situation, without_newest: int = 0) -> Iterator[Planned]:
+def _records(gap: Gap, limits: Tolerances, *situations: Situation, without_newest: int = 0) -> Iterator[Planned]:
     count = gap.count - without_newest
     if count > limits.max_fires:
         first, last = gap.first, gap.newest[-1 - without_newest]

@@ -2,10 +2,16 @@
 
 from services.ledger.summary_sql import LOOKED_AT, recorded_as_missed
 from services.ledger.verdicts import Reason
+from services.schedules.buckets import BUCKETS, bucket_of
 
 LONGEST_CLAIM_SECONDS = 30  # from a claim's beginning, which its rows are dated by, to its end: the statement timeout
 
-WATCHED_UNTIL = "SELECT until FROM fires_watched"
+# How far each of these buckets has been scanned: by its own scans, or by one of the version before, which is of all.
+WATCHED_UNTIL = """
+SELECT n.bucket, greatest(b.until, w.until) AS until
+FROM unnest(%(buckets)s::smallint[]) AS n (bucket) LEFT JOIN fires_watched_by_bucket AS b USING (bucket)
+LEFT JOIN fires_watched AS w ON true
+"""
 
 # Since when one of the replicas that live now has been there to hand over what came due; and Postgres' clock.
 ATTENDED_SINCE = """
@@ -13,18 +19,60 @@ SELECT min(started_at) AS since, clock_timestamp() AS now FROM scheduler_instanc
 WHERE claiming AND heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s)
 """
 
-# Replicas scan independently, each without a break since its start: the furthest one vouches for all that is before.
-# All of them write this one row: in one statement that commits by itself, so that whoever freezes holds nothing, and
-# without waiting for somebody who does. What is not written now is written by the next scan of anybody.
+# A replica that scans a bucket continues where its last scan ended: the furthest one vouches for all that is before.
+# One statement that commits by itself: a replica that freezes holds no lock, and none waits for a lock. What is not
+# written now is written by the next scan of any replica.
 WATCHED = """
-WITH free AS MATERIALIZED (
-    SELECT only_row FROM fires_watched WHERE until < %(until)s FOR NO KEY UPDATE SKIP LOCKED
+WITH told AS (
+    SELECT * FROM unnest(%(buckets)s::smallint[], %(until)s::timestamptz[]) AS t (bucket, until)
+), free AS MATERIALIZED (
+    SELECT b.bucket FROM fires_watched_by_bucket AS b JOIN told USING (bucket) FOR NO KEY UPDATE OF b SKIP LOCKED
 ), grown AS (
-    UPDATE fires_watched AS w SET until = greatest(w.until, %(until)s) FROM free WHERE w.only_row = free.only_row
+    UPDATE fires_watched_by_bucket AS b
+    SET since = coalesce(b.since, %(since)s), until = greatest(b.until, told.until), tried_at = clock_timestamp()
+    FROM free JOIN told USING (bucket) WHERE b.bucket = free.bucket
+)
+INSERT INTO fires_watched_by_bucket (bucket, since, until, tried_at)
+SELECT bucket, %(since)s, until, clock_timestamp() FROM told
+WHERE NOT EXISTS (SELECT FROM fires_watched_by_bucket AS b WHERE b.bucket = told.bucket)
+ON CONFLICT (bucket) DO NOTHING
+"""
+
+# The one row of all buckets together, which replicas of the version before, and people, read: the least of them.
+WATCHED_BY_ALL = f"""
+WITH least AS (
+    SELECT max(since) AS since, min(until) AS until FROM fires_watched_by_bucket HAVING count(until) = {BUCKETS}
+), free AS MATERIALIZED (
+    SELECT w.only_row FROM fires_watched AS w, least WHERE w.until < least.until
+    FOR NO KEY UPDATE OF w SKIP LOCKED
+), grown AS (
+    UPDATE fires_watched AS w SET until = greatest(w.until, least.until) FROM free, least
+    WHERE w.only_row = free.only_row
 )
 INSERT INTO fires_watched (since, until)
-SELECT %(since)s, %(until)s WHERE NOT EXISTS (SELECT FROM fires_watched)
+SELECT since, until FROM least WHERE NOT EXISTS (SELECT FROM fires_watched)
 ON CONFLICT (only_row) DO NOTHING
+"""
+
+# Buckets that nobody has tried to scan for a while, although replicas have been there. Not those whose `until` stands
+# still: it does as long as somebody holds one schedule. Each is tried by one replica at a time; nothing is held between
+# this statement and the scan.
+LAGGING = """
+UPDATE fires_watched_by_bucket AS b SET tried_at = clock_timestamp()
+FROM (
+    SELECT bucket FROM fires_watched_by_bucket
+    WHERE greatest(tried_at, (SELECT until FROM fires_watched), %(attended)s::timestamptz)
+              < clock_timestamp() - make_interval(secs => %(lag)s)
+      AND bucket <> ALL(%(mine)s::smallint[])
+    ORDER BY tried_at NULLS FIRST, bucket LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
+) AS lagging
+WHERE b.bucket = lagging.bucket RETURNING b.bucket
+"""
+
+SCHEDULES_OF = f"""
+SELECT schedule_id, {bucket_of("schedule_id")} AS bucket, revision, effective_from, frequency, time_config, timezone,
+       start_at, end_at, spread_seconds, priority
+FROM schedules WHERE {bucket_of("schedule_id")} = ANY(%(buckets)s::bigint[]) AND enabled
 """
 
 # A summary row accounts for everything between its first and its last fire.
@@ -57,18 +105,20 @@ FROM schedules WHERE schedule_id = ANY(%(ids)s::uuid[])
 
 # What a change of the timing (nothing else moves effective_from) or a deletion ended: where the next one begins. A
 # change of many rows is logged later than that, at its statement's end.
-FORMER = """
-SELECT c.change_id, s.schedule_id, s.effective_from, s.frequency, s.time_config, s.timezone, s.start_at, s.end_at,
-       s.spread_seconds, coalesce(s.name, s.schedule_id::text) AS job_id, s.domain, s.domain_config_id,
+FORMER = f"""
+SELECT c.change_id, s.schedule_id, {bucket_of("s.schedule_id")} AS bucket, s.effective_from, s.frequency,
+       s.time_config, s.timezone, s.start_at, s.end_at, s.spread_seconds,
+       coalesce(s.name, s.schedule_id::text) AS job_id, s.domain, s.domain_config_id,
        least(c.changed_at, (c.new->>'effective_from')::timestamptz) AS ended_at
 FROM schedule_changes AS c, jsonb_populate_record(NULL::schedules, c.old) AS s
 WHERE c.changed_at > %(since)s AND c.change_id > %(after)s AND s.enabled
   AND (c.operation = 'delete' OR c.old->'effective_from' IS DISTINCT FROM c.new->'effective_from')
+  AND get_bit(%(mask)s::bytea, {bucket_of("c.schedule_id")}) = 1
 ORDER BY c.change_id LIMIT %(limit)s
 """
 
-# Whoever claims a fire holds its schedule, and so do we: nobody decides over the same fires at the same time, and all
-# lock in id order. What somebody holds is left for the next scan.
+# A claim locks the fire's schedule, and so does this: no two sessions decide on the same fires at the same time, and
+# all lock in id order. A schedule that another session locks is left for the next scan.
 LOCK = """
 SELECT schedule_id FROM schedules WHERE schedule_id = ANY(%(ids)s::uuid[])
 ORDER BY schedule_id FOR NO KEY UPDATE SKIP LOCKED
@@ -76,7 +126,7 @@ ORDER BY schedule_id FOR NO KEY UPDATE SKIP LOCKED
 
 # A younger snapshot than the locks. A schedule that is not as it was planned for is left for the next scan. A fire that
 # another one's summary speaks for is decided; and a summary speaks only for what had no row when the scan looked, so it
-# is not written if somebody has written one in its range since then.
+# is not written if another session has written one in its range since then.
 INSERT = f"""
 WITH planned AS (
     SELECT * FROM json_to_recordset(%(rows)s::json) AS p (

@@ -28,6 +28,7 @@ class Watched:
     spread: timedelta = timedelta(0)
     revision: int | None = None  # None: of a definition that has ended
     priority: int = 0
+    bucket: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Window:
         after = min(after, self.behind.get(entry.schedule_id, after))
         until = self.until - entry.spread
         first = max(after, known.effective_from)
-        return Watched(entry.schedule_id, first, until, entry.spread, known.revision, entry.priority)
+        return Watched(entry.schedule_id, first, until, entry.spread, known.revision, entry.priority, entry.bucket)
 
 
 @dataclass(slots=True)

@@ -106,7 +106,7 @@ class Explainer:
 
     def explain(self, schedule_id: UUID, at: datetime | None = None) -> Explanation:
         """Without a time, the latest fire. Also works for a deleted schedule."""
-        circumstances = self._history.circumstances()
+        circumstances = self._history.circumstances(schedule_id)
         present = self._history.present(schedule_id)
         instant = self._moment_meant(schedule_id, at, present, circumstances)
         held = self._history.held_at(schedule_id, instant)

@@ -63,13 +63,11 @@ class Circumstances:
     live_replicas: int
     earliest_started_at: datetime | None
     last_heartbeat_at: datetime | None
-    watched_since: datetime | None
-    watched_until: datetime | None
+    watched: list[list[datetime]]  # stretches, each with its beginning and its end
 
     def is_watched(self, due_at: datetime) -> bool:
-        """Whether a gap scan has verified that fires due at this moment have rows."""
-        since, until = self.watched_since, self.watched_until
-        return since is not None and until is not None and since < due_at <= until
+        """Whether a gap scan has verified that the schedule's fires due at this moment have rows."""
+        return any(since < due_at <= until for since, until in self.watched)
 
 
 class ScheduleHistory:
@@ -102,11 +100,9 @@ class ScheduleHistory:
     def last_change(self, schedule_id: UUID, before: datetime) -> Change | None:
         return _change(self._first(sql.CHANGE_BEFORE, id=schedule_id, at=before))
 
-    def circumstances(self) -> Circumstances:
-        row = self._rows(sql.CIRCUMSTANCES, timeout=self._timeout)[0]
-        return Circumstances(
-            row.now, row.live, row.earliest, row.last_heartbeat_at, row.watched_since, row.watched_until
-        )
+    def circumstances(self, schedule_id: UUID) -> Circumstances:
+        row = self._rows(sql.CIRCUMSTANCES, id=schedule_id, timeout=self._timeout)[0]
+        return Circumstances(row.now, row.live, row.earliest, row.last_heartbeat_at, row.watched)
 
     def executions(self, schedule_id: UUID, scheduled_for: datetime) -> list[ExecutionRecord]:
         found = (JobExecution.schedule_id == schedule_id, JobExecution.scheduled_for == scheduled_for)
@@ -129,6 +125,10 @@ class ScheduleHistory:
     def coalesced_into(self, record: ExecutionRecord) -> Row[Any] | None:
         values = {"id": record.schedule_id, "at": record.scheduled_for, "created_at": record.created_at}
         return self._first(sql.COALESCED_INTO, **values)
+
+    def coalesced_behind(self, record: ExecutionRecord) -> Row[Any] | None:
+        values = {"id": record.schedule_id, "at": record.scheduled_for, "created_at": record.created_at}
+        return self._first(sql.COALESCED_BEHIND, **values)
 
     def running_at(self, at: datetime) -> tuple[int, int]:
         """How many executions were running at that moment, and on how many replicas."""

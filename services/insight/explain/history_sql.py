@@ -1,6 +1,7 @@
 """The statements of history.py. Each comment states the assumptions of its statement."""
 
 from services.ledger.verdicts import Reason
+from services.schedules.buckets import bucket_of
 
 _DEFINITION = ", ".join(
     f"s.{name}"
@@ -36,12 +37,14 @@ WHERE schedule_id = %(id)s AND changed_at < %(at)s AND old->%(field)s IS DISTINC
 ORDER BY change_id DESC LIMIT 1
 """
 
-# Always one row. `earliest` is the start of the oldest live replica; between the two `watched` instants gap scans have
-# verified every fire.
-CIRCUMSTANCES = """
+# Always one row. `earliest` is the start of the oldest live replica; in the `watched` stretches gap scans of the
+# schedule's bucket, or of all buckets, have verified every fire.
+CIRCUMSTANCES = f"""
 SELECT clock_timestamp() AS now, count(*) FILTER (WHERE is_live) AS live, min(started_at) FILTER (WHERE is_live) AS
        earliest, max(heartbeat_at) AS last_heartbeat_at,
-       (SELECT since FROM fires_watched) AS watched_since, (SELECT until FROM fires_watched) AS watched_until
+       ARRAY(SELECT ARRAY[since, until] FROM fires_watched UNION ALL
+             SELECT ARRAY[since, until] FROM fires_watched_by_bucket
+             WHERE bucket = {bucket_of("%(id)s::uuid")} AND until IS NOT NULL) AS watched
 FROM (
     SELECT started_at, heartbeat_at,
            heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s) AS is_live
@@ -65,6 +68,15 @@ SELECT scheduled_for, status FROM job_executions
 WHERE schedule_id = %(id)s AND scheduled_for > %(at)s AND attempt = 1 AND created_at = %(created_at)s
   AND reason IS DISTINCT FROM '{Reason.COALESCED}'
 ORDER BY scheduled_for LIMIT 1
+"""
+
+# The fire whose row waited when it came due.
+COALESCED_BEHIND = f"""
+SELECT scheduled_for, status FROM job_executions
+WHERE schedule_id = %(id)s AND scheduled_for < %(at)s AND attempt = 1 AND cause IN ('schedule', 'catchup')
+  AND created_at < %(created_at)s AND (claimed_at IS NULL OR claimed_at > %(created_at)s)
+  AND (completed_at IS NULL OR completed_at > %(created_at)s) AND reason IS DISTINCT FROM '{Reason.COALESCED}'
+ORDER BY scheduled_for DESC LIMIT 1
 """
 
 # Only executions created in the hour before: cheap, and enough to tell whether the replicas were busy.

@@ -130,6 +130,9 @@ class RowsExplained:
             case Reason.MISFIRE:
                 late, grace = duration(found_at - self.due_at), duration(self._own_policy.misfire_grace_seconds)
                 yield f"It was found {late} after it was due; the misfire grace is {grace} (misfire_grace_seconds)."
+            case Reason.NOBODY_ABLE:
+                yield f"Nobody could run it: {record.error_message or 'no living replica had what it needs'}."
+                yield "Give a replica what it needs; `manage.py doctor` lists what none has."
             case Reason.NO_HANDLER:
                 yield f"No replica could run it: {record.error_message or 'none has a handler for its job type'}."
                 yield "Load the module of the handler on all replicas (JOB_MODULES); `manage.py doctor` lists them."
@@ -160,8 +163,13 @@ class RowsExplained:
                 yield f"It was skipped: at most {limit} of this schedule may run at once (max_instances)."
                 yield from self._blocked_by(record, decided_at)
             case Reason.COALESCED:
+                ran = self._history.coalesced_into(record)
+                if ran is None and (waited := self._history.coalesced_behind(record)) is not None:
+                    yield "An earlier fire of this schedule was still waiting; with coalesce enabled, it runs for both."
+                    yield f"That fire is {self._at(waited.scheduled_for)} ({waited.status})."
+                    return
                 yield "It was overdue together with later fires; with coalesce enabled, only the latest one runs."
-                if (ran := self._history.coalesced_into(record)) is not None:
+                if ran is not None:
                     yield f"The fire that ran instead is {self._at(ran.scheduled_for)} ({ran.status})."
             case Reason.DISABLED:
                 yield "The schedule was disabled before it could start."

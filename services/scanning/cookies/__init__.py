@@ -1,1 +1,1 @@
-"""Cookies: what a browser would keep, what each one is for, and what changed since the scan before."""
+"""Cookies: which a browser would keep, their purpose, and the changes since the previous scan."""

@@ -1,18 +1,20 @@
-"""What a cookie is for, by a table of rules: cookie_rules.yaml here, and users' own file, whose rules come first.
+"""Cookie categories by a table of rules: cookie_rules.yaml here, and users' own file, whose rules take precedence.
 
-The first rule whose name and domain fit decides; without one the category is unknown.
+The first rule whose name and domain match decides; without one the category is unknown.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import translate
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from services.checks.model_errors import reason_of
 from services.errors import ConfigurationError
 from services.scanning.findings import Category, SeenCookie
 
@@ -21,11 +23,11 @@ MAX_FILE_BYTES = 1024 * 1024
 
 
 class RuleEntry(BaseModel):
-    """One entry of a table, as it is written."""
+    """One rule of a table, as written."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field(min_length=1, max_length=256)  # * stands for anything, ? for one character, in any case
+    name: str = Field(min_length=1, max_length=256)  # * matches any text, ? one character, case-insensitive
     domain: str = Field("*", min_length=1, max_length=256)  # the cookie's domain, or one above it
     category: Category
     vendor: str = Field("", max_length=256)
@@ -37,7 +39,7 @@ class CategoryRule:
     name: re.Pattern[str]
     domain: re.Pattern[str]
     category: Category
-    label: str  # what is stored with the cookie
+    label: str  # stored with the cookie
 
     @classmethod
     def of(cls, entry: RuleEntry) -> Self:
@@ -55,8 +57,8 @@ class CategoryRules:
     @classmethod
     def load(cls, users_file: Path | None = None) -> Self:
         """Raises ConfigurationError with the file, the entry and the reason."""
-        files = [OWN_TABLE] if users_file is None else [users_file, OWN_TABLE]
-        return cls(tuple(rule for file in files for rule in _read(file)))
+        users = [] if users_file is None else _read(users_file)
+        return cls((*users, *_own_rules()))
 
     def category_of(self, cookie: SeenCookie) -> tuple[Category, str | None]:
         """The category, and the rule that decided."""
@@ -72,9 +74,15 @@ def _pattern(glob: str) -> re.Pattern[str]:
 
 
 def _with_parents(domain: str) -> list[str]:
-    """`a.b.example` -> itself, `b.example`, `example`: a rule for a vendor's domain covers what is below it."""
+    """`a.b.example` -> itself, `b.example`, `example`: a rule for a domain also covers its subdomains."""
     labels = domain.split(".")
     return [".".join(labels[start:]) for start in range(len(labels))]
+
+
+@cache
+def _own_rules() -> tuple[CategoryRule, ...]:
+    """A tenth of a second of work, and the program's own file does not change while it runs."""
+    return tuple(_read(OWN_TABLE))
 
 
 def _read(file: Path) -> list[CategoryRule]:
@@ -99,4 +107,4 @@ def _rule(file: Path, number: int, entry: Any) -> CategoryRule:
     except ValidationError as error:
         [problem, *_] = error.errors(include_url=False, include_input=False)
         where = ".".join(["", *map(str, problem["loc"])])
-        raise ConfigurationError(f"{file}: rule {number}{where}: {problem['msg'].lower()}") from None
+        raise ConfigurationError(f"{file}: rule {number}{where}: {reason_of(problem['msg'])}") from None

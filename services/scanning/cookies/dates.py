@@ -1,4 +1,4 @@
-"""The dates in `Expires`, read as browsers do (RFC 6265, 5.1.1): by their parts, in any order, however separated."""
+"""Parser of the dates in `Expires`, as in browsers (RFC 6265, 5.1.1): parts in any order, any separators."""
 
 import re
 from datetime import UTC, datetime
@@ -23,12 +23,12 @@ def parse_cookie_date(text: str) -> datetime | None:
     [year], [month], [day], [hour, minute, second] = (parts[name] for name in ("year", "month", "day", "time"))
     try:
         return datetime(_century(year), month, day, hour, minute, second, tzinfo=UTC)
-    except ValueError:  # the 31st of February
+    except ValueError:  # such as 31 February
         return None
 
 
 def _readings(token: str) -> list[tuple[str, tuple[int, ...] | None]]:
-    """What a token may be, the likeliest first."""
+    """Possible readings of a token, most likely first."""
     month = token[:3].lower()
     return [
         ("time", _numbers(_TIME, token)),

@@ -1,7 +1,7 @@
-"""What is new, gone or changed since the scan before. Pure.
+"""Diff of two scans: new, gone and changed cookies. Pure.
 
-Instants are not compared, because every scan moves them; lifetimes are, with room for the seconds between two scans and
-for sites that let all their cookies end on one day.
+Instants differ in every scan and are not compared. Lifetimes are, with a tolerance for the seconds between two scans
+and for sites that let all their cookies expire on one day.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ LIFETIME_TOLERANCE_SECONDS, LIFETIME_TOLERANCE_RATIO = 60, 0.1
 
 
 def compare(previous: Iterable[Cookie], cookies: Iterable[Cookie]) -> tuple[CookieChange, ...]:
-    """Ordered by kind, then as the cookies are."""
+    """Ordered by kind, then in the order of the cookies."""
     before = {cookie.key: cookie for cookie in previous}
     now = {cookie.key: cookie for cookie in cookies}
     new = [_change(ChangeKind.NEW, cookie) for key, cookie in now.items() if key not in before]

@@ -1,4 +1,4 @@
-"""All sightings of a scan, made into one list of cookies: each once, with its party, its category and its lifetime."""
+"""Inventory: all sightings of a scan merged into one list of cookies, each with its party, category and lifetime."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ Key = tuple[str, str, str, str]
 
 @dataclass(slots=True)
 class _Found:
-    """One cookie so far: as it was seen first, but with the longest lifetime and the earlier side of the consent."""
+    """One cookie so far: the first sighting, with the longest lifetime and the earliest consent state."""
 
     seen: SeenCookie
     lifetime_seconds: int | None
@@ -40,7 +40,7 @@ class Inventory:
     def add(self, sightings: Iterable[SeenCookie], seen_at: datetime) -> None:
         for seen in sightings:
             if seen.expires_at is not None and seen.expires_at <= seen_at:
-                continue  # it was deleted
+                continue  # the cookie was deleted
             lifetime = None if seen.expires_at is None else round((seen.expires_at - seen_at).total_seconds())
             found = self._found.get(seen.key)
             if found is None:
@@ -52,7 +52,7 @@ class Inventory:
             found.pages.add(seen.page_url)
 
     def cookies(self, site: Site, rules: CategoryRules) -> tuple[Cookie, ...]:
-        """In the order in which they were met."""
+        """In the order of their first sighting."""
         return tuple(_cookie(found, site, rules) for found in self._found.values())
 
 

@@ -1,6 +1,6 @@
-"""One Set-Cookie header -> the cookie that a browser would keep, or why it would keep none (RFC 6265bis).
+"""Parser of Set-Cookie: the cookie that a browser would keep, or the reason why it would keep none (RFC 6265bis).
 
-Nothing that a server can send raises. What every browser refuses is no cookie; the value is dropped here, at once.
+No input raises. Cookies that every browser refuses are not recorded. The value is dropped at once.
 """
 
 import re
@@ -22,20 +22,20 @@ _SAME_SITE = {"strict": "Strict", "lax": "Lax", "none": "None"}
 
 
 class NoCookie(StrEnum):
-    """Why a header leaves nothing in the browser."""
+    """Why a browser stores nothing for a header."""
 
-    DELETED = "deletes a cookie"  # no news: the visitor had it, or not
+    DELETED = "deletes a cookie"  # not counted as a refusal
     EMPTY = "has neither name nor value"
     CONTROL = "contains control characters"
     TOO_LARGE = "is larger than 4096 bytes"
     FOREIGN_DOMAIN = "names a domain that is not the server's own"
     INSECURE = "is Secure, but came over plain http"
-    BAD_PREFIX = "has a name that promises more than its attributes keep"
+    BAD_PREFIX = "breaks the rules of its name prefix, such as __Host-"
 
 
 @dataclass(frozen=True, slots=True)
 class _Attributes:
-    values: dict[str, str]  # lower-case names; of several the last one
+    values: dict[str, str]  # lower-case names; the last of several wins
 
     @classmethod
     def read(cls, text: str) -> "_Attributes":
@@ -47,15 +47,15 @@ class _Attributes:
         return name in self.values
 
     def expires_at(self, now: datetime) -> datetime | None:
-        """None: with the session."""
+        """None: a session cookie."""
         age = self.values.get("max-age", "")
-        if re.fullmatch(r"-?[0-9]+", age):  # wins over Expires
+        if re.fullmatch(r"-?[0-9]+", age):  # takes precedence over Expires
             seconds = MAX_AGE_SECONDS if len(age) > 12 else min(int(age), MAX_AGE_SECONDS)
             return now + timedelta(seconds=seconds) if seconds > 0 and age[0] != "-" else now
         return parse_cookie_date(self.values.get("expires", ""))
 
     def domain(self) -> str:
-        """A bare dot stays what it is: the domain of nobody, and so no browser keeps the cookie."""
+        """A bare dot is kept: it matches no host, so no browser stores the cookie."""
         said = self.values.get("domain", "").lower()
         return said if said == "." else said.removeprefix(".")
 
@@ -68,7 +68,7 @@ class _Attributes:
 
 
 def read_set_cookie(raw: str, *, request_url: str, page_url: str, now: datetime) -> SeenCookie | NoCookie:
-    """`raw`: the header's value as requests has it, bytes as Latin-1."""
+    """`raw` is the header's value as requests returns it: bytes decoded as Latin-1."""
     pair, _, rest = raw.partition(";")
     before, equals, after = pair.partition("=")
     name, value = (before.strip(), after.strip()) if equals else ("", pair.strip())
@@ -113,7 +113,7 @@ def _refused(attributes: _Attributes, name: str, value: str, request_url: str) -
 
 
 def _keeps_promise(attributes: _Attributes, name: str, value: str) -> bool:
-    """__Secure-, __Host-, __Http- and __Host-Http- say what the attributes of such a cookie are."""
+    """Checks the rules of the name prefixes __Secure-, __Host-, __Http- and __Host-Http-."""
     promise = _PROMISE.match(name or value)
     if promise is None:
         return True
@@ -127,7 +127,7 @@ def _keeps_promise(attributes: _Attributes, name: str, value: str) -> bool:
 
 
 def _covers(domain: str, host: str) -> bool:
-    """May this host set a cookie for that domain?"""
+    """Whether this host may set a cookie for that domain."""
     if domain == host:
         return True
     return host.endswith(f".{domain}") and not is_address(host) and not is_public_suffix(domain)
@@ -138,7 +138,7 @@ def _is_host_only(domain: str, host: str) -> bool:
 
 
 def _is_trustworthy(url: str) -> bool:
-    """https, or this machine, which browsers trust as well."""
+    """https, or localhost, which browsers trust as well."""
     host = host_of(url)
     if urlsplit(url).scheme == "https" or host == "localhost" or host.endswith(".localhost"):
         return True
@@ -146,7 +146,7 @@ def _is_trustworthy(url: str) -> bool:
 
 
 def _text(latin: str) -> str:
-    """The text that was meant by bytes of unknown encoding."""
+    """Text from bytes of unknown encoding."""
     octets = latin.encode("latin-1", errors="replace")
     try:
         return octets.decode()

@@ -1,1 +1,1 @@
-"""The walk through a site: where it starts, which pages it sees, how politely it asks."""
+"""The crawl of a site: its start, the choice of pages, politeness."""

@@ -1,4 +1,4 @@
-"""How long a scan waits before it asks again. A server that wants more patience is left alone."""
+"""The backoff between attempts at a page. A server that demands a longer wait is not called again."""
 
 from services.coordination.backoff import Backoff
 

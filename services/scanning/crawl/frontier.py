@@ -1,4 +1,4 @@
-"""Which pages are still to be seen: breadth first, each once, and no trap deeper than its limit. Pure."""
+"""Crawl frontier: the pages still to visit, breadth first, each once, with limits against crawler traps. Pure."""
 
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from services.sites.urls import Site, looks_endless, shape_of
 
-# A site with more addresses than this many times the pages that are wanted is not going to be seen whole anyway.
+# A site with more addresses than this multiple of the wanted pages cannot be scanned completely anyway.
 KNOWN_PER_PAGE, LEAST_KNOWN = 20, 1_000
 LEAST_OF_ONE_SHAPE = 10
 
@@ -18,8 +18,9 @@ class Target:
 
 
 class Frontier:
-    """Pages of one shape (`/news/#`, `/calendar?month`) may be a quarter of the scan, so that a calendar that goes on
-    for ever cannot take the place of the rest."""
+    """Pages of one shape (`/news/#`, `/calendar?month`) get at most a quarter of the scan, so that an endless calendar
+    does not displace the rest.
+    """
 
     def __init__(self, site: Site, max_pages: int, scan_depth: int) -> None:
         self._site, self._scan_depth = site, scan_depth
@@ -35,7 +36,7 @@ class Frontier:
         return len(self._waiting)
 
     def ask(self, url: str) -> bool:
-        """A page that somebody wants to be seen, whatever it looks like; False when it is known already."""
+        """Adds a page that the configuration names, whatever its shape; False if it is already known."""
         if url in self._known:
             return False
         self._known.add(url)
@@ -43,7 +44,7 @@ class Frontier:
         return True
 
     def add(self, urls: Iterable[str], depth: int) -> None:
-        """Pages that were found at this depth."""
+        """Adds pages found at this depth."""
         if depth > self._scan_depth:
             return
         for url in urls:
@@ -60,7 +61,7 @@ class Frontier:
         return None
 
     def reached(self, url: str) -> None:
-        """It was seen, perhaps by a redirect from another page: it need not be visited again."""
+        """Marks a page as visited, perhaps through a redirect from another page."""
         self._reached.add(url)
 
     def notes(self) -> list[str]:

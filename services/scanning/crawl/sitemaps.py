@@ -1,4 +1,4 @@
-"""Sitemaps: addresses that a site offers by itself. They are hints: one that is broken only means fewer addresses."""
+"""Sitemaps as hints for the crawl: a broken one only means fewer addresses."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ LIMITS = Limits(max_bytes=5 * 1024 * 1024, max_seconds=20.0)
 def pages_in_sitemaps(
     sitemaps: Iterable[str], site: Site, fetcher: Fetcher, wanted: int, remaining_seconds: Callable[[], float]
 ) -> list[str]:
-    """Up to `wanted` pages of the site; an index leads to further files, of which there is a limit as well."""
+    """Up to `wanted` pages of the site; an index leads to further files, up to a limit."""
     waiting = deque(dict.fromkeys(sitemaps))
     known, found = set(waiting), dict[str, None]()
     fetches = 0
@@ -36,7 +36,7 @@ def pages_in_sitemaps(
 
 
 def addresses_in(fetched: Fetched, check: Callable[[], object] = lambda: None) -> tuple[list[str], list[str]]:
-    """The pages and the further sitemaps that a file names; of a bad one those that came before its fault."""
+    """The pages and further sitemaps that a file lists; of an invalid file, those before the error."""
     try:
         sitemap = read_sitemap(fetched.body, whole=not fetched.truncated, check=check)
     except BadSitemap as error:

@@ -1,4 +1,4 @@
-"""Where a scan begins: https first, then plain http, then the `www.` twin of a domain that has no server itself."""
+"""The start of a scan: https first, then http, then the `www.` twin of a domain without a server."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from services.sites.urls import normal_url, origin_of, registrable_domain
 
 
 def find_start(domain: str, config: CookieScanConfig, robots: Robots, watch: Watch) -> str:
-    """The first address whose server answers; raises ScanFailed with what each of them said."""
+    """The first address whose server responds; raises ScanFailed with the failure of each address."""
     for attempt in range(1, config.max_retries + 2):
         failures: dict[str, FetchFailed] = {}
         for url in candidates(domain, config):
@@ -45,7 +45,7 @@ def _unreachable(domain: str, failures: Mapping[str, FetchFailed]) -> ScanFailed
 
 
 def _asked_seconds(failures: Mapping[str, FetchFailed]) -> float | None:
-    """The longest of what they ask for."""
+    """The longest wait that the servers demand."""
     return max((failure.retry_after_seconds or 0.0 for failure in failures.values()), default=0.0) or None
 
 
@@ -54,10 +54,10 @@ def _may_pass(failures: Mapping[str, FetchFailed]) -> bool:
 
 
 def _causes(failures: Mapping[str, FetchFailed]) -> str:
-    """Each cause once, with the addresses that it holds for."""
+    """Each cause once, with the addresses that it applies to."""
     found: dict[str, list[str]] = {}
     for url, failure in failures.items():
         said = str(failure)
         cause = said.removeprefix(f"GET {origin_of(url)}/robots.txt: ")
-        found.setdefault(cause, []).extend([url] if cause != said else [])  # else it names the address itself
+        found.setdefault(cause, []).extend([url] if cause != said else [])  # otherwise it already names the address
     return "; ".join(f"{', '.join(urls)}: {cause}" if urls else cause for cause, urls in found.items())

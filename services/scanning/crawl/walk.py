@@ -1,4 +1,4 @@
-"""The walk through a site: page after page, politely, with retries. What cannot be seen is noted and passed by."""
+"""The crawl through a site: page after page, politely, with retries. A page that fails is noted and skipped."""
 
 import time
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from services.scanning.watch import Watch
 from services.sites.robots import Robots
 from services.sites.urls import MAX_PAGE_ADDRESS, Site, normal_url, origin_of
 
-GIVE_UP_AFTER_FAILURES = 10  # in a row, of those that may pass: the site went away in the middle of the scan
+GIVE_UP_AFTER_FAILURES = 10  # consecutive temporary failures: the site went down during the scan
 FORBIDDEN = "robots.txt forbids it"
 
 Hints = Callable[[], list[str]]
 
 
 class Crawl:
-    """One walk. Afterwards: `pages`, `inventory`, `notes`, `is_complete`."""
+    """One crawl. Results: `pages`, `inventory`, `notes`, `is_complete`."""
 
     def __init__(
         self, start_url: str, config: CookieScanConfig, engine: ScanEngine, robots: Robots, hints: Hints, watch: Watch
@@ -73,7 +73,7 @@ class Crawl:
         self._frontier.ask(self._start_url)
 
     def _next(self) -> Target | None:
-        """After what was asked for, and what it links to, comes what the site's own map offers."""
+        """First the configured pages and their links, then the pages of the site's sitemaps."""
         target = self._frontier.next()
         if not self._hinted and (target is None or target.depth > 0):
             self._hinted = True
@@ -86,7 +86,7 @@ class Crawl:
         if self._watch.is_over:
             self._stop(f"stopped after {len(self.pages)} pages: the time for this run is nearly over")
         elif self._failures_in_a_row >= GIVE_UP_AFTER_FAILURES:
-            self._stop(f"stopped: {GIVE_UP_AFTER_FAILURES} pages in a row could not be seen")
+            self._stop(f"stopped: {GIVE_UP_AFTER_FAILURES} pages in a row could not be visited")
         return not self.is_complete
 
     def _stop(self, why: str) -> None:
@@ -117,7 +117,7 @@ class Crawl:
         raise AssertionError("unreachable: the last attempt returns")
 
     def _may_try_again(self, target: Target, attempt: int, failure: PageFailed) -> bool:
-        """Waits for it."""
+        """Waits before the next attempt."""
         wait_seconds = BACKOFF.at_least(failure.retry_after_seconds, attempt) if failure.retryable else None
         if wait_seconds is None or self._watch.is_over:
             return False

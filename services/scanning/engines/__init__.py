@@ -1,1 +1,1 @@
-"""How pages are visited: plain HTTP, or a browser behind a guarded proxy."""
+"""The scan engines: plain HTTP, or a browser behind a guarded proxy."""

@@ -1,7 +1,7 @@
-"""The engine that sees what a person's browser sees: scripts, storage, other sites, before and after consent.
+"""The browser engine: sees what a real browser sees (scripts, storage, third parties, before and after consent).
 
-A plain object for one thread, which is its event loop's only thread: the loop turns while a page is visited and stands
-still between two visits. Playwright is imported when the first page is visited, so that nobody else needs it.
+A synchronous object for one thread. The thread's event loop runs during a visit and stands still in between. Playwright
+is imported with the first page, so that other jobs do not need it.
 """
 
 import asyncio
@@ -36,11 +36,19 @@ def browser_engine_from(
     page_timeout_seconds: float = 30.0,
     user_agent: str | None = None,
 ) -> "BrowserEngine":
-    """Raises ConfigurationError when there is no browser, or no playwright to drive it."""
+    """Raises ConfigurationError without a browser or without playwright."""
     guard = Guard.parse(settings.fetch_allow_private_addresses, settings.fetch_allowed_networks)
     limits = BrowserLimits(page_seconds=page_timeout_seconds)
     detours = Detours.parse(settings.fetch_connect_to)
     return BrowserEngine(find_browser(settings.scan_browser), guard, limits, accept_selector, user_agent, detours)
+
+
+def has_browser(settings: Settings) -> bool:
+    try:
+        browser_engine_from(settings)
+    except ConfigurationError:
+        return False
+    return True
 
 
 class BrowserEngine:
@@ -64,14 +72,14 @@ class BrowserEngine:
         self._limits = limits
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: BrowserSession | None = None
-        self._hopeless: PageFailed | None = None  # why no page will ever be seen
+        self._hopeless: PageFailed | None = None  # the reason why no page can be visited any longer
 
     def visit(self, url: str, remaining_seconds: Callable[[], float]) -> PageVisit:
         load_seconds = max(0.1, min(self._limits.page_seconds, remaining_seconds()))
         return self._run(self._visit(url, load_seconds), remaining_seconds)
 
     def close(self) -> None:
-        """Ends the browser; what does not end by itself is killed."""
+        """Ends the browser; kills what does not end by itself."""
         if self._loop is None:
             return
         loop, self._loop = self._loop, None
@@ -88,7 +96,7 @@ class BrowserEngine:
                 return await session.visit(url, load_seconds)
         except TimeoutError:
             await self._end_session()
-            raise PageFailed(f"the browser did not get through within {visitors_seconds:g} s") from None
+            raise PageFailed(f"the browser did not finish within {visitors_seconds:g} s") from None
 
     async def _running_session(self) -> "BrowserSession":
         from services.scanning.engines.browser.session import BrowserSession
@@ -113,7 +121,7 @@ class BrowserEngine:
             await session.close()
 
     def _run(self, work: Coroutine[Any, Any, T], remaining_seconds: Callable[[], float]) -> T:
-        """Turn the loop until the work is done, and ask now and then whether it may go on."""
+        """Run the loop until the work is done, checking regularly whether to stop."""
         loop = self._turning_loop()
         task = loop.create_task(work)
         try:
@@ -129,7 +137,7 @@ class BrowserEngine:
     def _turning_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._loop.set_exception_handler(_noted)
+            self._loop.set_exception_handler(_log_noise)
         return self._loop
 
 
@@ -143,6 +151,6 @@ def _finish(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
 
 
-def _noted(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Answers to questions that nobody waits for any more, of pages that are closed."""
+def _log_noise(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Consumes results that are no longer awaited, of closed pages."""
     logger.debug("%s", context.get("message"), exc_info=context.get("exception"), extra={"event": "browser_noise"})

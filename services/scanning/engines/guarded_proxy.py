@@ -1,7 +1,7 @@
-"""The only way out for a browser: a forward proxy on this machine that connects to allowed addresses and nowhere else.
+"""Guarded forward proxy: the browser's only route to the network; it connects to allowed addresses only.
 
-It resolves a name, checks the address and connects to exactly that one, so neither a second answer of the name server
-nor a redirect leads inside. It serves this user's processes only and lives in the event loop that started it.
+It resolves a name, checks the address and connects to exactly that address. Neither a second DNS response nor a
+redirect leads to a private one. It serves only processes of this user and runs in the event loop that started it.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class ProxyLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """The first line that a browser sends, and for plain http what goes on to the server."""
+    """The browser's request line, and for plain http the request to forward."""
 
     host: str
     port: int
@@ -47,7 +47,7 @@ class _Request:
 
 
 class _Over(Exception):
-    """The page has had its share."""
+    """The page exceeded its limits."""
 
 
 class GuardedProxy:
@@ -59,7 +59,7 @@ class GuardedProxy:
         self._failures: dict[str, FetchFailed] = {}
 
     async def start(self) -> str:
-        """Its address. It lets nothing through before `begin_page`."""
+        """Returns the proxy's address. Nothing passes before `begin_page`."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=MAX_HEAD_BYTES)
         return f"http://127.0.0.1:{self._port}"
 
@@ -68,7 +68,7 @@ class GuardedProxy:
         self._failures.clear()
 
     def shut(self) -> None:
-        """Nothing goes through any more, until the next page begins."""
+        """Block all traffic until the next page begins."""
         self._bytes_left = 0
         for connection in self._connections:
             connection.cancel()
@@ -78,12 +78,12 @@ class GuardedProxy:
         return self._bytes_left <= 0
 
     def failure(self, host: str) -> FetchFailed | None:
-        """Why this host could not be reached for the present page."""
+        """Why this host could not be reached for the current page."""
         return self._failures.get(host)
 
     @property
     def refused_hosts(self) -> list[str]:
-        """Where the present page wanted to go and must not."""
+        """Hosts that the current page tried to reach and that are not allowed."""
         return [host for host, failure in self._failures.items() if isinstance(failure.__cause__, BlockedAddress)]
 
     async def close(self) -> None:
@@ -106,7 +106,7 @@ class GuardedProxy:
             if len(self._connections) <= self._limits.max_connections and self._is_ours(writer):
                 await self._serve(reader, writer)
         except* (OSError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError, _Over):
-            pass  # one side hung up, or nobody spoke for too long, or the page has had its share
+            pass  # one side disconnected, the connection was idle too long, or the page exceeded its limits
         finally:
             self._connections.discard(task)
             self._end(writer)
@@ -123,7 +123,8 @@ class GuardedProxy:
             with self._noting_failures(request.host):
                 their_reader, their_writer = await self._connect(request.host, request.port)
         except ConnectionError:
-            # Without an answer the browser sees an error, and nothing that it could take for a page of that host.
+            # Without a response the browser shows an error, rather than something it could take for a page of that
+            # host.
             if request.head is None:
                 writer.write(b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
             return
@@ -175,7 +176,7 @@ class GuardedProxy:
             self.shut()
 
     async def _connect(self, host: str, port: int) -> tuple[StreamReader, StreamWriter]:
-        """The allowed addresses share the time, so that one that does not answer costs no other its chance."""
+        """The allowed addresses share the time, so that a silent one leaves time for the others."""
         deadline = asyncio.get_running_loop().time() + self._limits.connect_seconds
         target, target_port = self._detours.of(host, port)
         async with asyncio.timeout_at(deadline):
@@ -195,7 +196,7 @@ class GuardedProxy:
 
     @contextmanager
     def _noting_failures(self, host: str) -> Iterator[None]:
-        """The browser only learns that there was no answer; who asks for the page learns the reason."""
+        """Records the cause of a failure: the browser learns only that there was no response."""
         try:
             yield
         except (BlockedAddress, OSError, ValueError) as error:
@@ -206,7 +207,7 @@ class GuardedProxy:
             raise ConnectionError from error
 
     def _is_ours(self, writer: StreamWriter) -> bool:
-        """Is the other end a process of this user? Where the kernel does not tell, everybody on this machine is."""
+        """Whether the peer is a process of this user. Without /proc every local process is accepted."""
         table = Path("/proc/self/net/tcp")
         if not table.exists():
             return True
@@ -215,7 +216,7 @@ class GuardedProxy:
 
 
 def _socket_end(port: int) -> str:
-    """127.0.0.1 and the port as /proc/net/tcp writes them."""
+    """127.0.0.1 and the port in the notation of /proc/net/tcp."""
     return f"{int.from_bytes(socket.inet_aton('127.0.0.1'), sys.byteorder):08X}:{port:04X}"
 
 
@@ -225,7 +226,7 @@ def _owners(table: str, local: str, remote: str) -> set[int]:
 
 
 def _read(head: bytes) -> _Request | None:
-    """None: nothing that a browser would send to a proxy."""
+    """None: not a request that a browser sends to a proxy."""
     line, *fields = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     try:
         method, target, version = line.decode("ascii").split(" ")

@@ -1,6 +1,6 @@
-"""The engine without a browser: asks for the page and for what it embeds, and reads the Set-Cookie headers of them all.
+"""The HTTP engine: requests the page and its embedded resources, and reads their Set-Cookie headers.
 
-It runs no script and clicks nothing, so it sees no storage, and everything it sees was set before any consent.
+It runs no script and clicks nothing. It therefore sees no storage, and everything it sees was set before consent.
 """
 
 import time
@@ -28,14 +28,14 @@ MAX_PAGE_BYTES = 2 * 1024 * 1024
 MAX_RESOURCES_PER_PAGE, MAX_RESOURCES_PER_SCAN = 100, 2_000
 MAX_SIGHTINGS_PER_PAGE = 5_000
 RESOURCE_SECONDS, SLOW_SECONDS = 10.0, 5.0
-READ_SECONDS = 10.0  # for the markup of a page; most take milliseconds, some are made to take minutes
-DEAD_AFTER_FAILURES = 2  # of one server's resources, silent or slow ones; the rest of them would be so, too
+READ_SECONDS = 10.0  # for parsing a page; most take milliseconds, crafted ones minutes
+DEAD_AFTER_FAILURES = 2  # failures or timeouts of one server's resources, after which the rest is skipped
 HTML = frozenset({"text/html", "application/xhtml+xml", ""})
 ACCEPT = "text/html,application/xhtml+xml,*/*;q=0.8"
 
 
 class HttpEngine:
-    """One visitor: cookies are sent back, each embedded address is asked for once in a scan."""
+    """One visitor: cookies are sent back, and each embedded address is requested once per scan."""
 
     name = EngineName.HTTP
 
@@ -49,7 +49,7 @@ class HttpEngine:
         try:
             return self._visit(url, remaining_seconds)
         except PageFailed:
-            self._forget_all_but(had)  # else the next attempt would not be given the cookies of this one again
+            self._forget_all_but(had)  # otherwise the next attempt would not receive this one's cookies again
             raise
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class HttpEngine:
         except FetchFailed as error:
             sightings.add(error.hops)
             raise PageFailed(
-                str(error).removeprefix(f"GET {shown_url(url)}: "),  # the page's own line names it already
+                str(error).removeprefix(f"GET {shown_url(url)}: "),  # the page's own line already names the URL
                 retryable=error.retryable,
                 retry_after_seconds=error.retry_after_seconds,
                 cookies=tuple(sightings.cookies),
@@ -109,7 +109,7 @@ class HttpEngine:
         ends_at: float,
         remaining_seconds: Callable[[], float],
     ) -> list[str]:
-        """Ask for what the page embeds, bodies unread; returns what a person should know about it."""
+        """Request the embedded resources without reading their bodies; returns notes for the report."""
         new = [url for url in resources if url not in self._asked_for]
         room = min(MAX_RESOURCES_PER_PAGE, MAX_RESOURCES_PER_SCAN - len(self._asked_for))
         failed, asked = 0, 0
@@ -146,7 +146,7 @@ class HttpEngine:
             )
         except FetchFailed as error:
             sightings.add(error.hops)
-            # Who answered is alive, wherever the answer leads; but following it must not take all of the page's time.
+            # Any response proves that the server is alive; following it must not use up the page's time.
             is_silent = error.retryable and not error.hops
             self._failures[server] += is_silent or time.monotonic() - begun_at >= SLOW_SECONDS
             return False
@@ -159,7 +159,7 @@ class HttpEngine:
 
 
 class _Sightings:
-    """The cookies of one page, and how many headers were no cookie."""
+    """The cookies of one page, and the number of refused headers."""
 
     def __init__(self, page_url: str) -> None:
         self._page_url = page_url

@@ -1,4 +1,4 @@
-"""What a page links to and what it embeds, from HTML of any quality."""
+"""Links and embedded addresses of a page, from HTML of any quality."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,9 +10,9 @@ from services.sites.html import HtmlReader, feed_html
 from services.sites.urls import normal_url
 
 MAX_LINKS, MAX_RESOURCES = 5_000, 1_000
-PIECE_BYTES = 4 * 1024  # a thousand tags that close nothing, in a page that is nested deeply, take a second
+PIECE_BYTES = 4 * 1024  # a thousand stray end tags in a deeply nested page take a second
 
-# Attributes whose address a browser fetches by itself.
+# Attributes whose address a browser fetches automatically.
 _EMBEDDED = {
     "img": ("src",),
     "script": ("src",),
@@ -27,28 +27,28 @@ _EMBEDDED = {
     "input": ("src",),
 }
 _FETCHED_RELATIONS = frozenset({"stylesheet", "icon", "apple-touch-icon", "manifest", "preload", "modulepreload"})
-# Possessive (`*+`): a page full of blanks must not keep this process busy with trying them in every partition.
+# Possessive (`*+`): prevents backtracking over long runs of blanks.
 _REFRESH = re.compile(r"\s*+[\d.]*+\s*+[;,]?+\s*+url\s*+=\s*+['\"]?+([^'\"]+)", re.IGNORECASE)
 _WEB = re.compile(r"\s*+(https?:|/)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    links: tuple[str, ...] = ()  # in the normal spelling
+    links: tuple[str, ...] = ()  # normalised
     resources: tuple[str, ...] = ()
     too_long: int = 0  # of the addresses that it embeds
-    is_whole: bool = True  # False: there was no time for the rest, or it is a trap
+    is_whole: bool = True  # False: the time was over, or the page is a trap
 
 
 def read_markup(text: str, page_url: str, may_go_on: Callable[[], bool]) -> Markup:
-    """`may_go_on` is asked before every piece, and may raise."""
+    """`may_go_on` is called before every piece and may raise."""
     reader = _Reader(page_url)
     is_whole = feed_html(text, reader, PIECE_BYTES, may_go_on)
     return Markup(tuple(reader.links), tuple(reader.resources), reader.too_long, is_whole)
 
 
 class _Reader(HtmlReader):
-    """Collects addresses in the order of the page; a dict, because each counts once."""
+    """Collects addresses in page order; a dict, because each counts once."""
 
     def __init__(self, page_url: str) -> None:
         super().__init__()
@@ -93,9 +93,9 @@ class _Reader(HtmlReader):
 
 
 def _absolute(address: str, base: str) -> str | None:
-    """As it will be requested: parameters that mean nothing for a page may mean everything to a tracker."""
+    """The URL as it will be requested: parameters that do not matter to a page may matter to a tracker."""
     if len(address) > MAX_URL_CHARACTERS and not _WEB.match(address):
-        return None  # most of them are whole images: data:image/png;base64,…
+        return None  # mostly whole images: data:image/png;base64,…
     try:
         url = urldefrag(urljoin(base, re.sub(r"[\t\r\n]", "", address.strip()))).url
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Opens the engine that a scan asks for."""
+"""Opens the engine that the configuration names."""
 
 from config import Settings
 from services.fetching import USER_AGENT, Fetcher, session_from
@@ -7,7 +7,7 @@ from services.scanning.engines.browser_engine import browser_engine_from
 from services.scanning.engines.http_engine import HttpEngine
 from services.scanning.findings import EngineName, ScanEngine
 
-# Many servers answer differently, or not at all, to what does not begin like a browser.
+# Many servers respond differently, or not at all, to a user agent that does not start like a browser's.
 SCAN_USER_AGENT = f"Mozilla/5.0 (compatible; {USER_AGENT})"
 
 

@@ -37,8 +37,8 @@ def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[str]], 
     """
     head = tag("tr", *(tag("th", heading, scope="col", role="columnheader") for heading in headings), role="row")
     body = [
-        tag("tr", *(_cell(heading, value) for heading, value in zip(headings, row, strict=True)), role="row")
-        for row in rows
+        tag("tr", *(tag("td", value, role="cell", data_label=heading) for heading, value in cells), role="row")
+        for cells in (zip(headings, row, strict=True) for row in rows)
     ]
     parts = [
         tag("caption", caption, class_="title" if titled else "unseen"),
@@ -46,10 +46,6 @@ def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[str]], 
         tag("tbody", *body, role="rowgroup"),
     ]
     return tag("table", *parts, role="table")
-
-
-def _cell(heading: str, value: str) -> Markup:
-    return tag("td", value, role="cell", data_label=heading)
 
 
 def bullets(items: Iterable[str]) -> Markup:

@@ -10,13 +10,13 @@ from services.scanning.report.markup import Markup, facts, tag
 from services.scanning.report.sections import SECTIONS
 from services.scanning.report.words import (
     before_consent,
-    counted,
     duration,
     minute,
     not_necessary,
     summary_sentences,
     third_party,
 )
+from services.wording.counts import counted
 
 STYLE = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
 NO_REQUESTS = "default-src 'none'; style-src 'unsafe-inline'"

@@ -18,13 +18,13 @@ from services.scanning.report.words import (
     change_sentence,
     change_words,
     changes_of,
-    counted,
     lifetime,
     not_necessary,
     protections,
     short,
     third_party,
 )
+from services.wording.counts import counted
 
 MOST_NAMES = 20
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from services.scanning.findings import Category, ChangeKind, Consent, Cookie, CookieChange, Party, Scan, Storage
+from services.wording.counts import counted
 
 DAY_SECONDS = 86_400
 UNITS = (
@@ -73,10 +74,6 @@ def called(name: str) -> str:
 
 def short(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
-
-
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def listed(parts: Collection[str]) -> str:

@@ -4,8 +4,6 @@ import json
 from typing import Any
 from uuid import UUID
 
-from fastapi import Request
-from fastapi.responses import Response
 from nicegui import ui
 
 from database.models import ExecutionStatus
@@ -15,10 +13,10 @@ from services.ledger.listing import ExecutionRecord
 from services.ledger.timeline import timeline
 from services.web.auth.roles import Role
 from services.web.dashboard.executions_page import name_of
-from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import card, chip, clock, empty, took
-from services.web.dashboard.visitor import Visitor, admit
+from services.web.dashboard.visitor import Visitor
 from services.web.routes.executions import WHY_NOT
 
 REFRESH_SECONDS = 1.0
@@ -26,21 +24,17 @@ CANCEL, RETRY = "Cancel", "Retry"
 NOT_RUN = (ExecutionStatus.SKIPPED, ExecutionStatus.MISSED)
 
 
-@shown_at("/executions/{execution_id}")
-async def execution(execution_id: str, request: Request) -> Response | None:
-    visitor = await admit(request)
-    if isinstance(visitor, Response):
-        return visitor
+@for_visitors("/executions/{execution_id}")
+async def execution(visitor: Visitor, execution_id: str) -> None:
     record = await visitor.read(lambda: _find(visitor, execution_id))
     with frame(visitor, "Execution", "/executions", about=name_of(record) if record else ""):
         if record is None:
             kept = visitor.parts.settings.history_retention_days
             empty("Execution not found", f"History is kept for {kept} days.", ("All executions", "/executions"))
-            return None
+            return
         page = _Page(visitor, record)
         await page.refresh()
         keep_fresh(REFRESH_SECONDS, page.refresh_live)
-    return None
 
 
 def _find(visitor: Visitor, execution_id: str) -> ExecutionRecord | None:
@@ -59,7 +53,7 @@ class _Page:
         with ui.row().classes("items-center gap-3 w-full"):
             self._head()
             ui.space()
-            self._button = Live(self._build_button, _what_can_be_done(record), classes="")
+            self._button = Live(self._build_button, _next_action(record), classes="")
         self._content()
 
     async def refresh(self) -> None:
@@ -70,10 +64,10 @@ class _Page:
         # One consistent read: otherwise the record could change a moment later and replace its buttons under a click.
         self._record = next((one for one in attempts if one.execution_id == execution_id), self._record)
         if (self._record, attempts) != self._shown:
-            self._sentences = await self._visitor.read(lambda: _explained(self._visitor, self._record))
+            self._sentences = await self._visitor.read(lambda: _explanation(self._visitor, self._record))
             self._attempts, self._shown = attempts, (self._record, attempts)
             self._head.refresh()
-            self._button.show(_what_can_be_done(self._record))  # unchanged while it is pending and running
+            self._button.show(_next_action(self._record))  # unchanged while it is pending and running
             self._content.refresh()
 
     async def refresh_live(self) -> None:
@@ -152,13 +146,13 @@ class _Page:
         ui.navigate.to(f"/executions/{retry.execution_id}")
 
 
-def _what_can_be_done(record: ExecutionRecord) -> str:
+def _next_action(record: ExecutionRecord) -> str:
     if not record.is_terminal:
         return CANCEL
     return RETRY if record.status != "success" and record.schedule_id is not None else ""
 
 
-def _explained(visitor: Visitor, record: ExecutionRecord) -> list[str]:
+def _explanation(visitor: Visitor, record: ExecutionRecord) -> list[str]:
     """Why it did not run, in sentences; a code such as `overlap` is for programs."""
     if record.status not in NOT_RUN or record.schedule_id is None:
         return []

@@ -3,14 +3,17 @@
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import wraps
+from inspect import Signature, signature
 from typing import Any, TypeVar
 
+from fastapi.responses import Response
 from nicegui import ui
 
 from services.web.auth.roles import Role
 from services.web.dashboard.outage_page import instead_of
 from services.web.dashboard.places import PLACES, STYLE
-from services.web.dashboard.visitor import ZONE_COOKIE, Visitor
+from services.web.dashboard.visitor import ZONE_COOKIE, Visitor, admit
 
 # The server reads the time zone from a cookie; the first page reloads once if the browser is not in UTC.
 FIND_ZONE = f"""<script>
@@ -35,6 +38,27 @@ def shown_at(path: str) -> Callable[[Build], Build]:
 
     def register(build: Build) -> Build:
         ui.page(path, response_timeout=BUILD_SECONDS)(instead_of(build))
+        return build
+
+    return register
+
+
+def for_visitors(path: str) -> Callable[[Build], Build]:
+    """Decorator of a page whose first argument is the visitor. Without a session it leads to the login page."""
+
+    def register(build: Build) -> Build:
+        _, *of_page = signature(build).parameters.values()
+
+        @wraps(build)
+        async def admitted(**of_path: str) -> Response | None:
+            visitor = await admit(ui.context.client.request)
+            if isinstance(visitor, Response):
+                return visitor
+            await build(visitor, **of_path)
+            return None
+
+        admitted.__signature__ = Signature(of_page)  # type: ignore[attr-defined]
+        shown_at(path)(admitted)
         return build
 
     return register

@@ -65,11 +65,6 @@ def fire_words(fire: datetime, there: tzinfo, here: tzinfo) -> str:
     return f"{words} ({clock(own, with_date=own.date() != local.date())} your time)"
 
 
-def counted(number: int, thing: str) -> str:
-    """ "1 schedule", "2,000 schedules"."""
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")
-
-
 def empty(text: str, hint: str = "", way: tuple[str, str] | None = None) -> None:
     """An empty state with a hint on what to do next; `way` is the text and target of a link."""
     with ui.column().classes("es-empty"):
@@ -87,12 +82,12 @@ def nothing(text: str, hint: str = "") -> ui.element:
     return box
 
 
-def fact(name: str, value: str) -> None:
-    """An entry of a definition list (`dl`, es-facts)."""
+def fact(name: str, value: str) -> ui.label:
+    """An entry of a definition list (`dl`, es-facts); returns the label of its value."""
     with ui.element("dt"):
         ui.label(name)
     with ui.element("dd"):
-        ui.label(value)
+        return ui.label(value)
 
 
 def chart(options: dict[str, Any], **more: Any) -> ui.echart:

@@ -85,15 +85,15 @@ class _NotInTheApi:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        if allowed := _allowed(request):
+        if allowed := _api_methods(request):
             raise HttpProblem(METHOD, f"this path allows {', '.join(allowed)}", headers={"Allow": ", ".join(allowed)})
         without = request.url.path.rstrip("/")
-        if without != request.url.path and _allowed(Request({**scope, "path": without})):
+        if without != request.url.path and _api_methods(Request({**scope, "path": without})):
             raise not_found(f"{request.url.path}; did you mean {without}?")
         raise not_found(request.url.path)
 
 
-def _allowed(request: Request) -> list[str]:
+def _api_methods(request: Request) -> list[str]:
     """The methods that the API supports for this path."""
     api = [route for route in request.app.routes if not isinstance(route, Mount) and not _is_ours(route)]
     scopes = {method: {**request.scope, "method": method} for method in METHODS}

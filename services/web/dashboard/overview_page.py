@@ -5,8 +5,6 @@ from datetime import datetime
 from itertools import groupby
 from uuid import UUID
 
-from fastapi import Request
-from fastapi.responses import Response
 from nicegui import ui
 
 from services.insight.overview import Attention, Minute, Overview, Trouble
@@ -14,10 +12,10 @@ from services.insight.replicas import Replicas, list_replicas
 from services.ledger.listing import ExecutionRecord
 from services.web.dashboard import charts
 from services.web.dashboard.executions_page import WENT_WRONG, name_of
-from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import ago, card, chart, chip, empty, redraw
-from services.web.dashboard.visitor import Visitor, admit
+from services.web.dashboard.visitor import Visitor
 
 REFRESH_SECONDS = 3.0
 MOST_RUNNING = 20
@@ -30,6 +28,7 @@ TROUBLES = {
     Trouble.IDLE: ("not claiming", "failed"),
     Trouble.SILENT: ("no heartbeat", "abandoned"),
     Trouble.UNHANDLED: ("unknown job type", "missed"),
+    Trouble.UNABLE: ("nobody able", "missed"),
     Trouble.CIRCUIT: ("circuit breaker", "failed"),
     Trouble.PARKED: ("parked", "timed_out"),
     Trouble.FAILING: ("failing", "failed"),
@@ -43,6 +42,7 @@ ALL_OF_THEM = {
     Trouble.IDLE: "/replicas",
     Trouble.SILENT: "/replicas",
     Trouble.UNHANDLED: "/replicas",
+    Trouble.UNABLE: "/executions?status=pending",
     Trouble.CIRCUIT: "/queues",
     Trouble.PARKED: "/schedules?last=invalid",
     Trouble.FAILING: "/schedules?last=failed",
@@ -63,15 +63,11 @@ class Seen:
     schedules: int
 
 
-@shown_at("/")
-async def overview(request: Request) -> Response | None:
-    visitor = await admit(request)
-    if isinstance(visitor, Response):
-        return visitor
+@for_visitors("/")
+async def overview(visitor: Visitor) -> None:
     with frame(visitor, "Overview", "/"):
         page = _Page(visitor, await visitor.read(lambda: _look(visitor)))
         keep_fresh(REFRESH_SECONDS, page.refresh, page.away)
-    return None
 
 
 def _look(visitor: Visitor) -> Seen:
@@ -129,13 +125,14 @@ def _tiles(seen: Seen, *, postgres_answers: bool = True) -> list[Tile]:
     replicas = seen.replicas
     failed = sum(minute.outcomes.get(status, 0) for minute in seen.minutes for status in charts.FAILURES)
     ended = sum(sum(minute.outcomes.values()) for minute in seen.minutes)
+    workers = sum(replica.max_workers or 0 for replica in replicas.live)
     return [
         Tile("Replicas", str(len(replicas.live)), *_health(replicas), "/replicas"),
         Tile("Postgres", *_postgres(postgres_answers)),
         Tile("Redis", *_redis(replicas)),
         Tile("Changes", *_changes(replicas), "/replicas"),
         Tile("Schedules", f"{seen.schedules:,}", "in total", True, "/schedules"),
-        Tile("Running", str(len(seen.running)), _workers(replicas), True, "/executions?status=running"),
+        Tile("Running", str(len(seen.running)), f"of {workers} workers", True, "/executions?status=running"),
         _last_hour(failed, ended),
     ]
 
@@ -255,10 +252,6 @@ def _changes(replicas: Replicas) -> tuple[str, str, bool]:
         return "unknown", "no replica is live", False
     words = f"newest revision {replicas.newest_revision}"
     return ("applied", words, True) if replicas.are_converged else ("pending", words, False)
-
-
-def _workers(replicas: Replicas) -> str:
-    return f"of {sum(replica.max_workers or 0 for replica in replicas.live)} workers"
 
 
 def _attention_row(item: Attention, ages: Ages) -> None:

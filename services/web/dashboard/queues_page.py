@@ -6,8 +6,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from fastapi import Request
-from fastapi.responses import Response
 from nicegui import ui
 
 from services.queues.dead_letters import DeadLetters, Letter, LetterFilter
@@ -16,10 +14,11 @@ from services.queues.queue_state import QueueStates
 from services.queues.requeue import Requeue
 from services.web.auth.roles import Role
 from services.web.dashboard import charts
-from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Ages, Live, keep_fresh
-from services.web.dashboard.look import NOTHING, ago, card, chart, chip, counted, empty, redraw, took
-from services.web.dashboard.visitor import Visitor, admit
+from services.web.dashboard.look import NOTHING, ago, card, chart, chip, empty, fact, redraw, took
+from services.web.dashboard.visitor import Visitor
+from services.wording.counts import counted
 
 REFRESH_SECONDS = 5.0
 HOURS = 6
@@ -46,15 +45,11 @@ class State:
     stale: int
 
 
-@shown_at("/queues")
-async def queues(request: Request) -> Response | None:
-    visitor = await admit(request)
-    if isinstance(visitor, Response):
-        return visitor
+@for_visitors("/queues")
+async def queues(visitor: Visitor) -> None:
     with frame(visitor, "Queues", "/queues"):
         page = _Page(visitor, await visitor.read(lambda: _look(visitor)))
         keep_fresh(REFRESH_SECONDS, page.refresh)
-    return None
 
 
 def _look(visitor: Visitor) -> Seen:
@@ -156,13 +151,13 @@ class _Queue:
         with card(view.display_name):
             self._state = Live(build_state, _state(view))
             with ui.element("dl").classes("es-facts"):
-                self._facts = {fact: _fact(fact, value) for fact, value in _facts(view).items()}
+                self._facts = {name: fact(name, value) for name, value in _facts(view).items()}
             self.chart = chart({}).classes("h-40")
 
     def show(self, view: QueueView) -> None:
         self._state.show(_state(view))
-        for fact, value in _facts(view).items():
-            self._facts[fact].text = value
+        for name, value in _facts(view).items():
+            self._facts[name].text = value
 
 
 def _error(letter: Letter) -> None:
@@ -194,13 +189,6 @@ def _build_summary(found: tuple[list[str], list[str], int], _: Ages) -> None:
             ui.link(counted(dead, "dead letter"), "#dead-letters")
         if not any(found):
             ui.label("All queues are active, and there are no dead letters.").classes("es-faint")
-
-
-def _fact(fact: str, value: str) -> ui.label:
-    with ui.element("dt"):
-        ui.label(fact)
-    with ui.element("dd"):
-        return ui.label(value)
 
 
 def _state(view: QueueView) -> State:

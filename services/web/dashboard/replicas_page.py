@@ -1,27 +1,22 @@
 """The replicas: whether each is live, claims work and has applied the newest change."""
 
-from fastapi import Request
-from fastapi.responses import Response
 from nicegui import ui
 
 from services.insight.replicas import ReplicaRecord, Replicas, list_replicas
-from services.web.dashboard.frame import frame, shown_at
+from services.schedules.buckets import BUCKETS
+from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import keep_fresh
 from services.web.dashboard.look import ago, card, chip, empty, fact
-from services.web.dashboard.visitor import Visitor, admit
+from services.web.dashboard.visitor import Visitor
 
 REFRESH_SECONDS = 3.0
 
 
-@shown_at("/replicas")
-async def replicas(request: Request) -> Response | None:
-    visitor = await admit(request)
-    if isinstance(visitor, Response):
-        return visitor
+@for_visitors("/replicas")
+async def replicas(visitor: Visitor) -> None:
     with frame(visitor, "Replicas", "/replicas"):
         page = _Page(visitor, await visitor.read(lambda: _look(visitor)))
         keep_fresh(REFRESH_SECONDS, page.refresh)
-    return None
 
 
 def _look(visitor: Visitor) -> Replicas:
@@ -70,11 +65,23 @@ def _card(replica: ReplicaRecord, newest_revision: int) -> None:
             fact("Heartbeat", ago(replica.heartbeat_at))
             fact("Started", ago(replica.started_at))
             fact("Running", f"{replica.running} of {replica.max_workers or '?'}")
-            fact("Schedules", f"{replica.schedules:,}")
+            fact("Schedules", f"{replica.schedules:,} loaded")
+            fact("Share", _share(replica))
+            fact("Labels", ", ".join(_labels(replica)) or "none")
+            fact("Host", replica.host or "?")
             fact("Applied revision", f"{replica.revision} of {newest_revision}")
             fact("Clock skew", f"{round(replica.clock_skew_seconds * 1000):+d} ms against Postgres")
             fact("Version", replica.version or "?")
             fact("Time zone data", replica.tzdata or "?")
+
+
+def _share(replica: ReplicaRecord) -> str:
+    return "all buckets (older version)" if replica.buckets is None else f"{replica.buckets:,} of {BUCKETS:,} buckets"
+
+
+def _labels(replica: ReplicaRecord) -> list[str]:
+    """Without the job types, which nearly always are the same."""
+    return [word for word in replica.abilities or () if not word.startswith("job:")]
 
 
 def _state(replica: ReplicaRecord) -> tuple[str, str]:

@@ -1,27 +1,23 @@
 """Cookie scans: the list, and one scan with its findings, its changes and the reports to download."""
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from fastapi import Request
-from fastapi.responses import Response
 from nicegui import ui
 
-from services.errors import InvalidInput
 from services.scanning.findings import ChangeKind, Consent, Cookie, Scan
 from services.scanning.listing import ScanFilter, ScanPage, ScanRecord
 from services.scanning.report import words
 from services.scanning.report.files import csv_report, json_report
 from services.scanning.report.page import html_report
 from services.scanning.store import ScanStore
-from services.web.dashboard.frame import frame, shown_at
-from services.web.dashboard.live import keep_fresh
-from services.web.dashboard.look import card, chip, clock, empty, nothing
-from services.web.dashboard.tables import Pager, columns, fill, table
-from services.web.dashboard.visitor import Visitor, admit
+from services.web.dashboard.frame import for_visitors, frame
+from services.web.dashboard.list_page import ROWS, ListPage, list_at, text_of
+from services.web.dashboard.look import card, chip, clock, empty
+from services.web.dashboard.tables import columns, table
+from services.web.dashboard.visitor import Visitor
 
-ROWS = 50
-REFRESH_SECONDS = 5.0
 SCANS = columns(
     "domain",
     "finished",
@@ -49,83 +45,29 @@ REPORTS = (("Report", "html", html_report), ("CSV", "csv", csv_report), ("JSON",
 TINTS = {ChangeKind.NEW: "missed", ChangeKind.GONE: "pending", ChangeKind.CHANGED: "claimed"}
 
 
-@shown_at("/scans")
-async def scans(request: Request) -> Response | None:
-    visitor = await admit(request)
-    if isinstance(visitor, Response):
-        return visitor
-    with frame(visitor, "Scans", "/scans"):
-        page = _List(visitor, request.query_params.get("domain", ""))
-        await page.refresh()
-        keep_fresh(REFRESH_SECONDS, page.refresh_first)
-    return None
+@list_at("/scans", "Scans")
+class _Scans(ListPage[ScanPage]):
+    columns = SCANS
+    linked = "domain"
+    empty = (
+        "No scans found",
+        "Create a schedule with the job type cookie_scan, or run: python manage.py scan example.com",
+    )
 
+    def build_filters(self, asked: Mapping[str, str]) -> None:
+        self._domain = self.text_filter("Domain", asked.get("domain", ""), "w-64")
 
-@shown_at("/scans/{scan_id}")
-async def scan(scan_id: str, request: Request) -> Response | None:
-    visitor = await admit(request)
-    if isinstance(visitor, Response):
-        return visitor
-    found = await visitor.read(lambda: _find(visitor, scan_id))
-    with frame(visitor, "Scan", "/scans", about=found.domain if found else ""):
-        if found is None:
-            empty(
-                "Scan not found",
-                "Scans are kept as long as the history; the latest scan of each domain is kept forever.",
-                ("All scans", "/scans"),
-            )
-        else:
-            _show(visitor, found)
-    return None
+    def look(self, cursor: str | None) -> ScanPage:
+        wanted = ScanFilter(domain=text_of(self._domain))
+        return ScanStore(self.visitor.parts.db).list_scans(wanted, limit=ROWS, cursor=cursor)
 
-
-def _find(visitor: Visitor, scan_id: str) -> Scan | None:
-    try:
-        return ScanStore(visitor.parts.db).get(UUID(scan_id))
-    except ValueError:
-        return None
-
-
-class _List:
-    def __init__(self, visitor: Visitor, domain: str) -> None:
-        self._visitor, self._store = visitor, ScanStore(visitor.parts.db)
-        self._domain = ui.input("Domain", value=domain, on_change=self._ask_again)
-        self._domain.props('outlined dense clearable debounce="400"').classes("w-64")
-        with card():
-            self._problem = ui.label().classes("es-bad")
-            with ui.element("div").classes("es-wide"):
-                self._table = table(SCANS, links={"domain": "address"})
-            self._nothing = nothing(
-                "No scans found",
-                "Create a schedule with the job type cookie_scan, or run: python manage.py scan example.com",
-            )
-            self._pager = Pager(self.refresh)
-
-    async def refresh(self) -> None:
-        wanted, cursor = ScanFilter(domain=(self._domain.value or "").strip() or None), self._pager.cursor
-        try:
-            page = await self._visitor.read(lambda: self._store.list_scans(wanted, limit=ROWS, cursor=cursor))
-            self._problem.text = ""
-        except InvalidInput as error:
-            page, self._problem.text = ScanPage([], None), str(error)
-        fill(self._table, self._nothing, [self._row(record) for record in page.items])
-        self._pager.show(page.next_cursor)
-
-    async def refresh_first(self) -> None:
-        if self._pager.is_first:
-            await self.refresh()
-
-    async def _ask_again(self) -> None:
-        self._pager.restart()
-        await self.refresh()
-
-    def _row(self, record: ScanRecord) -> dict[str, Any]:
+    def row(self, record: ScanRecord) -> dict[str, Any]:
         summary = record.summary
         return {
             "id": str(record.scan_id),
             "address": f"/scans/{record.scan_id}",
             "domain": record.domain,
-            "finished": clock(self._visitor.local(record.finished_at)),
+            "finished": clock(self.visitor.local(record.finished_at)),
             "engine": record.engine,
             "pages": _count(summary["pages"]),
             "cookies": _count(summary["cookies"]),
@@ -137,6 +79,27 @@ def _count(value: Any) -> int:
     return (
         sum(number for number in value.values() if isinstance(number, int)) if isinstance(value, dict) else value or 0
     )
+
+
+@for_visitors("/scans/{scan_id}")
+async def scan(visitor: Visitor, scan_id: str) -> None:
+    found = await visitor.read(lambda: _find(visitor, scan_id))
+    with frame(visitor, "Scan", "/scans", about=found.domain if found else ""):
+        if found is None:
+            empty(
+                "Scan not found",
+                "Scans are kept as long as the history; the latest scan of each domain is kept forever.",
+                ("All scans", "/scans"),
+            )
+        else:
+            _show(visitor, found)
+
+
+def _find(visitor: Visitor, scan_id: str) -> Scan | None:
+    try:
+        return ScanStore(visitor.parts.db).get(UUID(scan_id))
+    except ValueError:
+        return None
 
 
 def _show(visitor: Visitor, found: Scan) -> None:

@@ -7,8 +7,6 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo, available_timezones
 
-from fastapi import Request
-from fastapi.responses import Response
 from nicegui import ui
 from nicegui.elements.mixins.validation_element import ValidationElement
 
@@ -17,13 +15,14 @@ from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConf
 from services.jobs import default_registry
 from services.jobs.schema import fields_of
 from services.schedules.batch import ScheduleRecord
+from services.schedules.field_rules import RULES, Whole, rule_of
 from services.schedules.preview import Preview, preview_definition
 from services.triggers.when import EXAMPLES, parse_when, when_words
 from services.web.auth.roles import Role
-from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Newest, Once
 from services.web.dashboard.look import card, empty, fire_words
-from services.web.dashboard.visitor import Visitor, admit
+from services.web.dashboard.visitor import Visitor
 
 POLICIES = {
     "max_instances": "Max instances",
@@ -48,21 +47,14 @@ DEFAULTS = {
 TIMING_FIELDS = ("frequency", "time_config", "start_at", "end_at")
 
 
-@shown_at("/schedules/new")
-async def new_schedule(request: Request) -> Response | None:
-    visitor = await admit(request)
-    if isinstance(visitor, Response):
-        return visitor
+@for_visitors("/schedules/new")
+async def new_schedule(visitor: Visitor) -> None:
     with frame(visitor, "New schedule", "/schedules"):
         await _show_form(visitor, None)
-    return None
 
 
-@shown_at("/schedules/{schedule_id}/edit")
-async def edit_schedule(schedule_id: str, request: Request) -> Response | None:
-    visitor = await admit(request)
-    if isinstance(visitor, Response):
-        return visitor
+@for_visitors("/schedules/{schedule_id}/edit")
+async def edit_schedule(visitor: Visitor, schedule_id: str) -> None:
     try:
         record = await visitor.read(lambda: visitor.parts.repository.get_schedule(UUID(schedule_id)))
     except ValueError:
@@ -72,7 +64,6 @@ async def edit_schedule(schedule_id: str, request: Request) -> Response | None:
             empty("Schedule not found", way=("All schedules", "/schedules"))
         else:
             await _show_form(visitor, record)
-    return None
 
 
 async def _show_form(visitor: Visitor, record: ScheduleRecord | None) -> None:
@@ -101,7 +92,8 @@ class ScheduleForm:
         self._problem = ui.label().classes("es-bad").props('role="alert"')
         with ui.row().classes("gap-3"):
             ui.button("Save", icon="save", on_click=lambda: self._once.do(self._save)).props("unelevated no-caps")
-            ui.button("Cancel", on_click=lambda: ui.navigate.to(self._back())).props("flat no-caps")
+            back = f"/schedules/{record.schedule_id}" if record else "/schedules"
+            ui.button("Cancel", on_click=lambda: ui.navigate.to(back)).props("flat no-caps")
 
     # --- fields ---
 
@@ -151,12 +143,12 @@ class ScheduleForm:
 
     def _put(self, name: str, field: ValidationElement[Any]) -> None:
         self._fields[name] = field.props('outlined dense debounce="300"').classes("w-full")
-        if name in DEFAULTS:
-            field.props(f"hint={DEFAULTS[name]}")
+        if hint := field_hint(name):
+            field.props["hint"] = hint
 
     # --- input ---
 
-    def _given(self) -> tuple[dict[str, Any], list[Problem]]:
+    def _definition(self) -> tuple[dict[str, Any], list[Problem]]:
         """The definition as far as it can be parsed, and the problems with the rest."""
         values = {name: field.value for name, field in self._fields.items()}
         problems: list[Problem] = []
@@ -195,7 +187,7 @@ class ScheduleForm:
         self._fires.refresh()
 
     async def _look(self) -> tuple[Preview | None, list[Problem]]:
-        given, problems = self._given()
+        given, problems = self._definition()
         if any(problem.field == "when" for problem in problems):
             return None, problems
         try:
@@ -237,7 +229,7 @@ class ScheduleForm:
 
     async def _save(self) -> bool:
         """Returns whether it was saved, so that the page is left."""
-        given, problems = self._given()
+        given, problems = self._definition()
         if problems:
             self._show_problems(problems)
             return False
@@ -263,9 +255,6 @@ class ScheduleForm:
             return list(error.problems)
         return record.schedule_id
 
-    def _back(self) -> str:
-        return f"/schedules/{self._record.schedule_id}" if self._record else "/schedules"
-
 
 def field_words(job_type: str) -> str:
     """`Fields: url (required), method, …`; empty for a job type that only the replicas know."""
@@ -274,6 +263,13 @@ def field_words(job_type: str) -> str:
     except UnknownJobType:
         return ""
     return "Fields: " + ", ".join(f"{field.name} (required)" if field.required else field.name for field in fields)
+
+
+def field_hint(name: str) -> str:
+    """`1 to 1,000, or JOB_MAX_INSTANCES`: the range of a number, and the setting that applies if it is empty."""
+    rule = rule_of(name) if name in RULES else None
+    words = [f"{rule.least:,} to {rule.most:,}"] if isinstance(rule, Whole) else []
+    return ", or ".join([*words, *([DEFAULTS[name]] if name in DEFAULTS else [])])
 
 
 def _whole(value: float | None, otherwise: int | None) -> float | int | None:

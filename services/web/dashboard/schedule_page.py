@@ -9,8 +9,6 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from fastapi import Request
-from fastapi.responses import Response
 from nicegui import ui
 
 from services.errors import InvalidInput
@@ -21,12 +19,12 @@ from services.schedules.batch import ScheduleRecord
 from services.schedules.changes import Change
 from services.web.auth.roles import Role
 from services.web.dashboard import charts
-from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Ages, Live, Once, keep_fresh
 from services.web.dashboard.look import ago, card, chart, chip, clock, empty, fact, fire_words, redraw, took
 from services.web.dashboard.schedule_form import CATCHUP, CATCHUPS, DEFAULTS, POLICIES
 from services.web.dashboard.schedules_page import describe, run_now, switch
-from services.web.dashboard.visitor import Visitor, admit
+from services.web.dashboard.visitor import Visitor
 
 REFRESH_SECONDS = 5.0
 EXECUTIONS, CHANGES = 100, 20
@@ -41,19 +39,15 @@ class Seen:
     next_fires: list[datetime]
 
 
-@shown_at("/schedules/{schedule_id}")
-async def schedule(schedule_id: str, request: Request) -> Response | None:
-    visitor = await admit(request)
-    if isinstance(visitor, Response):
-        return visitor
+@for_visitors("/schedules/{schedule_id}")
+async def schedule(visitor: Visitor, schedule_id: str) -> None:
     seen = await visitor.read(lambda: _look(visitor, schedule_id))
     if seen is None:
         await _show_what_is_left(visitor, schedule_id)
-        return None
+        return
     with frame(visitor, "Schedule", "/schedules", about=seen.record.label):
         page = _Page(visitor, seen)
         keep_fresh(REFRESH_SECONDS, page.refresh)
-    return None
 
 
 def _look(visitor: Visitor, schedule_id: str) -> Seen | None:
@@ -202,7 +196,7 @@ class _Page:
     @ui.refreshable_method
     def _last(self) -> None:
         if not self._seen.executions:
-            hint = "Its first fire is shown above." if self._seen.next_fires else "It runs only when started by hand."
+            hint = "Its first fire is shown above." if self._seen.next_fires else "It runs only when started manually."
             empty("No executions yet", hint)
         for one in self._seen.executions[:15]:
             with ui.row().classes("items-center gap-3 no-wrap w-full es-line"):
@@ -230,7 +224,7 @@ class _Page:
             if record.tags:
                 fact("Tags", ", ".join(record.tags))
         ui.label("Configuration").classes("es-faint")
-        ui.label(_shown(record.job_config)).classes("es-mono")
+        ui.label(_config_text(record.job_config)).classes("es-mono")
 
     @ui.refreshable_method
     def _changes(self) -> None:
@@ -306,7 +300,7 @@ def _why_never(record: ScheduleRecord) -> str:
     return "It has no fires left." if record.enabled else "It is disabled."
 
 
-def _shown(config: Mapping[str, Any]) -> str:
+def _config_text(config: Mapping[str, Any]) -> str:
     """Without credentials, even for operators: the screen may be visible to others, and the form shows them."""
     return json.dumps(without_credentials(config), indent=2, ensure_ascii=False, default=str)
 
@@ -318,11 +312,8 @@ def _change_rows(visitor: Visitor, changes: list[Change]) -> None:
             ui.label(change.changed_by)
             ui.label(change.operation.lower()).classes("es-faint")
             for name, (old, new) in sorted(change.differences.items()) if change.old and change.new else ():
-                ui.label(_difference(name, old, new)).classes("es-mono")
-
-
-def _difference(name: str, old: Any, new: Any) -> str:
-    return f"{name}: {without_credentials(old, name)!s} → {without_credentials(new, name)!s}"
+                before, after = without_credentials(old, name), without_credentials(new, name)
+                ui.label(f"{name}: {before!s} → {after!s}").classes("es-mono")
 
 
 def _is_same(new: Seen, old: Seen) -> bool:

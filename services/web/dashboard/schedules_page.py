@@ -1,26 +1,24 @@
 """The list of schedules: search, filter, sort; enable, disable or run a schedule from its row."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from fastapi import Request
-from fastapi.responses import Response
 from nicegui import events, ui
 
-from services.errors import InvalidInput
-from services.schedule_repository import Page
 from services.schedules.batch import ScheduleRecord
+from services.schedules.field_rules import NOTE
 from services.schedules.listing import ScheduleFilter
 from services.schedules.spec import ScheduleFields
 from services.web.auth.roles import Role
-from services.web.dashboard.frame import frame, shown_at
-from services.web.dashboard.live import Once, keep_fresh
-from services.web.dashboard.look import NOTHING, ago, card, clock, colour, counted, nothing
-from services.web.dashboard.tables import Pager, columns, fill, table
-from services.web.dashboard.visitor import Visitor, admit
+from services.web.dashboard.list_page import ROWS, ListPage, list_at, text_of
+from services.web.dashboard.live import Once
+from services.web.dashboard.look import NOTHING, ago, clock, colour
+from services.web.dashboard.tables import columns
+from services.web.dashboard.visitor import Visitor
+from services.wording.counts import counted
 
-ROWS = 50
-REFRESH_SECONDS = 5.0
 SHOWN = columns(
     "enabled",
     "what",
@@ -58,101 +56,81 @@ RUN_CELL = """<q-td :props="props" :data-label="props.col.label">
 </q-td>"""
 
 
-@shown_at("/schedules")
-async def schedules(request: Request) -> Response | None:
-    visitor = await admit(request)
-    if isinstance(visitor, Response):
-        return visitor
-    with frame(visitor, "Schedules", "/schedules"):
-        page = _Page(visitor, dict(request.query_params))
-        await page.refresh()
-        keep_fresh(REFRESH_SECONDS, page.refresh)
-    return None
+@dataclass(frozen=True, slots=True)
+class Found:
+    items: list[ScheduleRecord]
+    next_cursor: str | None
+    total: int
+    search: str | None
+    deleted: UUID | None  # the deleted schedule that had the searched name
 
 
-class _Page:
-    def __init__(self, visitor: Visitor, asked: dict[str, str]) -> None:
-        self._visitor, self._once = visitor, Once()
-        self._build_filters(asked)
-        with card():
+@list_at("/schedules", "Schedules")
+class _Schedules(ListPage[Found]):
+    columns = SHOWN
+    chip = "last_status"
+    linked = "what"
+    empty = (
+        "No schedules match",
+        'Change the filters, or create one: "New schedule", or manage.py schedule add --help.',
+    )
+    refreshes_all = True
+
+    def __init__(self, visitor: Visitor, asked: Mapping[str, str]) -> None:
+        super().__init__(visitor, asked)
+        self._once = Once()
+        with self.card:
             self._count = ui.label().classes("es-faint")
-            self._problem = ui.label().classes("es-bad")
-            with ui.element("div").classes("es-wide"):
-                self._table = table(SHOWN, chip="last_status", links={"what": "address"})
-                self._table.add_slot("body-cell-enabled", SWITCH_CELL)
-                self._table.add_slot("body-cell-actions", RUN_CELL)
-                self._table.on("switch", self._switch)
-                self._table.on("run", self._run)
-            self._nothing = nothing(
-                "No schedules match",
-                'Change the filters, or create one: "New schedule", or manage.py schedule add --help.',
-            )
-            with self._nothing:
-                self._deleted = ui.link("", "").classes("es-deleted")
-            self._pager = Pager(self.refresh)
+            self._count.move(target_index=0)
+        with self.nothing:
+            self._deleted = ui.link("", "").classes("es-deleted")
+        self.table.add_slot("body-cell-enabled", SWITCH_CELL)
+        self.table.add_slot("body-cell-actions", RUN_CELL)
+        self.table.on("switch", self._switch)
+        self.table.on("run", self._run)
 
-    def _build_filters(self, asked: dict[str, str]) -> None:
-        with ui.row().classes("items-center gap-3 w-full es-filters"):
-            self._search = ui.input("Search", value=asked.get("search", ""), on_change=self._ask_again)
-            self._search.props('outlined dense clearable debounce="300"').classes("w-64")
-            self._state = ui.select(STATES, label="State", value="all", on_change=self._ask_again)
-            self._state.props("outlined dense").classes("w-36")
-            states = {status: _word(status) for status in STATUSES}
-            chosen = asked.get("last") if asked.get("last") in states else None
-            self._last = ui.select(states, label="Last status", value=chosen, clearable=True, on_change=self._ask_again)
-            self._last.props("outlined dense").classes("w-44")
-            order = asked.get("order") if asked.get("order") in ORDERS else "domain"
-            self._order = ui.select(ORDERS, label="Sort by", value=order, on_change=self._ask_again)
-            self._order.props("outlined dense").classes("w-44")
-            ui.space()
-            if self._visitor.may(Role.OPERATOR):
-                new = ui.button("New schedule", icon="add", on_click=lambda: ui.navigate.to("/schedules/new"))
-                new.props("unelevated no-caps")
+    def build_filters(self, asked: Mapping[str, str]) -> None:
+        states = {status: _word(status) for status in STATUSES}
+        self._search = self.text_filter("Search", asked.get("search", ""), "w-64")
+        self._state = self.choice_filter("State", STATES, usual="all", width="w-36")
+        self._last = self.choice_filter("Last status", states, asked.get("last"), width="w-44")
+        self._order = self.choice_filter("Sort by", ORDERS, asked.get("order"), usual="domain", width="w-44")
+        ui.space()
+        if self.visitor.may(Role.OPERATOR):
+            new = ui.button("New schedule", icon="add", on_click=lambda: ui.navigate.to("/schedules/new"))
+            new.props("unelevated no-caps")
 
-    async def refresh(self) -> None:
+    def look(self, cursor: str | None) -> Found:
+        repository = self.visitor.parts.repository
         where = ScheduleFilter(
-            search=(self._search.value or "").strip() or None,
+            search=text_of(self._search),
             enabled={"on": True, "off": False}.get(self._state.value),
             last_status=self._last.value,
         )
-        order, cursor = self._order.value, self._pager.cursor
-        repository = self._visitor.parts.repository
+        page = repository.list_schedules(where, sort=self._order.value, limit=ROWS, cursor=cursor)
+        deleted = repository.find_deleted(where.search) if where.search and not page.items else None
+        return Found(page.items, page.next_cursor, repository.count_schedules(where), where.search, deleted)
 
-        def look() -> tuple[Page, int, UUID | None]:
-            page = repository.list_schedules(where, sort=order, limit=ROWS, cursor=cursor)
-            gone = repository.find_deleted(where.search) if where.search and not page.items else None
-            return page, repository.count_schedules(where), gone
-
-        try:
-            (page, total, gone), self._problem.text = await self._visitor.read(look), ""
-        except InvalidInput as error:
-            (page, total, gone), self._problem.text = (Page([], None), 0, None), str(error)
-        self._show_deleted(where.search or "", gone)
-        self._count.text = counted(total, "schedule")
-        fill(self._table, self._nothing, [self._row(record) for record in page.items])
-        self._pager.show(page.next_cursor)
-
-    def _show_deleted(self, name: str, schedule_id: UUID | None) -> None:
+    def show(self, found: Found | None) -> None:
+        super().show(found)
+        self._count.text = counted(found.total if found else 0, "schedule")
+        name, schedule_id = (found.search, found.deleted) if found else (None, None)
         self._deleted.set_visibility(schedule_id is not None)
         self._deleted.text = f"{name} was deleted: show its last definition and who deleted it"
         self._deleted.props(f'href="/schedules/{schedule_id}"')
 
-    async def _ask_again(self) -> None:
-        self._pager.restart()
-        await self.refresh()
-
-    def _row(self, record: ScheduleRecord) -> dict[str, Any]:
+    def row(self, record: ScheduleRecord) -> dict[str, Any]:
         status = "invalid" if record.invalid_reason else record.last_status or "never ran"
         return {
             "id": str(record.schedule_id),
             "address": f"/schedules/{record.schedule_id}",
-            "may": self._visitor.may(Role.OPERATOR),
+            "may": self.visitor.may(Role.OPERATOR),
             "enabled": record.enabled,
             "note": record.disabled_note,
             "what": record.label,
             "job": record.job_type,
             "when": describe(record),
-            "next_run": NOTHING if record.next_run is None else clock(self._visitor.local(record.next_run)),
+            "next_run": NOTHING if record.next_run is None else clock(self.visitor.local(record.next_run)),
             "last_run": ago(record.last_run),
             "last_status": _word(status),
             "colour": colour("timed_out" if status == "invalid" else status),
@@ -160,11 +138,11 @@ class _Page:
 
     async def _switch(self, event: events.GenericEventArguments) -> None:
         schedule_id, enabled, label = event.args
-        await switch(self._visitor, UUID(schedule_id), str(label), enabled=bool(enabled))
+        await switch(self.visitor, UUID(schedule_id), str(label), enabled=bool(enabled))
         await self.refresh()
 
     async def _run(self, event: events.GenericEventArguments) -> None:
-        await self._once.do(lambda: run_now(self._visitor, UUID(event.args)))
+        await self._once.do(lambda: run_now(self.visitor, UUID(event.args)))
 
 
 def _word(status: str) -> str:
@@ -199,7 +177,7 @@ async def _ask_why(label: str) -> str | None:
     """None if the user cancels."""
     with ui.dialog() as dialog, ui.card():
         ui.label(f"Disable {label}?").classes("text-lg es-long")
-        why = ui.input("Reason (optional)").props("outlined dense autofocus maxlength=500").classes("w-72")
+        why = ui.input("Reason (optional)").props(f"outlined dense autofocus maxlength={NOTE.longest}").classes("w-72")
         why.on("keydown.enter", lambda: dialog.submit(why.value or ""))
         with ui.row():
             off = ui.button("Disable", on_click=lambda: dialog.submit(why.value or ""))

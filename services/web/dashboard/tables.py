@@ -11,7 +11,7 @@ CHIP_CELL = """<q-td :props="props" :data-label="props.col.label">
   <span class="es-chip" :style="{'--chip': props.row.colour}">{{ props.value }}</span>
 </q-td>"""
 LINK_CELL = """<q-td :props="props" :data-label="props.col.label">
-  <a :href="props.row.%s">{{ props.value }}</a>
+  <a :href="props.row.address">{{ props.value }}</a>
 </q-td>"""
 # An external link; plain text without a URL.
 OUTSIDE_CELL = """<q-td :props="props" :data-label="props.col.label">
@@ -47,15 +47,15 @@ def columns(
     ]
 
 
-def table(shown: list[dict[str, Any]], *, chip: str = "", links: dict[str, str] | None = None) -> ui.table:
-    """`chip` names the column that shows a status, `links` the field with the link target of a column."""
+def table(shown: list[dict[str, Any]], *, chip: str = "", linked: str = "") -> ui.table:
+    """`chip` names the column that shows a status, `linked` the one that leads to the row's `address`."""
     made = ui.table(columns=shown, rows=[], row_key="id").classes("w-full es-table")
     made.props("flat dense wrap-cells").add_slot("body-cell", CELL)
     made.props("hide-pagination :rows-per-page-options=[0]")
     if chip:
         made.add_slot(f"body-cell-{chip}", CHIP_CELL)
-    for name, address in (links or {}).items():
-        made.add_slot(f"body-cell-{name}", LINK_CELL % address)
+    if linked:
+        made.add_slot(f"body-cell-{linked}", LINK_CELL)
     return made
 
 

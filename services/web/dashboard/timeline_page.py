@@ -4,17 +4,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from fastapi import Request
-from fastapi.responses import Response
 from nicegui import events, ui
 
 from services.insight.forecast import Load, forecast
 from services.insight.overview import Bar, Overview
 from services.web.dashboard import charts
-from services.web.dashboard.frame import frame, shown_at
+from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import COLOURS, card, chart, chip, clock, nothing, redraw
-from services.web.dashboard.visitor import Visitor, admit
+from services.web.dashboard.visitor import Visitor
 
 REFRESH_SECONDS = 10.0
 WINDOWS = {15: "15 minutes", 60: "1 hour", 360: "6 hours"}
@@ -30,15 +28,11 @@ class Seen:
     loads: list[Load]
 
 
-@shown_at("/timeline")
-async def timeline(request: Request) -> Response | None:
-    visitor = await admit(request)
-    if isinstance(visitor, Response):
-        return visitor
+@for_visitors("/timeline")
+async def timeline(visitor: Visitor) -> None:
     with frame(visitor, "Timeline", "/timeline"):
         page = _Page(visitor, await visitor.read(lambda: _look(visitor, FIRST_WINDOW)))
         keep_fresh(REFRESH_SECONDS, page.refresh)
-    return None
 
 
 def _look(visitor: Visitor, minutes: int) -> Seen:

@@ -1,4 +1,4 @@
-"""/api/v3/contacts: the results of the pipeline, and contacts added by hand."""
+"""/api/v3/contacts: the results of the pipeline, and contacts added manually."""
 
 from typing import Annotated
 from uuid import UUID

@@ -43,7 +43,7 @@ def list_places(
 def add_places(body: NewPlaces, parts: PartsOf, who: Operator, key: IdempotencyKey = None) -> StagedPlaces:
     """Stage places as `New`. A place that is already known stays unchanged."""
     staged = PlaceStaging(parts.db, who.actor, parts.settings.default_tenant_id).stage(body.places)
-    return StagedPlaces(**_counted(staged))
+    return StagedPlaces(**_staged_out(staged))
 
 
 @places.post(
@@ -62,11 +62,11 @@ def search_places(body: SearchPlaces, parts: PartsOf, who: Operator, key: Idempo
     except ConfigurationError as error:
         raise HttpProblem(CONFLICT, str(error)) from None
     return SearchedPlaces(
-        query=found.query, requests=found.requests, incomplete=found.incomplete, **_counted(found.places)
+        query=found.query, requests=found.requests, incomplete=found.incomplete, **_staged_out(found.places)
     )
 
 
-def _counted(staged: Sequence[StagedPlace]) -> dict[str, Any]:
+def _staged_out(staged: Sequence[StagedPlace]) -> dict[str, Any]:
     created = sum(place.created for place in staged)
     items = [StagedOut.model_validate(place) for place in staged]
     return {"created_count": created, "known_count": len(staged) - created, "items": items}

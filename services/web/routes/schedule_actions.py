@@ -42,7 +42,7 @@ Zone = Annotated[
 @schedule_actions.post("/preview")
 def preview_new(body: ScheduleChanges, parts: PartsOf, who: Viewer, n: HowMany = 5, zone: Zone = None) -> PreviewOut:
     """The next fires of a definition. Only an invalid timing gives 422; other problems are part of the response."""
-    return _shown(preview_definition(body.given(), n), zone)
+    return _preview_out(preview_definition(body.given(), n), zone)
 
 
 @schedule_actions.post("/{schedule}/preview")
@@ -56,7 +56,7 @@ def preview_existing(
 ) -> PreviewOut:
     """The next fires of a schedule, with the given changes applied."""
     definition = find_schedule(parts, schedule).changed_by(body.given() if body else {})
-    return _shown(preview_definition(definition, n), zone)
+    return _preview_out(preview_definition(definition, n), zone)
 
 
 @schedule_actions.post("/{schedule}/run", status_code=202)
@@ -88,7 +88,7 @@ def list_changes(schedule: ScheduleReference, parts: PartsOf, who: Viewer, limit
     if not changes and parts.repository.get_schedule(schedule_id) is None:
         raise not_found(f"schedule {schedule}")
     show = (lambda value, _: value) if who.may(Role.OPERATOR) else without_credentials
-    return ChangeList(items=[_change(change, show) for change in changes])
+    return ChangeList(items=[_change_out(change, show) for change in changes])
 
 
 @schedule_actions.get("/{schedule}/explain")
@@ -109,7 +109,7 @@ def explain(
     return ExplanationOut.model_validate(parts.explainer.explain_text(schedule_id_of(parts, schedule), at))
 
 
-def _shown(preview: Preview, zone: str | None) -> PreviewOut:
+def _preview_out(preview: Preview, zone: str | None) -> PreviewOut:
     timezone = zone or preview.timezone
     try:
         ZoneInfo(timezone)
@@ -124,7 +124,7 @@ def _shown(preview: Preview, zone: str | None) -> PreviewOut:
     )
 
 
-def _change(change: Change, show: Callable[[Any, str], Any]) -> ChangeOut:
+def _change_out(change: Change, show: Callable[[Any, str], Any]) -> ChangeOut:
     differences = [
         Difference(field=name, old=show(old, name), new=show(new, name))
         for name, (old, new) in sorted(change.differences.items())

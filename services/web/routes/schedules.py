@@ -64,7 +64,9 @@ def list_schedules(
     )
     page = parts.repository.list_schedules(where, sort=sort, limit=limit, cursor=cursor)
     total = parts.repository.count_schedules(where) if count else None
-    return SchedulePage(items=[_shown(item, who) for item in page.items], next_cursor=page.next_cursor, total=total)
+    return SchedulePage(
+        items=[_schedule_out(item, who) for item in page.items], next_cursor=page.next_cursor, total=total
+    )
 
 
 @schedules.post("", status_code=201)
@@ -161,10 +163,10 @@ def _change(
 
 def _answer(record: ScheduleRecord, response: Response, who: Identity) -> ScheduleOut:
     response.headers["ETag"] = etag_of(record)
-    return _shown(record, who).model_copy(update={"warnings": credential_warnings(record.job_config)})
+    return _schedule_out(record, who).model_copy(update={"warnings": credential_warnings(record.job_config)})
 
 
-def _shown(record: ScheduleRecord, who: Identity) -> ScheduleOut:
+def _schedule_out(record: ScheduleRecord, who: Identity) -> ScheduleOut:
     shown = ScheduleOut.model_validate(record)
     return (
         shown

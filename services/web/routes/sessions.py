@@ -28,13 +28,13 @@ def log_in(body: LogIn, request: Request, response: Response, parts: PartsOf, ev
     cookie, seconds = parts.authenticator.sessions.begin(found)
     secure = _is_secure(request, parts)
     response.set_cookie(COOKIE, cookie, max_age=seconds, path="/", httponly=True, samesite="strict", secure=secure)
-    return _shown(found, found.role)
+    return _session_out(found, found.role)
 
 
 @sessions.get("", summary="Read Session")
 def who_am_i(who: Viewer) -> SessionOut:
     """The caller's identity and role."""
-    return _shown(who, who.role or Role.VIEWER)
+    return _session_out(who, who.role or Role.VIEWER)
 
 
 @sessions.delete("", status_code=204)
@@ -51,6 +51,6 @@ def _is_secure(request: Request, parts: Parts) -> bool:
     return request.url.scheme == "https" if chosen is None else chosen
 
 
-def _shown(identity: Identity, role: Role) -> SessionOut:
+def _session_out(identity: Identity, role: Role) -> SessionOut:
     expires_at = None if identity.expires_at is None else datetime.fromtimestamp(identity.expires_at, UTC)
     return SessionOut(actor=identity.actor, role=role, expires_at=expires_at)

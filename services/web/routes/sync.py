@@ -29,8 +29,8 @@ def read_status(parts: PartsOf, who: Viewer) -> SyncStatusOut:
     return SyncStatusOut(
         configured=parts.settings.api_url is not None,
         periodic=parts.settings.syncs_from_api,
-        last=None if state.last is None else _shown(state.last),
-        applied=None if state.applied is None else _shown(state.applied),
+        last=None if state.last is None else _report_out(state.last),
+        applied=None if state.applied is None else _report_out(state.applied),
         **known,
     )
 
@@ -38,8 +38,8 @@ def read_status(parts: PartsOf, who: Viewer) -> SyncStatusOut:
 @sync.post("/run")
 def run_sync(parts: PartsOf, who: Admin, wish: SyncWish | None = None, key: IdempotencyKey = None) -> SyncReportOut:
     """Run a sync and wait for the result."""
-    with _opened(parts, who, wish) as opened:
-        return _shown(opened.run())
+    with _open_sync(parts, who, wish) as opened:
+        return _report_out(opened.run())
 
 
 @sync.post("/preview")
@@ -50,13 +50,13 @@ def preview_sync(
     limit: Annotated[int, Query(ge=0, le=10_000, description="Maximum number of entries in the response.")] = 1000,
 ) -> SyncReportOut:
     """What a sync would change. Nothing is written."""
-    with _opened(parts, who, wish) as opened:
-        report = _shown(opened.preview())
+    with _open_sync(parts, who, wish) as opened:
+        report = _report_out(opened.preview())
     return report.model_copy(update={"entries": report.entries[:limit]})
 
 
 @contextmanager
-def _opened(parts: Parts, who: Admin, wish: SyncWish | None) -> Iterator[ApiSync]:
+def _open_sync(parts: Parts, who: Admin, wish: SyncWish | None) -> Iterator[ApiSync]:
     if parts.settings.api_url is None:
         raise HttpProblem(CONFLICT, "API_URL is not set, so there is nothing to sync from")
     state = SyncState(parts.db).read()
@@ -71,5 +71,5 @@ def _opened(parts: Parts, who: Admin, wish: SyncWish | None) -> Iterator[ApiSync
         raise HttpProblem(UPSTREAM, str(error)) from error
 
 
-def _shown(report: SyncReport) -> SyncReportOut:
+def _report_out(report: SyncReport) -> SyncReportOut:
     return SyncReportOut.model_validate(report.as_json())

@@ -37,7 +37,7 @@ def trigger(job_id: str, parts: PartsOf, who: Operator, key: IdempotencyKey = No
 @workflow_tools.post("/process-pending-domains")
 def process_pending_domains(parts: PartsOf, who: Operator, limit: HowMany = 5) -> RunOut:
     """Process pending domains in the web process and wait for the result."""
-    return _processed(parts, limit)
+    return _run_pending(parts, limit)
 
 
 @workflow_tools.get("/process-pending-domains")
@@ -45,10 +45,10 @@ def process_pending_domains_by_get(parts: PartsOf, who: Operator, limit: HowMany
     """The same by GET, for older callers. Refuses session cookies, so that a link cannot start work."""
     if who.by_cookie:
         raise HttpProblem(FORBIDDEN, "a session cookie cannot start work with GET; use POST, or send a token")
-    return _processed(parts, limit)
+    return _run_pending(parts, limit)
 
 
-def _processed(parts: Parts, limit: int) -> RunOut:
+def _run_pending(parts: Parts, limit: int) -> RunOut:
     require_development(parts)
     summary = DOMAIN_METADATA.run(settings=parts.settings, db=parts.db, at_most=limit)
     said = f"skipped: {summary.skipped}" if summary.skipped else f"{summary.claimed} domains processed"

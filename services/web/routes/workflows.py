@@ -12,7 +12,7 @@ from services.web.schemas.workflows import (
     SubmittedDomain,
     SubmittedOut,
 )
-from services.workflows.curation import Curated, Curation
+from services.workflows.curation import Curation
 
 workflows = router(API, "workflows")
 
@@ -20,25 +20,25 @@ workflows = router(API, "workflows")
 @workflows.put("/places/staging/status")
 def curate_places(body: CuratePlaces, parts: PartsOf, who: Operator) -> CuratedOut:
     """Set the status of places. `Selected` also queues their deep scan."""
-    return _shown(_curation(parts, who).places(body.ids, body.status))
+    return CuratedOut.model_validate(_curation(parts, who).places(body.ids, body.status))
 
 
 @workflows.put("/places/staging/queue-deep-scan")
 def queue_deep_scans(body: QueuePlaces, parts: PartsOf, who: Operator) -> CuratedOut:
     """Queue the deep scan of places, whatever their status."""
-    return _shown(_curation(parts, who).queue_deep_scans(body.ids))
+    return CuratedOut.model_validate(_curation(parts, who).queue_deep_scans(body.ids))
 
 
 @workflows.put("/local-businesses/status")
 def curate_businesses(body: Curate, parts: PartsOf, who: Operator) -> CuratedOut:
     """Set the status of businesses. `Selected` also queues the extraction of their domains."""
-    return _shown(_curation(parts, who).businesses(body.ids, body.status))
+    return CuratedOut.model_validate(_curation(parts, who).businesses(body.ids, body.status))
 
 
 @workflows.put("/domains/sitemap-curation/status")
 def curate_domains(body: Curate, parts: PartsOf, who: Operator) -> CuratedOut:
     """Set the status of domains. `Selected` also queues the search for their sitemaps."""
-    return _shown(_curation(parts, who).domains(body.ids, body.status))
+    return CuratedOut.model_validate(_curation(parts, who).domains(body.ids, body.status))
 
 
 @workflows.post("/domains/direct-submit")
@@ -53,7 +53,7 @@ def submit_domains(body: DirectSubmit, parts: PartsOf, who: Operator, key: Idemp
 @workflows.put("/sitemap-files/sitemap_import_curation/status")
 def curate_sitemap_files(body: Curate, parts: PartsOf, who: Operator) -> CuratedOut:
     """Set the status of sitemap files. `Selected` also queues their import."""
-    return _shown(_curation(parts, who).sitemap_files(body.ids, body.status))
+    return CuratedOut.model_validate(_curation(parts, who).sitemap_files(body.ids, body.status))
 
 
 @workflows.put("/pages/status")
@@ -62,12 +62,8 @@ def curate_pages(body: Curate, parts: PartsOf, who: Operator) -> CuratedOut:
 
     `Not a Fit` excludes pages permanently, unless they are already queued.
     """
-    return _shown(_curation(parts, who).pages(body.ids, body.status))
+    return CuratedOut.model_validate(_curation(parts, who).pages(body.ids, body.status))
 
 
 def _curation(parts: Parts, who: Operator) -> Curation:
     return Curation(parts.db, who.actor)
-
-
-def _shown(curated: Curated) -> CuratedOut:
-    return CuratedOut.model_validate(curated)

@@ -113,6 +113,7 @@ class AttentionOut(BaseModel):
             "idle",
             "silent",
             "unhandled",
+            "unable",
             "circuit",
             "parked",
             "dead",

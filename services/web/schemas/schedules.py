@@ -6,9 +6,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from database.models import Catchup, Source
 from services.ledger.backfill import HIGHEST_LIMIT, USUAL_LIMIT
-from services.triggers import FREQUENCIES
+from services.schedules.field_rules import NOTE, REQUIRED, RULES, Id, OrNone, Rule
 from services.web.examples import STORY
 
 EXAMPLE: dict[str, Any] = {
@@ -21,27 +20,17 @@ EXAMPLE: dict[str, Any] = {
     "max_retries": 2,
 }
 MOST_AT_ONCE = 1000
-NOTE = "supplier is migrating until Friday"
+EXAMPLE_NOTE = "supplier is migrating until Friday"
 
 
-def _said(schema: dict[str, Any], *, nullable: bool = False) -> Any:
-    """Accepts any value; the spec of a schedule validates it. The OpenAPI document shows what the spec accepts."""
+def _field(rule: Rule, **more: Any) -> Any:
+    """Accepts any value; the spec of a schedule validates it. The OpenAPI document shows the rule."""
 
     def describe(found: dict[str, Any]) -> None:
         found.pop("default", None)
-        found.update({"anyOf": [schema, {"type": "null"}]} if nullable else schema)
+        found.update(rule.schema | more)
 
     return Field(None, json_schema_extra=describe)
-
-
-def _whole(least: int, most: int) -> dict[str, Any]:
-    return {"type": "integer", "minimum": least, "maximum": most}
-
-
-_TEXT = {"type": "string", "minLength": 1, "maxLength": 255}
-_NOTE = {"type": "string", "maxLength": 500}
-_INSTANT = {"type": "string", "format": "date-time"}
-_DAY = 86_400
 
 
 class ScheduleChanges(BaseModel):
@@ -51,34 +40,34 @@ class ScheduleChanges(BaseModel):
         extra="allow",
         json_schema_extra={
             "additionalProperties": False,
-            "examples": [{"enabled": False, "disabled_note": NOTE}, {"time_config": {"hour": 3}}],
+            "examples": [{"enabled": False, "disabled_note": EXAMPLE_NOTE}, {"time_config": {"hour": 3}}],
         },
     )
 
-    domain: Any = _said(_TEXT)
-    frequency: Any = _said({"type": "string", "enum": list(FREQUENCIES)})
-    time_config: Any = _said({"type": "object"})
-    timezone: Any = _said({"type": "string", "examples": ["Europe/Berlin"]})
-    name: Any = _said(_TEXT, nullable=True)
-    enabled: Any = _said({"type": "boolean"})
-    disabled_note: Any = _said(_NOTE, nullable=True)
-    job_type: Any = _said({"type": "string", "examples": ["cookie_scan"]})
-    job_config: Any = _said({"type": "object"})
-    domain_config_id: Any = _said(_TEXT, nullable=True)
-    profile_id: Any = _said({"type": "string", "format": "uuid"}, nullable=True)
-    priority: Any = _said(_whole(-1000, 1000))
-    tags: Any = _said({"type": "array", "items": {"type": "string"}, "maxItems": 50})
-    start_at: Any = _said(_INSTANT, nullable=True)
-    end_at: Any = _said(_INSTANT, nullable=True)
-    spread_seconds: Any = _said(_whole(0, _DAY))
-    source: Any = _said({"type": "string", "enum": list(Source)})
-    max_instances: Any = _said(_whole(1, 1000), nullable=True)
-    coalesce: Any = _said({"type": "boolean"}, nullable=True)
-    misfire_grace_seconds: Any = _said(_whole(1, _DAY), nullable=True)
-    timeout_seconds: Any = _said(_whole(1, 30 * _DAY), nullable=True)
-    max_retries: Any = _said(_whole(0, 100), nullable=True)
-    retry_backoff_seconds: Any = _said(_whole(0, _DAY), nullable=True)
-    catchup: Any = _said({"type": "string", "enum": list(Catchup)}, nullable=True)
+    domain: Any = _field(RULES["domain"])
+    frequency: Any = _field(RULES["frequency"])
+    time_config: Any = _field(RULES["time_config"])
+    timezone: Any = _field(RULES["timezone"], examples=["Europe/Berlin"])
+    name: Any = _field(RULES["name"])
+    enabled: Any = _field(RULES["enabled"])
+    disabled_note: Any = _field(RULES["disabled_note"])
+    job_type: Any = _field(RULES["job_type"], examples=["cookie_scan"])
+    job_config: Any = _field(RULES["job_config"])
+    domain_config_id: Any = _field(RULES["domain_config_id"])
+    profile_id: Any = _field(RULES["profile_id"])
+    priority: Any = _field(RULES["priority"])
+    tags: Any = _field(RULES["tags"])
+    start_at: Any = _field(RULES["start_at"])
+    end_at: Any = _field(RULES["end_at"])
+    spread_seconds: Any = _field(RULES["spread_seconds"])
+    source: Any = _field(RULES["source"])
+    max_instances: Any = _field(RULES["max_instances"])
+    coalesce: Any = _field(RULES["coalesce"])
+    misfire_grace_seconds: Any = _field(RULES["misfire_grace_seconds"])
+    timeout_seconds: Any = _field(RULES["timeout_seconds"])
+    max_retries: Any = _field(RULES["max_retries"])
+    retry_backoff_seconds: Any = _field(RULES["retry_backoff_seconds"])
+    catchup: Any = _field(RULES["catchup"])
 
     def given(self) -> dict[str, Any]:
         """As sent, including unknown fields, which the spec of a schedule reports."""
@@ -92,7 +81,7 @@ class ScheduleDefinition(ScheduleChanges):
         extra="allow",
         json_schema_extra={
             "additionalProperties": False,
-            "required": ["domain", "frequency", "time_config"],
+            "required": list(REQUIRED),
             "examples": [EXAMPLE],
         },
     )
@@ -101,7 +90,7 @@ class ScheduleDefinition(ScheduleChanges):
 class NewSchedule(ScheduleDefinition):
     """A complete schedule; the caller may choose its id."""
 
-    schedule_id: Any = _said({"type": "string", "format": "uuid"}, nullable=True)
+    schedule_id: Any = _field(OrNone(Id()))
 
 
 class ScheduleOut(BaseModel):
@@ -183,12 +172,14 @@ class PreviewOut(BaseModel):
 class BulkSwitch(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"examples": [{"action": "disable", "schedule_ids": [STORY["schedule_id"]], "note": NOTE}]},
+        json_schema_extra={
+            "examples": [{"action": "disable", "schedule_ids": [STORY["schedule_id"]], "note": EXAMPLE_NOTE}]
+        },
     )
 
     action: Literal["enable", "disable"]
     schedule_ids: list[UUID] = Field(max_length=MOST_AT_ONCE)
-    note: str | None = Field(None, max_length=500, description="Why they are disabled")
+    note: str | None = Field(None, max_length=NOTE.longest, description="Why they are disabled")
 
 
 class RefusedSwitch(BaseModel):

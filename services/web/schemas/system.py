@@ -22,7 +22,14 @@ class ReplicaOut(BaseModel):
         description="False while it starts no work: draining, clock skew, failing loops; /readyz gives the reason"
     )
     running: int
-    schedules: int
+    schedules: int = Field(description="Schedules that it has loaded: those of its buckets")
+    buckets: int | None = Field(
+        description="Buckets of schedules, of 1024, that it holds; null: an older version, which loads every schedule"
+    )
+    host: str | None
+    abilities: list[str] | None = Field(
+        description="Job types and labels that it can run; null: an older version, which does not list them"
+    )
     revision: int = Field(description="Newest change that it has applied")
     is_converged: bool
     clock_skew_seconds: float

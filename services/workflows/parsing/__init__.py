@@ -1,2 +1,3 @@
-"""What pages and sitemaps of strangers say: bytes and HTML -> values, within limits. No database, and but for one
-function of site_metadata.py no network."""
+"""Parsers of foreign pages and sitemaps: bytes and HTML -> values, within limits. No database; no network except one
+function of site_metadata.py.
+"""

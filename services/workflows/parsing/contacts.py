@@ -1,6 +1,6 @@
-"""Who can be reached through a page: HTML -> contacts, one for each e-mail address. Pure.
+"""Contacts of a page: HTML -> contacts, one for each e-mail address. Pure.
 
-What somebody linked to counts first (mailto, tel), then structured data, then the visible text.
+Links (mailto, tel) take precedence over structured data, and structured data over the visible text.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from services.workflows.parsing.phone_numbers import (
 from services.workflows.parsing.structured_data import objects_in, text_of, texts_of
 
 MAX_CONTACTS = 200  # of one page
-MAX_SIGHTINGS = 1_000  # that are looked at closely: half a millisecond each when somebody means ill
+MAX_SIGHTINGS = 1_000  # examined in detail; crafted input takes half a millisecond each
 MAX_CONTEXT, MAX_NAME = 300, 200
 
 
@@ -45,7 +45,7 @@ class FoundContact:
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    written: str  # has the shape of an address
+    written: str  # has the form of an address
     line: int | None  # None: not in the visible text
     name: str | None = None
     phone_number: str | None = None
@@ -54,7 +54,7 @@ class _Sighting:
 def find_contacts(
     html: str, url: str, domain: str, country: str | None = None, check: Callable[[], object] = lambda: None
 ) -> tuple[FoundContact, ...]:
-    """`country`: where the business is, if that is known. `check` is asked at every line and sighting; it may raise."""
+    """`country`: the location of the business, if known. `check` is called at every line and sighting; it may raise."""
     page = read_page(html, url, check)
     return contacts_of(page, domain, phones_of(page, domain, country, check), country, check)
 
@@ -75,14 +75,14 @@ def contacts_of(
         if email is None or (email not in found and len(found) == MAX_CONTACTS):
             continue
         known = found.get(email) or FoundContact(email, type_of(email, domain))
-        found[email] = _filled(known, sighting, page, near)
+        found[email] = _fill_gaps(known, sighting, page, near)
     return tuple(found.values())
 
 
 def phones_of(
     page: PageContent, domain: str, country: str | None = None, check: Callable[[], object] = lambda: None
 ) -> list[Phone]:
-    """Linked ones first."""
+    """Linked numbers first."""
     region = region_of(country, domain, page.language)
     links = [anchor for anchor in page.anchors if anchor.href[:4].lower() == "tel:"][:MAX_LINKS]
     phones: list[Phone] = []
@@ -103,13 +103,13 @@ def _sightings(page: PageContent, region: str | None, check: Callable[[], object
             yield _Sighting(written, hidden.line)
     for thing in (*objects_in(page.structured), *page.properties):
         check()
-        yield from _structured(thing, region)
+        yield from _from_structured_data(thing, region)
     for number, line in enumerate(page.lines):
         check()
         yield from (_Sighting(written, number) for written in candidates_in(line))
 
 
-def _structured(thing: Mapping[str, Any], region: str | None) -> Iterator[_Sighting]:
+def _from_structured_data(thing: Mapping[str, Any], region: str | None) -> Iterator[_Sighting]:
     emails = texts_of(thing, "email")
     if not emails:
         return
@@ -119,8 +119,8 @@ def _structured(thing: Mapping[str, Any], region: str | None) -> Iterator[_Sight
         yield from (_Sighting(written, None, name, phone) for written in candidates_in(text))
 
 
-def _filled(known: FoundContact, sighting: _Sighting, page: PageContent, phones: PhonesByLine) -> FoundContact:
-    """Only what was unknown."""
+def _fill_gaps(known: FoundContact, sighting: _Sighting, page: PageContent, phones: PhonesByLine) -> FoundContact:
+    """Fills empty fields only."""
     near, context = None, None
     if sighting.line is not None:
         near = phones.nearest(sighting.line)

@@ -1,6 +1,6 @@
-"""E-mail addresses: found in text that hides them, told from look-alikes, named by their kind. Pure.
+"""E-mail addresses: find obfuscated ones, reject look-alikes, classify the rest. Pure.
 
-The words that decide are in contact_rules.yaml.
+The deciding words are in contact_rules.yaml.
 """
 
 import html
@@ -31,7 +31,7 @@ _WORD_BEHIND = re.compile(r"(?<=[a-z])[A-Z]\w*$")
 _LOCAL_PART = re.compile(r"[a-z0-9][a-z0-9._+'%-]{0,63}")
 _HINT = re.compile(r"[@\uff20&]|%40|\b(?:at|ät|arroba)\b", re.IGNORECASE)
 _ENCODED_AT = re.compile(r"(?<=\w)%40(?=\w)")
-# A few blanks, not any number: looking for what follows would begin anew at each of 20,000 of them.
+# A few blanks, not any number: otherwise the search would restart at each of 20,000 blanks.
 _AT = re.compile(r"\s{0,4}[\[({<]\s{0,4}(?:at|@|ät|arroba)\s{0,4}[\])}>]\s{0,4}|\s{0,4}\uff20\s{0,4}", re.IGNORECASE)
 _DOT = re.compile(r"\s{0,4}[\[({<]\s{0,4}(?:dot|\.|punkt|punto|point)\s{0,4}[\])}>]\s{0,4}", re.IGNORECASE)
 _SPELLED = re.compile(
@@ -40,7 +40,7 @@ _SPELLED = re.compile(
 _SPELLED_DOT = re.compile(r"\s{1,4}dot\s{1,4}", re.IGNORECASE)
 _SPACED = re.compile(r"([\w.+-]{1,64})\s{1,3}@\s{1,3}([\w-]{1,63}(?:\.[\w-]{1,63}){1,8})(?![\w@])")
 _LAST_WORD = re.compile(r"([^\W_][\w-]*)\s*\Z")
-_BEFORE_CHARACTERS = 40  # that may hold the word before an address
+_BEFORE_CHARACTERS = 40  # characters that may contain the word before an address
 
 _NAME = re.compile(r"[^\W\d_][\w.'\u2019-]*(?: [^\W\d_][\w.'\u2019-]*)*")
 _NO_REPLY = re.compile(
@@ -68,39 +68,35 @@ def _rules() -> _Rules:
 
 
 def addresses_in(text: str, site_domain: str = "") -> Iterator[str]:
-    """Each in its one spelling; the same one may come twice."""
+    """Normalised addresses; the same one may occur twice."""
     return (address for each in candidates_in(text) if (address := real_address(each, site_domain)))
 
 
 def candidates_in(text: str) -> Iterator[str]:
-    """What has the shape of an address, as it is written; `real_address` decides."""
-    if _HINT.search(text) is None:  # most lines have none
+    """Text with the form of an address, as written; `real_address` decides."""
+    if _HINT.search(text) is None:  # most lines contain none
         return
     for found in _ADDRESS.finditer(plain(text)):
-        yield _unglued(found[0])
-
-
-def _unglued(found: str) -> str:
-    """`716-555-0100info@bakery.comCall`: what stands beside an address without a blank is no part of it."""
-    return _WORD_BEHIND.sub("", _PHONE_BEFORE.sub("", found))
+        # `716-555-0100info@bakery.comCall`: removes text that adjoins an address without a blank.
+        yield _WORD_BEHIND.sub("", _PHONE_BEFORE.sub("", found[0]))
 
 
 def plain(text: str) -> str:
-    """`name [at] example [dot] com`, `name&#64;example.com` and the like as they are meant."""
+    """Decodes `name [at] example [dot] com`, `name&#64;example.com` and the like."""
     text = _ENCODED_AT.sub("@", _USER_OF_URL.sub("", html.unescape(text)))
     text = _DOT.sub(".", _AT.sub("@", text))
-    return _SPACED.sub(_joined, _SPELLED.sub(_joined, text))
+    return _SPACED.sub(_join_words, _SPELLED.sub(_join_words, text))
 
 
-def _joined(found: re.Match[str]) -> str:
-    """`anna at bakery dot example`, `anna @ bakery.example`; a sentence that only sounds like it stays as it is."""
+def _join_words(found: re.Match[str]) -> str:
+    """`anna at bakery dot example`, `anna @ bakery.example`; ordinary prose stays unchanged."""
     host = _SPELLED_DOT.sub(".", found[2])
     before = found.string[max(0, found.start() - _BEFORE_CHARACTERS) : found.start()]
     return found[0] if _is_prose(before, found[1].lower(), host.lower()) else f"{found[1]}@{host}"
 
 
 def _is_prose(before: str, name: str, host: str) -> bool:
-    """`I worked at a dot com`: words of a sentence instead of a name and a host, or a sentence that leads to them."""
+    """`I worked at a dot com`: a sentence instead of a name and a host."""
     rules = _rules()
     if name in rules.prose_words or host.partition(".")[0] in rules.prose_words or not re.search(r"[^\W\d_]", name):
         return True
@@ -117,7 +113,7 @@ def candidates_of_link(href: str) -> Iterator[str]:
 
 
 def uncovered(code: str) -> str | None:
-    """An address that Cloudflare has hidden: two digits of a key, then each letter XOR the key."""
+    """Decodes an address protected by Cloudflare: two hex digits of a key, then each letter XOR the key."""
     try:
         octets = bytes.fromhex(code)
         return bytes(octet ^ octets[0] for octet in octets[1:]).decode()
@@ -126,8 +122,9 @@ def uncovered(code: str) -> str | None:
 
 
 def real_address(text: str, site_domain: str = "") -> str | None:
-    """Its one spelling, or None when it only looks like the address of somebody. `site_domain` is known to exist, and
-    so is its top-level domain, whatever the list says."""
+    """The normalised address, or None for a look-alike. `site_domain` is known to exist, and so is its top-level
+    domain, whatever the list says.
+    """
     address = spelled_address(text)
     if address is None or _is_nobody(*address.split("@")):
         return None
@@ -136,7 +133,7 @@ def real_address(text: str, site_domain: str = "") -> str | None:
 
 
 def spelled_address(text: str) -> str | None:
-    """Its one spelling, whoever it belongs to; None when it is no address."""
+    """The normalised address, whether or not it is a person's; None if it is not an address."""
     found = _ADDRESS.fullmatch(text.strip().strip(".,;:"))
     if found is None or len(text) > MAX_LENGTH:
         return None
@@ -160,7 +157,7 @@ def _is_nobody(name: str, domain: str) -> bool:
 
 
 def is_name(text: str) -> bool:
-    """`Anna van Dyke`, but neither `Write to us` nor `Contact Us`: whose address a link is about."""
+    """True for `Anna van Dyke`, False for `Write to us` and `Contact Us`: the text of a link to an address."""
     words = text.split()
     if not 2 <= len(words) <= 5 or not _NAME.fullmatch(text) or _rules().not_names & set(text.lower().split()):
         return False

@@ -1,6 +1,6 @@
-"""HTML of any quality -> what the workflows read in it: head, links, visible text by lines, structured data. Pure.
+"""HTML of any quality -> the parts that workflows read: head, links, visible lines, structured data. Pure.
 
-Every list has its limit.
+Every list is bounded.
 """
 
 import re
@@ -13,7 +13,7 @@ from services.sites.html import HtmlReader, feed_html
 
 PIECE_BYTES = 64 * 1024
 MAX_ITEMS = 5_000  # of each list
-MAX_BASE = 2_048  # characters of <base href>: every link is joined to it
+MAX_BASE = 2_048  # characters of <base href>, to which every link is joined
 MAX_LINES, MAX_LINE = 20_000, 10_000
 
 _NOT_SHOWN = frozenset({"script", "style", "noscript", "template", "head", "svg", "iframe", "object"})
@@ -34,12 +34,12 @@ _INVISIBLE = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 class Anchor:
     href: str
     text: str
-    line: int  # of the visible text: what stands beside it
+    line: int  # the visible line next to it
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """An element whose attributes say it all: <link>, <script src>, <img>."""
+    """An element that is defined by its attributes: <link>, <script src>, <img>."""
 
     name: str
     attributes: Mapping[str, str]
@@ -50,7 +50,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """An address that Cloudflare hides from programs: `data-cfemail`."""
+    """An address protected by Cloudflare: `data-cfemail`."""
 
     code: str
     line: int
@@ -67,7 +67,7 @@ class PageContent:
     anchors: list[Anchor] = field(default_factory=list)
     protected: list[Protected] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    structured: list[str] = field(default_factory=list)  # JSON-LD, unread
+    structured: list[str] = field(default_factory=list)  # JSON-LD, not parsed
     properties: list[Mapping[str, str]] = field(
         default_factory=list
     )  # microdata in attributes: <meta itemprop content>
@@ -99,8 +99,8 @@ class _Reader(HtmlReader):
         self.page = PageContent(url)
         self._line: list[str] = []
         self._line_length = 0
-        self._hidden: list[str] = []  # open elements, from the outermost that is not shown
-        self._hidden_tags: Counter[str] = Counter()  # the same; an end tag need not be looked for among thousands
+        self._hidden: list[str] = []  # open elements, from the outermost hidden one on
+        self._hidden_tags: Counter[str] = Counter()  # as a set, for a fast lookup of end tags
         self._kept: list[str] | None = None  # text of a title or of structured data
         self._anchor: tuple[str, list[str]] | None = None
 

@@ -1,4 +1,4 @@
-"""Which pages of a site are likely to name somebody: by their path alone. Pure."""
+"""The priority of a site's pages for contacts, by their path alone. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class PagePriority:
 
     @property
     def queue_priority(self) -> int:
-        """A point is worth ten minutes of waiting: contact pages of new sites go before the rest of old ones."""
+        """A point is worth ten minutes of waiting: contact pages of new sites precede other pages of old ones."""
         return _POINTS.get(self.page_type, 0) if self.level is PriorityLevel.HIGH else 0
 
 
@@ -46,7 +46,7 @@ _FILE = re.compile(
     re.IGNORECASE,
 )
 
-# Whole segments of a path, hyphens as blanks: `contact-us` is a contact page, `contactless-payment` is not.
+# Whole path segments, hyphens as blanks: `contact-us` is a contact page, `contactless-payment` is not.
 _WORDS: tuple[tuple[PageType, str], ...] = (
     (
         PageType.CONTACT,

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 import phonenumbers
 from phonenumbers import NumberParseException, PhoneNumberFormat, PhoneNumberMatcher
 
-MAX_LINKS, MAX_LINK = 1_000, 300  # of links that count; of the characters of one
-MAX_LINES, MAX_LINE, MAX_TRIES = 200, 1_000, 20  # looking closely takes a quarter of a millisecond per try
+MAX_LINKS, MAX_LINK = 1_000, 300  # links considered; characters of each
+MAX_LINES, MAX_LINE, MAX_TRIES = 200, 1_000, 20  # a try takes a quarter of a millisecond
 
 _LOOKS_LIKE_ONE = re.compile(r"(?<!\d)\+?\(?\d(?:[\s().\-/\u2010-\u2015]{0,3}\d){6,14}(?!\d)")
 _COUNTRY_OF_TLD = {"uk": "GB", "eu": None, "su": None}
@@ -23,7 +23,7 @@ class Phone:
 
 
 class PhonesByLine:
-    """Which one stands nearest to a line; the first one if several do."""
+    """The number nearest to a line; the first of several."""
 
     def __init__(self, phones: Sequence[Phone]) -> None:
         self._first: dict[int, tuple[int, str]] = {}
@@ -38,7 +38,7 @@ class PhonesByLine:
 
 
 def region_of(country: str | None, domain: str, language: str) -> str | None:
-    """The country whose numbers are written without a prefix: said by somebody, or by the domain, or by `en-US`."""
+    """The country of numbers without a prefix: given by the caller, by the domain, or by a language such as `en-US`."""
     tld = domain.rpartition(".")[2].upper()
     said = [
         (country or "").upper(),
@@ -51,22 +51,22 @@ def region_of(country: str | None, domain: str, language: str) -> str | None:
 
 
 def number_of_link(href: str, region: str | None) -> str | None:
-    """`tel:+1-716-555-0100`; who wrote a link meant a number, so it need not be one that is assigned."""
+    """`tel:+1-716-555-0100`; the author of a link meant a number, so it need not be an assigned one."""
     try:
         number = phonenumbers.parse(unquote(href[:MAX_LINK].partition(":")[2]).partition(";")[0], region)
     except NumberParseException:
         return None
-    return _spelled(number) if phonenumbers.is_possible_number(number) else None
+    return _e164(number) if phonenumbers.is_possible_number(number) else None
 
 
 def numbers_in(lines: Sequence[str], region: str | None, check: Callable[[], object] = lambda: None) -> Iterator[Phone]:
-    """Numbers that can be somebody's; order numbers, dates and other long runs of digits are none."""
+    """Numbers that can be phone numbers; order numbers, dates and other long runs of digits are rejected."""
     candidates = [(number, line) for number, line in enumerate(lines) if _LOOKS_LIKE_ONE.search(line)]
     for number, line in candidates[:MAX_LINES]:
         check()
         for found in PhoneNumberMatcher(line[:MAX_LINE], region, max_tries=MAX_TRIES):
-            yield Phone(_spelled(found.number), number)
+            yield Phone(_e164(found.number), number)
 
 
-def _spelled(number: phonenumbers.PhoneNumber) -> str:
+def _e164(number: phonenumbers.PhoneNumber) -> str:
     return phonenumbers.format_number(number, PhoneNumberFormat.E164)

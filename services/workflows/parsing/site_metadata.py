@@ -1,4 +1,4 @@
-"""What a site says about itself: `detect_site_metadata` asks for its home page, `metadata_of` reads it (pure)."""
+"""Metadata of a site: `detect_site_metadata` fetches its home page, `metadata_of` parses it (pure)."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ SOCIAL_HOSTS = {
     "instagram": ("instagram.com",),
     "youtube": ("youtube.com", "youtu.be"),
 }
-# Links that share the page with others lead to the network, not to the site's own profile there.
+# Share links point to the network, not to the site's own profile there.
 _NOT_A_PROFILE = re.compile(
     r"/(sharer?|intent|dialog|plugins|share(article)?|embed|watch|tr|hashtag|search)\b|/$|^$", re.IGNORECASE
 )
@@ -32,7 +32,7 @@ _NOT_A_PROFILE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteMetadata:
-    """Named as the columns of `domains`; None or nothing: it does not say."""
+    """Named like the columns of `domains`; None or empty: not stated."""
 
     title: str | None = None
     description: str | None = None
@@ -54,7 +54,7 @@ class SiteMetadata:
 
 
 def detect_site_metadata(domain: str, fetcher: Fetcher, country: str | None = None) -> SiteMetadata:
-    """https first, then http. Raises FetchFailed or JobFailed; each knows whether another attempt may help."""
+    """https first, then http. Raises FetchFailed or JobFailed, which say whether a retry may help."""
     page = home_page(fetcher, domain)
     return metadata_of(html_of(page), page.url, domain, page.headers, country, remaining_seconds)
 
@@ -96,7 +96,7 @@ def _favicon(page: PageContent) -> str | None:
 
 
 def _logo(page: PageContent) -> str | None:
-    """What structured data call the logo, else an image that is called so, else the picture for social networks."""
+    """The logo of the structured data, otherwise an image named logo, otherwise the social media image."""
     return next(
         (url for address in islice(_logos(page), MAX_ITEMS) if (url := _short_url(page.absolute(address)))), None
     )

@@ -1,4 +1,4 @@
-"""The objects in a page's JSON-LD, however deep they are. Pure; rubbish is no object."""
+"""The objects in a page's JSON-LD, at any depth. Pure; invalid JSON is ignored."""
 
 import json
 from collections import deque
@@ -9,8 +9,8 @@ MAX_OBJECTS = 2_000
 
 
 def objects_in(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Outer ones first."""
-    waiting: deque[Any] = deque(value for text in texts for value in _parsed(text))
+    """Outer objects first."""
+    waiting: deque[Any] = deque(value for text in texts for value in _json_values(text))
     found = 0
     while waiting and found < MAX_OBJECTS:
         match waiting.popleft():
@@ -25,7 +25,7 @@ def objects_in(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def text_of(thing: Mapping[str, Any], name: str) -> str:
-    """A value that is a text, or a list that begins with one; else nothing."""
+    """A text, or the first text of a list; otherwise empty."""
     value = thing.get(name)
     if isinstance(value, list) and value:
         value = value[0]
@@ -38,7 +38,7 @@ def texts_of(thing: Mapping[str, Any], name: str) -> list[str]:
     return [item.strip() for item in values if isinstance(item, str) and item.strip()]
 
 
-def _parsed(text: str) -> list[Any]:
+def _json_values(text: str) -> list[Any]:
     try:
         return [json.loads(text.strip().removeprefix("<!--").removesuffix("-->"), strict=False)]
     except (ValueError, RecursionError):

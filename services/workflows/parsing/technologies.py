@@ -1,11 +1,11 @@
-"""What a site is built with, by the traces that it leaves in its home page. Pure."""
+"""Detects a site's technologies by their traces in its home page. Pure."""
 
 import re
 from collections.abc import Mapping
 
 from services.workflows.parsing.page_content import PageContent
 
-# name, where it leaves its trace, the trace
+# name, location of the trace, trace
 _TRACES: tuple[tuple[str, str, str], ...] = (
     ("WordPress", "generator", r"wordpress"),
     ("WordPress", "addresses", r"/wp-(content|includes|json)/"),
@@ -39,7 +39,7 @@ _VERSION = re.compile(r"wordpress ([0-9][0-9.]{0,15})", re.IGNORECASE)
 
 
 def technologies_of(page: PageContent, headers: Mapping[str, str]) -> tuple[str, ...]:
-    """In the order of the table, each once."""
+    """In table order, each once."""
     places = {
         "generator": page.metas.get("generator", ""),
         "addresses": "\n".join(tag.get("src") or tag.get("href") for tag in page.tags),

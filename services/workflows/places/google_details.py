@@ -1,4 +1,4 @@
-"""Google's classic Place Details and Text Search. HTTP 200 also carries their errors; `status` tells."""
+"""Google's classic Place Details and Text Search. Errors also come with HTTP 200, in `status`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ from services.workflows.places.values import (
 
 PATH = "/maps/api/place/details/json"
 SEARCH_PATH = "/maps/api/place/textsearch/json"
-TOKEN_SECONDS = 2.0  # so long after its page a token becomes valid
+TOKEN_SECONDS = 2.0  # a token becomes valid this long after its page
 FIELDS = (
     "name,formatted_address,address_components,international_phone_number,formatted_phone_number,website,types,rating,"
     "user_ratings_total,price_level,utc_offset,geometry/location,opening_hours/weekday_text,business_status,url"
@@ -63,7 +63,7 @@ class GoogleDetails:
                 raise ConfigurationError(f"GOOGLE_MAPS_API_KEY does not work: {reason}")
             case _ if status in PERMANENT:
                 raise PermanentFailure(reason)
-            case _:  # OVER_QUERY_LIMIT, UNKNOWN_ERROR, and what Google may invent
+            case _:  # OVER_QUERY_LIMIT, UNKNOWN_ERROR, and any future status
                 raise JobFailed(reason)
 
 
@@ -95,7 +95,7 @@ def business_of(result: Mapping[str, Any]) -> Business:
 
 
 def place_of(result: Mapping[str, Any]) -> FoundPlace | None:
-    """Pure. None: without an id there is nothing to look up later."""
+    """Pure. None: without an id the place cannot be looked up later."""
     place_id, location = text(result.get("place_id")), mapping(mapping(result.get("geometry")).get("location"))
     if place_id is None:
         return None

@@ -1,4 +1,4 @@
-"""Google's newer Places API: the key and the wanted fields are headers, errors are HTTP statuses."""
+"""Google's newer Places API: key and field mask are headers, errors are HTTP statuses."""
 
 import json
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class GooglePlaces:
         return business_of(self._answer(self._api.ask("details", url, self._headers(FIELDS))))
 
     def search(self, query: str, token: str | None = None) -> SearchPage:
-        """All of a search's pages repeat its question."""
+        """All pages of a search repeat its query."""
         asked = {"textQuery": query, "languageCode": "en", "pageSize": PAGE_SIZE}
         body = asked if token is None else {**asked, "pageToken": token}
         url = f"{self._base_url}/v1/places:searchText"
@@ -61,7 +61,7 @@ class GooglePlaces:
         return self._api.answer(fetched)
 
     def _check(self, fetched: Fetched) -> None:
-        """A key that does not exist is answered with 400, as is a place that cannot be one."""
+        """An invalid key gets status 400, like an invalid place."""
         if fetched.status_code not in (400, 404):
             return
         error = _error(fetched.text)
@@ -99,7 +99,7 @@ def business_of(place: Mapping[str, Any]) -> Business:
 
 
 def place_of(place: Mapping[str, Any]) -> FoundPlace | None:
-    """Pure. None: without an id there is nothing to look up later."""
+    """Pure. None: without an id the place cannot be looked up later."""
     place_id, location = text(place.get("id")), mapping(place.get("location"))
     if place_id is None:
         return None

@@ -1,4 +1,4 @@
-"""Which provider the settings ask for."""
+"""Opens the provider that the settings name."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

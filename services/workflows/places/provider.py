@@ -1,4 +1,4 @@
-"""The interface, and what all providers have in common: how they ask, and how they fail."""
+"""The interface of a places provider, and the common handling of requests and failures."""
 
 import json
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from services.jobs import JobFailed
 from services.queues.deadline import remaining_seconds
 from services.workflows.places.usage import Operation, request_sent
 
-# A redirect would carry the key along, so it is an answer like any other that was not expected.
+# A redirect would forward the key, so it is treated as an unexpected response.
 LIMITS = Limits(max_bytes=2 * 1024 * 1024, max_seconds=10.0, max_redirects=0)
 MAX_SAID = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Business:
-    """The columns of `local_businesses` that a provider can fill; None: it does not know."""
+    """The columns of `local_businesses` that a provider can fill; None: unknown."""
 
     business_name: str | None = None
     full_address: str | None = None
@@ -27,7 +27,7 @@ class Business:
     city: str | None = None
     state: str | None = None
     zip: str | None = None
-    country: str | None = None  # two letters
+    country: str | None = None  # two-letter code
     phone: str | None = None
     website_url: str | None = None
     main_category: str | None = None
@@ -53,7 +53,7 @@ class Business:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundPlace:
-    """The columns of `places_staging` that a search can fill; None: it does not know."""
+    """The columns of `places_staging` that a search can fill; None: unknown."""
 
     place_id: str
     name: str | None = None
@@ -68,7 +68,7 @@ class FoundPlace:
 class SearchPage:
     places: list[FoundPlace]
     next_token: str | None  # None: this was the last page
-    ready_in_seconds: float = 0.0  # before that, the token is not valid
+    ready_in_seconds: float = 0.0  # the token is not valid before that
 
 
 class PageNotReady(JobFailed):
@@ -76,16 +76,16 @@ class PageNotReady(JobFailed):
 
 
 class PlacesProvider(Protocol):
-    """Both raise PermanentFailure, JobFailed (another attempt may help) or ConfigurationError (none will)."""
+    """Both methods raise PermanentFailure, JobFailed (a retry may help) or ConfigurationError (none will)."""
 
     def details(self, place_id: str) -> Business: ...
 
     def search(self, query: str, token: str | None = None) -> SearchPage:
-        """A page of what the directory finds for `dentists in Berlin`; `token`: the next one."""
+        """A page of results for `dentists in Berlin`; `token` selects the next page."""
 
 
 class KeyedApi:
-    """Asks with a key, which is in no message, whatever the other side sends back."""
+    """Requests with a key, which never appears in a message, even if the server repeats it."""
 
     def __init__(self, fetcher: Fetcher, api: str, key: str | None) -> None:
         self._fetcher, self._name, self._key = fetcher, api, key
@@ -100,14 +100,14 @@ class KeyedApi:
         return self._key
 
     def ask(self, operation: Operation, url: str, headers: Mapping[str, str], body: object = None) -> Fetched:
-        """One request of the quota. With a body it is a POST."""
+        """One request of the quota; a POST if there is a body."""
         request_sent(self._name, operation)
         if body is None:
             return self._fetcher.get(url, headers=headers, limits=LIMITS, remaining_seconds=remaining_seconds)
         return self._fetcher.post_json(url, body, headers=headers, limits=LIMITS, remaining_seconds=remaining_seconds)
 
     def answer(self, fetched: Fetched) -> Mapping[str, Any]:
-        """The JSON object of an answer with status 200; anything else is the service's trouble, not the place's."""
+        """The JSON object of a response with status 200; otherwise a failure of the service, not of the place."""
         if fetched.status_code in (401, 403):
             raise ConfigurationError(f"the places API rejected the key: {self.said(fetched.text)}")
         if fetched.status_code != 200:

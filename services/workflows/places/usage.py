@@ -1,13 +1,14 @@
-"""How much of the places API's quota is used: every request counts, whatever came of it.
+"""Usage of the places API's quota: every request counts, whatever its outcome.
 
-A process counts in memory and adds it to `place_requests` now and then: the threads that ask have no connection.
+A process counts in memory and adds its count to `place_requests` periodically: the requesting threads have no
+connection.
 """
 
 from collections import Counter
 from threading import Lock
 from typing import Literal
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import select, text
 
 from database.connection import DatabaseConnection
 from database.workflow_models import PlaceRequests
@@ -27,14 +28,15 @@ def request_sent(api: str, operation: Operation) -> None:
 
 
 def write_usage(db: DatabaseConnection) -> None:
-    """Add what this process has used since it last did so. Raises Unavailable; nothing is lost by that."""
+    """Add this process's usage since the last call. Raises Unavailable, without losing the count."""
     with _lock:
         used = dict(_unwritten)
         _unwritten.clear()
     try:
         if used:
             with db.transaction() as connection:
-                _add(connection, used)
+                for (api, operation), count in sorted(used.items()):
+                    connection.execute(ADD, {"api": api, "operation": operation, "count": count})
     except BaseException:
         with _lock:
             _unwritten.update(used)
@@ -42,7 +44,7 @@ def write_usage(db: DatabaseConnection) -> None:
 
 
 def used_today(db: DatabaseConnection) -> Used:
-    """By all processes, since midnight in UTC."""
+    """By all processes, since midnight UTC."""
     columns = PlaceRequests.api, PlaceRequests.operation, PlaceRequests.requests
     with db.transaction() as connection:
         rows = connection.execute(select(*columns).where(PlaceRequests.day == TODAY))
@@ -54,11 +56,6 @@ def forget_usage(db: DatabaseConnection, days: int) -> None:
         connection.exec_driver_sql(
             "DELETE FROM place_requests WHERE day < current_date - %(days)s::int", {"days": days}
         )
-
-
-def _add(connection: Connection, used: Used) -> None:
-    for (api, operation), count in sorted(used.items()):
-        connection.execute(ADD, {"api": api, "operation": operation, "count": count})
 
 
 TODAY = text("(clock_timestamp() AT TIME ZONE 'UTC')::date")

@@ -1,10 +1,10 @@
-"""Values of Google's answers as our columns hold them. Pure; what has another shape than documented is unknown."""
+"""Values of Google's responses, converted for our columns. Pure; an undocumented form counts as unknown."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-MOST = 2**31 - 1  # that a column of whole numbers holds
+MOST = 2**31 - 1  # the range of an integer column
 PRICES = ("Free", "$", "$$", "$$$", "$$$$")
 
 
@@ -13,7 +13,7 @@ def text(value: object) -> str | None:
 
 
 def number(value: object) -> float | None:
-    """Neither infinity nor what is called NaN is within the limit."""
+    """Infinity and NaN are outside of the limit."""
     return (
         float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST else None
     )
@@ -56,7 +56,7 @@ def hours(descriptions: object) -> dict[str, str]:
 
 
 def address_parts(components: Iterable[Any], long: str, short: str) -> dict[str, str | None]:
-    """`long` and `short`: what the API calls the two spellings of a part."""
+    """`long` and `short`: the API's keys for the two spellings of a part."""
     by_type: dict[str, Mapping[str, Any]] = {}
     for component in map(mapping, components):
         for kind in items(component.get("types")):

@@ -16,13 +16,16 @@ def api() -> Iterator[ApiStandIn]:
 
 
 def loaded_everywhere(cluster: Cluster, schedules: int) -> bool:
-    return {row[0] for row in cluster.rows("SELECT schedules FROM scheduler_instances")} == {schedules}
+    """By two replicas each, or by the only one."""
+    loaded = [int(row[0]) for row in cluster.rows("SELECT schedules FROM scheduler_instances")]
+    return sum(loaded) == schedules * min(2, len(loaded))
 
 
 def test_one_replica_asks_and_all_of_them_run_what_the_api_says(cluster: Cluster, api: ApiStandIn) -> None:
     cluster.start(3, API_URL=api.url, API_SYNC_INTERVAL="3600")
     eventually(lambda: loaded_everywhere(cluster, 20), 20)
     assert len(api.requests) == 1
+    eventually(lambda: any(replica.says("synced") for replica in cluster.replicas), 20)  # written after its commit
     assert [replica.says("synced") for replica in cluster.replicas].count(True) == 1
 
 

@@ -18,8 +18,6 @@ from config import PROJECT_ROOT
 from services.embedded import EmbeddedServers, stop_servers
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("dev")  # several at once would reach for the same readable ports
-
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
@@ -70,7 +68,7 @@ def test_dev_runs_the_demo_schedules_and_leaves_nothing_behind(directory: Path) 
     output, _ = process.communicate(timeout=180)
     assert process.returncode == 0, output
     assert "2 of 2 replicas up" in output
-    assert "all replicas have ended" in output
+    assert "all replicas have stopped" in output
     assert not replicas(directory)
     statuses = dict(query(directory, "SELECT status, count(*) FROM job_executions GROUP BY status"))
     assert statuses["success"] >= 2, output
@@ -86,7 +84,7 @@ def test_dev_shows_scans_with_findings_and_what_changed_between_two_of_them(dire
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=180)
     assert process.returncode == 0, output
-    assert "scans do without a browser: there is no browser" in output
+    assert "scans run without a browser: there is no browser" in output
     ((summary,),) = query(directory, "SELECT summary FROM scans ORDER BY finished_at LIMIT 1")
     assert (summary["parties"]["first"] > 2, summary["parties"]["third"]) == (True, 1)
     assert "scan of shop.example: " in output
@@ -116,12 +114,12 @@ def test_a_replica_that_dies_is_started_again_and_a_kill_drains(directory: Path)
     eventually(lambda: replicas(directory) - {first}, 15)
     eventually(lambda: "event=started" in (directory / "logs" / "replica-1.log").read_text(), 30)
     refused = start(directory)
-    assert "`manage.py dev` runs already" in refused.communicate(timeout=180)[0]
+    assert "`manage.py dev` is already running" in refused.communicate(timeout=180)[0]
     assert refused.returncode == 1
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=180)
     assert process.returncode == 0, output
-    assert "replica-1 was ended by SIGKILL, it is started again in 2 s" in output
+    assert "replica-1 was killed by SIGKILL; restart in 2 s" in output
     assert not replicas(directory)
 
 
@@ -141,4 +139,4 @@ def test_dev_shows_contacts_at_the_end_of_the_pipeline(directory: Path) -> None:
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    assert "6 places of the demo's directory wait for their deep scan" in output
+    assert "6 places of the demo directory are queued for their deep scan" in output

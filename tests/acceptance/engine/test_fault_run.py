@@ -12,8 +12,6 @@ import pytest
 from config import PROJECT_ROOT
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("fault_run")  # its replicas need a core of their own
-
 PROGRAM = [sys.executable, "-m", "tests.proof.fault_run"]
 MILD = "kill,freeze,freeze_in_transaction,late_answer,slow_answers,lost_answer,cut,flap,redis_flush,redis_lost_replies"
 

@@ -45,8 +45,6 @@ FOUND = {
     },
 }
 
-pytestmark = pytest.mark.xdist_group("browser")  # one Chromium at a time is enough for two cores
-
 
 @pytest.fixture
 def site() -> Iterator[ScanSite]:

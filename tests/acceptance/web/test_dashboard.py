@@ -25,7 +25,6 @@ from tests.support.pipeline_stand_ins import PipelineWorld, google_says
 from tests.support.replicas import QUICK, Cluster
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("dashboard")  # one web process and one browser for all of them
 PATIENCE_MS = 60_000
 # Words with less contrast than WCAG AA asks for.
 FAINT_WORDS = """() => {
@@ -459,7 +458,7 @@ def test_a_parked_schedule_says_that_it_is(page: Page, cluster: Cluster) -> None
     eventually(lambda: cluster.rows("SELECT 1 FROM schedules WHERE invalid_reason <> ''"), 60)
     page.goto(f"/schedules/{schedule_id}")
     expect(page.get_by_text("It is parked because it is invalid; the reason is shown above.")).to_be_visible()
-    expect(page.get_by_text("It runs only when started by hand.")).to_be_visible()
+    expect(page.get_by_text("It runs only when started manually.")).to_be_visible()
     page.goto("/schedules?last=invalid")
     expect(page.locator("tbody").get_by_text("parked", exact=True)).to_be_visible()
     cluster.run("DELETE FROM schedules WHERE schedule_id = %s", schedule_id)

@@ -67,7 +67,7 @@ def test_a_replica_writes_a_former_variable_into_the_schedule_and_says_so(cluste
     sql = "SELECT job_config FROM schedules WHERE schedule_id = %s"
     carried = {"queue": "domain_extraction", "concurrency": 7}
     eventually(lambda: cluster.rows(sql, DOMAIN_EXTRACTION.schedule_id) == [(carried,)], 30)
-    assert "DOMAIN_EXTRACTION_SCHEDULER_CONCURRENCY=7 is not a setting any longer" in replica.log.read_text()
+    assert "DOMAIN_EXTRACTION_SCHEDULER_CONCURRENCY=7 is no longer a setting" in replica.log.read_text()
 
 
 def test_a_queue_whose_items_hang_leaves_the_others_running(cluster: Cluster) -> None:

@@ -139,7 +139,7 @@ def test_validators_that_cannot_be_stored_or_sent_are_not_kept(api: ApiStandIn) 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (silence, "no answer in time"), (drip, "no answer in time"), (broken_off, "the answer broke off"),
+        (silence, "no response in time"), (drip, "no response in time"), (broken_off, "the response was cut off"),
         (endless, "the body is larger than 1,048,576 bytes"),
         (raw(b" " * (1024 * 1024 + 1)), "the body is larger than 1,048,576 bytes"),
     ],

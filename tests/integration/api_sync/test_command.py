@@ -113,8 +113,8 @@ def test_refused_removals_are_a_failure_with_the_way_out(cli: Cli, api: ApiStand
     assert refused.exit_code == 1
     assert lines(refused)[-1] == "7 unchanged, 3 not disabled"
     assert refused.stderr.splitlines() == [
-        "nothing was switched off: 3 of 10 schedules are missing, more than 20 % (API_SYNC_MAX_REMOVALS_PERCENT)",
-        "if that is right: manage.py sync --dry-run, then manage.py sync --allow-removals",
+        "nothing was disabled: 3 of 10 schedules are missing, more than 20 % (API_SYNC_MAX_REMOVALS_PERCENT)",
+        "if these removals are intended: manage.py sync --dry-run, then manage.py sync --allow-removals",
     ]
     allowed = cli("--allow-removals")
     assert (allowed.exit_code, lines(allowed)[-1]) == (0, "7 unchanged, 3 disabled")
@@ -141,7 +141,7 @@ def test_an_api_that_fails_is_one_clear_line(
     api.script = [answer]
     result = cli(*arguments)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"the API gave no usable answer: GET {api.url}: {reason}\n"
+    assert result.stderr == f"the API gave no usable response: GET {api.url}: {reason}\n"
 
 
 def test_ctrl_c_takes_the_progress_bar_away_and_hands_the_sync_back(
@@ -154,8 +154,8 @@ def test_ctrl_c_takes_the_progress_bar_away_and_hands_the_sync_back(
     command.process.send_signal(signal.SIGINT)
     code, output, shown = command.finish()
     assert (code, output) == (130, "")
-    assert "asking the API" in shown
-    assert "interrupted; what was written stays, and the next sync goes on" in shown
+    assert "calling the API" in shown
+    assert "interrupted; changes so far are kept, and the next sync continues" in shown
     assert SyncState(db).read().started_at is None
 
 
@@ -169,7 +169,7 @@ def test_without_an_address_there_is_nothing_to_sync_from(own_process: dict[str,
 
 def test_before_the_first_sync_the_status_says_so(cli: Cli) -> None:
     result = cli("--status")
-    assert (result.exit_code, result.stdout) == (1, "nobody has synced yet\n")
+    assert (result.exit_code, result.stdout) == (1, "never synced yet\n")
 
 
 def test_the_status_is_what_came_of_the_last_sync(cli: Cli, api: ApiStandIn) -> None:
@@ -192,7 +192,7 @@ def test_the_status_of_a_failure_keeps_the_last_good_answer(cli: Cli, api: ApiSt
     result = cli("--status")
     assert result.exit_code == 1
     assert lines(result)[0] == "last sync failed"
-    assert lines(result)[2] == f"the API gave no usable answer: GET {api.url}: it answered 403 Forbidden"
+    assert lines(result)[2] == f"the API gave no usable response: GET {api.url}: it answered 403 Forbidden"
     assert lines(result)[-1].endswith(": 10 created")
     told = report(cli("--status", "--json"))
     assert (told["last"]["outcome"], told["applied"]["counts"]["created"], told["syncing"]) == ("failed", 10, None)
@@ -202,10 +202,13 @@ def test_the_status_of_a_failure_keeps_the_last_good_answer(cli: Cli, api: ApiSt
 def test_the_status_names_whoever_syncs_right_now(cli: Cli) -> None:
     cli()
     SyncState(get_db_connection()).take("replica-7", 60)
-    assert lines(cli("--status"))[0].startswith("replica-7 is syncing since 2")
+    assert lines(cli("--status"))[0].startswith("replica-7 has been syncing since 2")
 
 
 @pytest.mark.parametrize("other", ["--dry-run", "--allow-removals"])
 def test_the_status_goes_with_nothing_else(cli: Cli, other: str) -> None:
     result = cli("--status", other)
-    assert (result.exit_code, result.stderr) == (2, "--status: asks nobody and changes nothing; give it alone\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "--status: cannot be combined with other options: it only shows the last sync\n",
+    )

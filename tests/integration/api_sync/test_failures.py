@@ -37,7 +37,7 @@ def test_an_unusable_answer_changes_nothing_and_is_remembered(
     api.script = [answer] * 4
     with pytest.raises(ApiSyncFailed) as failed:
         run()
-    assert str(failed.value) == f"the API gave no usable answer: GET {api.url}: {reason}"
+    assert str(failed.value) == f"the API gave no usable response: GET {api.url}: {reason}"
     assert rows(db, EXACTLY) == before
     state = SyncState(db).read()
     assert state.last is not None

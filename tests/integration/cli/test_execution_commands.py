@@ -267,7 +267,7 @@ def test_waiting_for_a_run_ends_with_its_verdict(
 def test_waiting_for_a_run_that_nobody_takes_ends_too(cli: Cli, schedule_id: UUID) -> None:
     result = cli("schedule", "run", "nightly", "--wait", "--timeout", "1s")
     assert result.exit_code == 1
-    assert "still pending after 1s; does a replica run?" in result.stdout
+    assert "still pending after 1s; is a replica running?" in result.stdout
     answer = json.loads(cli("schedule", "run", "nightly", "--wait", "--timeout", "1s", "--json").stdout)
     assert answer["status"] == "pending"
 
@@ -291,13 +291,13 @@ def test_waiting_for_a_run_tells_each_attempt_and_the_wait_before_the_next(
     result = cli("schedule", "run", "nightly", "--wait", "--timeout", "3s")
     replica.join()
     assert "attempt 1 failed after 2.0 s: boom [red]\nattempt 2 follows in 58 min" in result.stderr
-    assert "still pending after 3s: attempt 2 of it is due in 58 min" in result.stdout
+    assert "still pending after 3s: attempt 2 is due in 58 min" in result.stdout
 
 
 def test_who_asks_for_a_run_is_told_at_once_that_no_replica_is_alive(
     cli: Cli, db: DatabaseConnection, schedule_id: UUID
 ) -> None:
-    nobody = "no replica is alive: it waits until one is (python services/enhanced_scheduler.py)\n"
+    nobody = "no replica is live: the run waits for one (python services/enhanced_scheduler.py)\n"
     assert cli("schedule", "run", "nightly").stderr == nobody
     run_sql(db, "INSERT INTO scheduler_instances (instance_id, incarnation) VALUES ('one', gen_random_uuid())")
     assert cli("schedule", "run", "nightly").stderr == ""
@@ -307,7 +307,7 @@ def test_cancelling_says_what_became_of_it(cli: Cli, db: DatabaseConnection, sch
     waiting = cli("schedule", "run", "nightly").stdout.strip()
     assert cli("cancel", waiting).stdout == f"cancelled {waiting}\n"
     again = cli("cancel", waiting)
-    assert (again.exit_code, again.stdout) == (1, f"{waiting} has ended already: cancelled\n")
+    assert (again.exit_code, again.stdout) == (1, f"{waiting} has already ended: cancelled\n")
     running = add(db, schedule_id, "running")
     assert cli("cancel", str(running)[:8]).stdout == f"asked replica-1 to stop {running} (running)\n"
     answer = json.loads(cli("cancel", str(running), "--json").stdout)
@@ -368,9 +368,9 @@ def test_the_audit_says_that_nobody_has_run_since_and_fails(cli: Cli, db: Databa
     assert result.exit_code == 1
     assert "unexplained 0" in result.stdout
     assert "unwatched" in result.stdout
-    assert f"to {until:%Y-%m-%d %H:%M:%S} UTC; what is later is run or recorded by the next one" in result.stdout
+    assert f"to {until:%Y-%m-%d %H:%M:%S} UTC; the next one to start runs or records later fires" in result.stdout
     run_sql(db, "DELETE FROM fires_watched")
-    assert "no replica has looked at this database yet: start one" in cli("audit", "--since", "5h").stdout
+    assert "no replica has used this database yet: start one" in cli("audit", "--since", "5h").stdout
 
 
 # --- the clean-up ---

@@ -59,9 +59,9 @@ def test_a_search_tells_what_it_staged_and_what_it_cost(cli: Cli, world: Pipelin
     world.search("dentists in Berlin", "p1", "p2")
     tried = cli("places", "search", "dentists in Berlin", "--dry-run")
     assert (tried.exit_code, staged(db)) == (0, [])
-    assert "2 found: 2 would be staged, 0 known already; 2 requests of the quota" in tried.stdout
+    assert "2 found: 2 would be staged, 0 already known; used 2 requests of the quota" in tried.stdout
     found = cli("places", "search", "dentists in Berlin", "--limit", "1")
-    assert "1 found: 1 staged as New, 0 known already; 1 requests of the quota" in found.stdout
+    assert "1 found: 1 staged as New, 0 already known; used 1 request of the quota" in found.stdout
     assert "there may be more: the limit of 1 places" in found.stderr
     again = json.loads(cli("places", "search", "dentists in Berlin", "--json").stdout)
     assert (again["created"], again["known"], [place["created"] for place in again["places"]]) == (1, 1, [False, True])
@@ -71,7 +71,7 @@ def test_a_search_tells_what_it_staged_and_what_it_cost(cli: Cli, world: Pipelin
 def test_a_search_that_fails_is_one_line(cli: Cli, world: PipelineWorld) -> None:
     world.google = google_says("OVER_QUERY_LIMIT")
     failed = cli("places", "search", "dentists in Berlin")
-    assert (failed.exit_code, failed.stderr) == (1, "the search found nothing out: Google says OVER_QUERY_LIMIT\n")
+    assert (failed.exit_code, failed.stderr) == (1, "the search failed: Google says OVER_QUERY_LIMIT\n")
 
 
 def test_a_search_without_a_key_names_the_setting(cli: Cli) -> None:
@@ -89,20 +89,20 @@ def test_a_file_s_good_lines_are_staged_and_each_bad_one_is_told(
     file.write_text(CSV, encoding="utf-8")
     tried = cli("places", "import", str(file), "--dry-run")
     assert (tried.exit_code, staged(db)) == (2, [])
-    assert "would be: 3 new, 1 known already, 3 refused" in tried.stdout
+    assert "would be: 3 new, 1 already known, 3 refused" in tried.stdout
     done = cli("places", "import", str(file))
-    assert (done.exit_code, done.stdout) == (2, "3 new, 1 known already, 3 refused\n")
+    assert (done.exit_code, done.stdout) == (2, "3 new, 1 already known, 3 refused\n")
     assert done.stderr.splitlines() == [
-        "! line 4: place_id: field required",
+        "! line 4: place_id: is required",
         "! line 5: rating: input should be a valid number, unable to parse string as a number",
         "! line 6: latitude: input should be less than or equal to 90",
-        "columns that no place has, ignored: colour",
+        "unknown columns, ignored: colour",
     ]
     assert staged(db) == [("p1", "Elmwood Bakery", "New"), ("p2", "Nowhere", "New"), ("p5", "Line\nbreak", "New")]
     assert staged(db, "formatted_address, latitude, longitude, rating")[0] == (
         "123 Elmwood Ave, Buffalo", 42.9, -78.9, 4.6,
     )  # fmt: skip
-    assert "0 new, 4 known already, 3 refused" in cli("places", "import", str(file)).stdout
+    assert "0 new, 4 already known, 3 refused" in cli("places", "import", str(file)).stdout
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_a_file_may_be_written_in_several_ways(
     ("name", "content", "problem"),
     [
         ("places.txt", b"", "give --format csv|json|jsonl"),
-        ("places.csv", b"", "needs a head with the column place_id"),
-        ("places.csv", b"name\nx\n", "needs a head with the column place_id"),
+        ("places.csv", b"", "needs a header with the column place_id"),
+        ("places.csv", b"name\nx\n", "needs a header with the column place_id"),
         ("places.csv", b"place_id\n\xff\n", "is not UTF-8 text"),
         ("places.json", b"{", "is not JSON"),
         ("places.json", b'{"data": 1}', "must be a list of places"),

@@ -96,7 +96,7 @@ def test_queues_is_a_table_for_people(cli: Cli, db: DatabaseConnection) -> None:
     add(db, "Queued", 3, age="2 hours 5 minutes")
     cli("queue", "pause", QUEUE, "--reason", "under repair")
     lines = cli("queues").stdout.splitlines()
-    assert lines[0].split()[:4] == ["queue", "waiting", "oldest", "in"]
+    assert lines[0].split()[:4] == ["queue", "waiting", "oldest", "processing"]
     (line,) = [line for line in lines if line.startswith(QUEUE)]
     assert "3" in line.split()
     assert "2h 5m" in line
@@ -127,7 +127,7 @@ def test_an_unknown_queue_is_one_clear_line(cli: Cli, arguments: tuple[str, ...]
 
 def test_a_queue_is_paused_and_resumed_by_hand(cli: Cli, db: DatabaseConnection) -> None:
     add(db, "Queued")
-    assert "is paused since" in cli("queue", "pause", QUEUE, "--reason", "under repair").stdout
+    assert "has been paused since" in cli("queue", "pause", QUEUE, "--reason", "under repair").stdout
     state = query(db, "SELECT paused_reason, paused_by LIKE 'cli:%' FROM workflow_queues")
     assert state == [("under repair", True)]
     assert DOMAIN_EXTRACTION.run(db=db).skipped == "paused"
@@ -256,8 +256,8 @@ def test_the_slowest_rate_keeps_the_last_row_within_years_that_python_can_read()
     ("option", "line"),
     [
         ("--limit=0", "limit: must be between 1 and 100000, got 0"),
-        ("--rate=-1", "rate: must be 0 (all at once) or between 0.00001 and 100000 rows a second, got -1"),
-        ("--rate=1e-300", "rate: must be 0 (all at once) or between 0.00001 and 100000 rows a second, got 1e-300"),
+        ("--rate=-1", "rate: must be 0 (all at once) or between 0.00001 and 100000 rows per second, got -1"),
+        ("--rate=1e-300", "rate: must be 0 (all at once) or between 0.00001 and 100000 rows per second, got 1e-300"),
         ("--rate=nan", "rate: must be 0"),
         ("--rate=inf", "rate: must be 0"),
     ],

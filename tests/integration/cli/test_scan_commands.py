@@ -206,7 +206,7 @@ def test_scans_are_listed_newest_first_and_paged(cli: Cli, site: ScanSite) -> No
     assert [item["scan_id"] for item in first["items"] + second["items"]] == made[::-1]
     assert second["next_cursor"] is None
     assert "next page: --cursor " in cli("scans", "--limit", "1").stdout
-    assert cli("scans", "--engine", "browser").stdout.startswith("no scan matches; make one: ")
+    assert cli("scans", "--engine", "browser").stdout.startswith("no scan matches; start one: ")
 
 
 def test_scans_of_a_schedule_are_found_by_its_name(cli: Cli, repository: ScheduleRepository) -> None:

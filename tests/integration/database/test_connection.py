@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -95,6 +95,20 @@ def test_behind_a_transaction_pooler_nothing_is_kept_in_the_session(database_url
     cursor.execute("SHOW statement_timeout")
     assert cursor.fetchone() == ("0",)
     raw_connection.close()
+
+
+@pytest.mark.parametrize("transaction_pooler", [False, True])
+def test_a_session_that_sleeps_inside_a_transaction_loses_its_locks(
+    db: DatabaseConnection, database_url: str, transaction_pooler: bool
+) -> None:
+    """A process that is frozen there: everybody else skips the rows that it holds."""
+    frozen = DatabaseConnection(database_url, idle_in_transaction_seconds=1, transaction_pooler=transaction_pooler)
+    with suppress(Unavailable), frozen.transaction() as asleep:  # its session is gone when it wakes up
+        asleep.execute(text("LOCK TABLE schedules"))
+        with db.transaction() as somebody:
+            somebody.execute(text("SET LOCAL lock_timeout = '20s'"))
+            somebody.execute(text("LOCK TABLE schedules"))
+    frozen.close()
 
 
 @pytest.mark.parametrize("transaction_pooler", [False, True])

@@ -60,7 +60,7 @@ def test_the_site_answers_what_it_does_not_have(site: DemoSite) -> None:
 def test_an_empty_database_gets_schedules_and_a_scan(repository: ScheduleRepository, without_browser: None) -> None:
     said = list(prepare_demo(repository, NEW))
     assert said[0] == "added 6 demo schedules to the empty database"
-    assert said[1].startswith("scans do without a browser: there is no browser")
+    assert said[1].startswith("demo scans run without a browser: there is no browser")
     assert names(repository) == {given["name"] for given in demo_schedules(NEW)} | {"shop scan"}
     said_again = list(prepare_demo(repository, NEW))
     assert [line for line in said if line not in said_again] == said[:1]
@@ -102,7 +102,7 @@ def test_the_browser_scan_is_switched_off_where_there_is_no_browser(
     repository: ScheduleRepository, without_browser: None
 ) -> None:
     repository.save_schedules(demo_scans(NEW, with_browser=True))
-    assert f"{BROWSER_SCAN} is switched off" in list(prepare_demo(repository, NEW))
+    assert f"{BROWSER_SCAN} is disabled" in list(prepare_demo(repository, NEW))
     assert not repository.find_schedule(BROWSER_SCAN).enabled
     assert repository.find_schedule("shop scan").enabled
 

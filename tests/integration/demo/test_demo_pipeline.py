@@ -21,7 +21,7 @@ def prepare(db: DatabaseConnection, repository: ScheduleRepository) -> list[str]
 def test_an_empty_database_gets_places_and_queues_that_run_often(
     db: DatabaseConnection, repository: ScheduleRepository
 ) -> None:
-    assert prepare(db, repository) == [f"{len(BUSINESSES)} places of the demo's directory wait for their deep scan"]
+    assert prepare(db, repository) == [f"{len(BUSINESSES)} places of the demo directory are queued for their deep scan"]
     assert places(db) == ["Queued"] * len(BUSINESSES)
     often = [repository.find_schedule(queue.schedule_id).time_config for queue in queues.all()]
     assert often == [{"seconds": EVERY_SECONDS}] * 7

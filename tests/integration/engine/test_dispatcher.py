@@ -1,7 +1,8 @@
 """What the dispatcher does with fires that find no slot, and when Postgres refuses the row that must come first."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NoReturn
 from uuid import UUID
@@ -14,12 +15,16 @@ from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
 from services.distributed_lock import Coordinator
 from services.embedded import Addresses
+from services.engine.dispatcher import BUSY_POLL_SECONDS, PENDING_POLL_SECONDS
 from services.engine.pool import WorkerPool
 from services.errors import Unavailable
-from services.jobs import ExecutionContext
+from services.jobs import ExecutionContext, JobFailed
+from services.jobs.results import failed
 from services.ledger.claims import ClaimReport, ExecutionStore
 from services.ledger.fires import Ending, Fire
+from services.ledger.waiting import WaitingStore
 from services.redis_client import RedisClient
+from tests.support.contexts import a_context
 from tests.support.dispatching import Parts, dispatching
 from tests.support.executions import Make, fire, rows, store_of
 from tests.support.waiting import eventually
@@ -46,16 +51,25 @@ def change(db: DatabaseConnection, sql: str) -> None:
 def test_a_claim_whose_start_is_refused_waits_and_runs_only_after_it_is_written(
     db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts
 ) -> None:
-    store.hand_back(store.claim([fire(make()), fire(make())]).claims)  # rows that wait are claimed first, then started
-    change(db, "ALTER TABLE job_executions ADD CONSTRAINT nothing_starts CHECK (status <> 'running')")
-    for _ in range(3):
-        with pytest.raises(DBAPIError):
-            parts.dispatcher.tick()
-    assert (parts.ran, rows(db, "status")) == ([], [("claimed",)] * 2)
-    change(db, "ALTER TABLE job_executions DROP CONSTRAINT nothing_starts")
+    store.hand_back(store.claim([fire(make()), fire(make())]).claims)
+    with interrupted_before_the_start(db, parts):
+        for _ in range(2):
+            with pytest.raises(DBAPIError):
+                parts.dispatcher.tick()
+        assert (parts.ran, rows(db, "status")) == ([], [("claimed",)] * 2)
     parts.dispatcher.tick()
     eventually(lambda: len(parts.ran) == 2)
     assert rows(db, "status") == [("running",)] * 2
+
+
+def test_a_row_that_waits_and_has_a_worker_goes_straight_to_running(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts
+) -> None:
+    store.hand_back(store.claim([fire(make())]).claims)
+    change(db, "ALTER TABLE job_executions ADD CONSTRAINT nothing_is_claimed CHECK (status <> 'claimed')")
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 1)
+    assert rows(db, "status, fencing_token IS NULL, started_at IS NULL") == [("running", False, False)]
 
 
 def test_a_fire_whose_row_is_refused_does_not_run(db: DatabaseConnection, make: Make, parts: Parts) -> None:
@@ -162,10 +176,10 @@ def test_what_was_claimed_starts_although_nothing_more_can_be_claimed(
     with interrupted_before_the_start(db, parts):
         assert rows(db, "status") == [("claimed",)]
 
-    def refuse(self: ExecutionStore, limit: int) -> NoReturn:
+    def refuse(self: WaitingStore, count: int, start: int) -> NoReturn:
         raise refusal("42703")
 
-    monkeypatch.setattr(ExecutionStore, "claim_pending", refuse)
+    monkeypatch.setattr(WaitingStore, "take", refuse)
     parts.dispatcher.look_for_pending()
     with pytest.raises(DBAPIError):
         parts.dispatcher.tick()
@@ -175,10 +189,10 @@ def test_what_was_claimed_starts_although_nothing_more_can_be_claimed(
 def test_rows_that_cannot_be_claimed_do_not_keep_fires_from_being_claimed(
     make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(limit: int) -> NoReturn:
+    def refuse(count: int, start: int) -> NoReturn:
         raise refusal("22008")
 
-    monkeypatch.setattr(store, "claim_pending", refuse)
+    monkeypatch.setattr(store.waiting, "take", refuse)
     parts.dispatcher.hand_over([fire(make())])
     for _ in range(2):
         with suppress(DBAPIError):
@@ -326,6 +340,16 @@ def test_a_start_goes_around_a_row_that_another_session_holds(
     assert rows(db, "status") == [("pending",)] * 2
 
 
+def test_what_was_claimed_and_not_started_is_given_back_at_the_end_and_forgotten(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts
+) -> None:
+    store.hand_back(store.claim([fire(make())]).claims)
+    with interrupted_before_the_start(db, parts):
+        assert (rows(db, "status"), len(parts.held)) == ([("claimed",)], 1)
+        parts.dispatcher.drain()
+    assert (rows(db, "status"), len(parts.held)) == ([("pending",)], 0)
+
+
 # --- fires that another replica has marked ---
 
 
@@ -356,6 +380,30 @@ def marked_by_another(redis: RedisClient, due: Fire) -> Fire:
     return due
 
 
+def test_without_an_answer_of_redis_postgres_decides(db: DatabaseConnection, make: Make, store: ExecutionStore) -> None:
+    with closing(RedisClient("redis://127.0.0.1:1/0")) as absent, dispatching(store, absent) as parts:
+        parts.dispatcher.hand_over([fire(make())])
+        parts.dispatcher.tick()
+        eventually(lambda: len(parts.ran) == 1)
+
+
+# --- rows that wait ---
+
+
+def test_where_a_row_waited_another_one_is_looked_for_soon(
+    make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.engine.dispatcher.PENDING_POLL_SECONDS", 1000.0)
+    nothing_waited = parts.dispatcher.tick()
+    store.hand_back(store.claim([fire(make())]).claims)
+    parts.dispatcher.look_for_pending()
+    something_waited = parts.dispatcher.tick()
+    assert nothing_waited is not None
+    assert something_waited is not None
+    assert something_waited <= BUSY_POLL_SECONDS < nothing_waited
+    eventually(lambda: len(parts.ran) == 1)
+
+
 # --- leases ---
 
 
@@ -379,8 +427,12 @@ def test_a_claim_that_is_not_started_leaves_no_lease_behind(
 @contextmanager
 def interrupted_before_the_start(db: DatabaseConnection, parts: Parts) -> Iterator[None]:
     change(db, "ALTER TABLE job_executions ADD CONSTRAINT nothing_starts CHECK (status <> 'running')")
-    with pytest.raises(DBAPIError):
-        parts.dispatcher.tick()
+    waiting = parts.dispatcher._store.waiting
+    take = waiting.take
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiting, "take", lambda count, start: take(count, 0))  # claimed, as if its worker were taken
+        with pytest.raises(DBAPIError):
+            parts.dispatcher.tick()
     yield
     change(db, "ALTER TABLE job_executions DROP CONSTRAINT nothing_starts")
 
@@ -477,6 +529,40 @@ def test_no_more_is_claimed_ahead_than_there_is_room_for(
     assert rows(db) == [("success", None)] * 16
 
 
+def test_without_a_free_slot_nobody_looks_again_before_one_is_free(make: Make, one_slot: Parts) -> None:
+    """Else a replica with nothing to do but wait would do so as a busy loop."""
+    one_slot.gate.clear()
+    one_slot.dispatcher.hand_over([fire(make()), fire(make())])
+    one_slot.dispatcher.tick()
+    eventually(lambda: len(one_slot.ran) == 1)
+    assert one_slot.dispatcher.tick() == PENDING_POLL_SECONDS
+
+
+@pytest.mark.parametrize(("wish", "seconds"), [(None, 10), (7200.0, 7200), (1e9, 86_400), (float("nan"), 10)])
+def test_a_failure_is_tried_again_after_its_backoff_or_as_late_as_its_handler_wishes_within_a_day(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, wish: float | None, seconds: int
+) -> None:
+    (claim,) = store.claim([fire(make(max_retries=1, retry_backoff_seconds=10))], start=1).started
+    parts.held.accept([claim], [])
+    context = a_context(execution_id=claim.execution_id, fencing_token=claim.fencing_token)
+    parts.dispatcher.done(context, failed(JobFailed("later", retry_after_seconds=wish)), 0.1)
+    parts.finisher.tick()
+    first, second = rows(db, "attempt, status, extract(epoch FROM due_at - created_at)::float8")
+    assert (first[:2], second[:2]) == ((1, "failed"), (2, "pending"))
+    assert second[2] == pytest.approx(seconds, rel=0.11)
+
+
+def test_an_attempt_after_the_last_one_is_not_made(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts
+) -> None:
+    (claim,) = store.claim([fire(make(max_retries=0))], start=1).started
+    parts.held.accept([claim], [])
+    context = a_context(execution_id=claim.execution_id, fencing_token=claim.fencing_token)
+    parts.dispatcher.done(context, failed(JobFailed("no")), 0.1)
+    parts.finisher.tick()
+    assert rows(db, "attempt, status") == [(1, "failed")]
+
+
 def test_the_most_urgent_of_the_fires_that_wait_gets_the_free_slot(
     db: DatabaseConnection, make: Make, one_slot: Parts
 ) -> None:
@@ -513,3 +599,28 @@ def test_what_was_started_ahead_of_a_worker_that_does_not_come_goes_back(
     one_slot.dispatcher.look_for_pending()
     one_slot.dispatcher.tick()
     eventually(lambda: len(one_slot.ran) >= 3)
+
+
+def test_fires_that_were_lost_shortly_after_each_other_are_verified_by_one_statement(
+    make: Make, store: ExecutionStore, redis: RedisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.engine.dispatcher.TOGETHER_SECONDS", 60)
+    theirs = [fire(make()), fire(make()), fire(make())]
+    other = Coordinator(redis, owner="another replica", lease_seconds=60, mark_seconds=60)
+    other.mark_fires([each.key for each in theirs])
+    assert len(store.claim(theirs).claims) == 3
+    asked: list[int] = []
+    verify = store.without_row
+
+    def counted(fires: Sequence[Fire]) -> list[Fire]:
+        asked.append(len(fires))
+        return verify(fires)
+
+    monkeypatch.setattr(store, "without_row", counted)
+    with dispatching(store, redis, verify_after_seconds=1) as parts:
+        for each in theirs:
+            parts.dispatcher.hand_over([each])
+            parts.dispatcher.tick()
+            time.sleep(0.25)  # each alone would be verified a quarter of a second after the one before
+        eventually(lambda: parts.dispatcher.tick() is not None and bool(asked))
+    assert asked == [3]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ from services.embedded import Addresses
 from services.engine.finisher import Finisher
 from services.engine.held_claims import HeldClaims
 from services.ledger.claims import FinishReport
-from services.ledger.fires import Claim, Ending
+from services.ledger.fires import Claim, Ending, leases
 from services.redis_client import RedisClient
 from tests.support.executions import Make, fire, rows, store_of
 
@@ -26,10 +27,14 @@ def held() -> HeldClaims:
 
 
 @pytest.fixture
-def finisher(db: DatabaseConnection, servers: Addresses, held: HeldClaims) -> Iterator[Finisher]:
+def coordinator(servers: Addresses) -> Iterator[Coordinator]:
     with closing(RedisClient(servers.redis_url)) as redis:
-        coordinator = Coordinator(redis, owner=str(uuid4()), lease_seconds=60, mark_seconds=60)
-        yield Finisher(store_of(db), held, coordinator)
+        yield Coordinator(redis, owner=str(uuid4()), lease_seconds=60, mark_seconds=60)
+
+
+@pytest.fixture
+def finisher(db: DatabaseConnection, held: HeldClaims, coordinator: Coordinator) -> Finisher:
+    return Finisher(store_of(db), held, coordinator)
 
 
 def running(db: DatabaseConnection, make: Make, count: int) -> list[Claim]:
@@ -54,6 +59,21 @@ def test_results_that_came_together_are_written_together(
     assert len(held) == 0
     assert set(rows(db, "status, xmin::text")) == {("success", rows(db, "xmin::text")[0][0])}
     assert finisher.unwritten == 0
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_refused_result_and_its_retry_s_written_together_leave_no_lease_behind(
+    db: DatabaseConnection, make: Make, finisher: Finisher, coordinator: Coordinator, newest_first: bool
+) -> None:
+    (claim,) = running(db, make, 1)
+    given_up = replace(claim, execution_id=uuid4(), fencing_token=claim.fencing_token - 1)
+    for each in (given_up, claim):
+        coordinator.take_leases(leases([each]))
+    for each in (claim, given_up) if newest_first else (given_up, claim):
+        finisher.put(ending(each))
+    finisher.tick()
+    coordinator.renew()
+    assert coordinator.stats().renewals == 0
 
 
 @pytest.mark.parametrize(
@@ -91,6 +111,19 @@ def test_a_result_that_cannot_be_stored_fails_alone(db: DatabaseConnection, make
     status, message = outcome[poison.execution_id]
     assert status == "failed"
     assert message.startswith("its result could not be stored: ")
+
+
+def test_at_the_end_of_the_process_what_is_left_is_written(
+    db: DatabaseConnection, make: Make, finisher: Finisher
+) -> None:
+    (claim,) = running(db, make, 1)
+    finisher._queue.put(ending(claim))  # as if its wake-up had been missed
+    finisher.write_what_is_left(within_seconds=0)
+    assert (finisher.unwritten, rows(db, "status")) == (1, [("running",)]), "nobody writes"
+    finisher.loop.start()
+    finisher.write_what_is_left(within_seconds=60)
+    assert (finisher.unwritten, rows(db, "status")) == (0, [("success",)])
+    finisher.loop.stop()
 
 
 def test_a_result_stays_what_it_is_when_a_lock_keeps_it_longer_than_a_statement_may_take(

@@ -9,11 +9,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from config import PROJECT_ROOT
 from database.clock import DatabaseClock
 from database.connection import DatabaseConnection
+from database.sqlstates import LOCK_TIMEOUT, sqlstate
 from services.engine.gap_scan.scanner import AT_ONCE_SECONDS, GapScanner
+from services.engine.shares.shares import EveryBucket, Shares
 from services.engine.timer import Timer
 from services.errors import Unavailable
 from services.insight.audit import audit
@@ -22,6 +25,8 @@ from services.ledger.fires import Fire
 from services.ledger.verdicts import HANDED_OVER, Tolerances
 from services.schedule_repository import ScheduleRepository
 from services.schedule_watcher import ScheduleWatcher
+from services.schedules.buckets import bucket_of
+from services.triggers import spread_offset
 from tests.support.executions import POLICY, TOLERANCES, happened, missed
 
 DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
@@ -105,19 +110,23 @@ class Replica:
     handed_over: list[Fire] = field(default_factory=list)
     may_scan: bool = True
     scanner_class: type[GapScanner] = Standing
+    shares: Shares = field(default_factory=EveryBucket)
     watcher: ScheduleWatcher = field(init=False)
     scanner: GapScanner = field(init=False)
 
     def __post_init__(self) -> None:
         clock = DatabaseClock(5, lambda: self.now.timestamp())
         timer = Timer(lambda fires: None, clock)
-        self.watcher = ScheduleWatcher(self.db, timer, clock, check_interval_seconds=60, listen=False)
+        self.watcher = ScheduleWatcher(
+            self.db, timer, clock, check_interval_seconds=60, shares=self.shares, listen=False
+        )
         self.scanner = self.scanner_class(
             self.db,
             clock,
             POLICY,
             self.limits,
             heartbeat_timeout_seconds=15,
+            first_in=self.shares.first_in,
             loaded=self.watcher.known,
             hand_over=self.handed_over.extend,
             look_for_pending=lambda: None,
@@ -130,7 +139,7 @@ class Replica:
         self.watcher.reconcile()
         for steps in range(1, 10_000):
             if self.scanner.tick() != AT_ONCE_SECONDS:
-                return steps
+                return steps - 1  # the last one only ends the round
         raise AssertionError("the scan does not end")
 
 
@@ -243,6 +252,15 @@ def test_few_missed_fires_have_a_row_each(table: Table, replica: Replica) -> Non
     assert table.is_accounted_for(HOUR)
 
 
+def test_a_scan_says_how_many_it_tried_again_caught_up_and_recorded(
+    table: Table, replica: Replica, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.schedule(6 * MINUTE, catchup="one", misfire_grace_seconds=1)
+    replica.scan()
+    (said,) = [record for record in caplog.records if vars(record).get("event") == "catchup"]
+    assert said.args == (0, 1, 5)
+
+
 def test_two_replicas_that_start_at_once_record_the_same(table: Table) -> None:
     table.schedules(3, 2 * HOUR, catchup="one")
     replicas = [Replica(table.db, table.now + n * SECOND) for n in range(2)]
@@ -281,6 +299,21 @@ def test_what_came_due_while_another_replica_was_there_waits_for_a_slot_and_is_n
         assert [number for _, _, number in table.summaries()] == [180], "nobody was there when that began"
 
 
+def test_a_spread_fire_was_somebody_s_to_run_who_was_there_when_it_came_due(table: Table, replica: Replica) -> None:
+    """Planned before that replica started, and due after it."""
+    late = next(UUID(int=n) for n in range(1, 100) if spread_offset(UUID(int=n), 1800) > 20 * MINUTE)
+    planned = table.now - 50 * MINUTE
+    daily = {"time_config": {"days": 1}, "start_at": planned, "spread_seconds": 1800}
+    table.schedule(HOUR, schedule_id=late, catchup="none", misfire_grace_seconds=1, **daily)
+    table.run(
+        """INSERT INTO scheduler_instances (instance_id, incarnation, started_at)
+           VALUES ('other', gen_random_uuid(), %(started)s)""",
+        started=table.now - 40 * MINUTE,
+    )
+    replica.scan()
+    assert ([fire.scheduled_for for fire in replica.handed_over], table.count()) == ([planned], 0)
+
+
 def test_a_restart_goes_on_where_the_last_scan_ended(table: Table, replica: Replica) -> None:
     """What was looked at is not looked at again, but for the hour in which a transaction may have been open."""
     schedule_id = table.schedule(30 * HOUR)
@@ -310,8 +343,8 @@ def test_history_that_may_be_deleted_is_not_judged(table: Table) -> None:
 
 
 def test_what_has_no_row_yet_is_not_vouched_for(table: Table, replica: Replica) -> None:
-    """Somebody holds the schedule during the first scan; the next one finds the hole again."""
-    schedule_id = table.schedule(2 * HOUR)
+    """Another session holds the schedule during the first scan; the next one finds the hole again: still downtime."""
+    schedule_id = table.schedule(2 * HOUR, catchup="none", misfire_grace_seconds=1)
     first = minutes(table.now - 2 * HOUR, 1)[0]
     with table.db.transaction() as other:
         other.exec_driver_sql("SELECT FROM schedules WHERE schedule_id = %s FOR UPDATE", (schedule_id,))
@@ -319,7 +352,8 @@ def test_what_has_no_row_yet_is_not_vouched_for(table: Table, replica: Replica) 
         assert table.count() == 0
         assert table.rows("SELECT until FROM fires_watched") == [(first - SECOND,)]
     replica.scan(30 * SECOND)
-    assert [fire.scheduled_for for fire in replica.handed_over] == minutes(table.now - 2 * HOUR, 120)
+    assert replica.handed_over == []
+    assert [number for _, _, number in table.summaries()] == [120]
 
 
 def test_a_summary_whose_place_was_taken_is_found_missing_by_the_next_scan(
@@ -327,29 +361,30 @@ def test_a_summary_whose_place_was_taken_is_found_missing_by_the_next_scan(
 ) -> None:
     """Another replica claims the first fire of the gap between our look and our row."""
     schedule_id = table.schedule(2 * HOUR, catchup="none", misfire_grace_seconds=1)
-    unchanged = replica.scanner._unchanged
+    unchanged = replica.scanner._unchanged_gaps
 
     def and_meanwhile(gaps: Any) -> Any:
         table.ran(schedule_id, [gaps[schedule_id].first])
         return unchanged(gaps)
 
-    monkeypatch.setattr(replica.scanner, "_unchanged", and_meanwhile)
+    monkeypatch.setattr(replica.scanner, "_unchanged_gaps", and_meanwhile)
     replica.scan()
     assert table.summaries() == []
     monkeypatch.undo()
     replica.scan(SECOND)
-    assert [fire.scheduled_for for fire in replica.handed_over] == minutes(table.now - 2 * HOUR, 120)[1:]
+    assert replica.handed_over == []
+    assert [number for _, _, number in table.summaries()] == [119]
 
 
 def between_look_and_row(replica: Replica, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """One scan; somebody else acts when it has seen what is missing and has not written anything about it yet."""
-    unchanged = replica.scanner._unchanged
+    unchanged = replica.scanner._unchanged_gaps
 
     def and_meanwhile(gaps: Any) -> Any:
         act()
         return unchanged(gaps)
 
-    monkeypatch.setattr(replica.scanner, "_unchanged", and_meanwhile)
+    monkeypatch.setattr(replica.scanner, "_unchanged_gaps", and_meanwhile)
     replica.scan()
     monkeypatch.undo()
 
@@ -362,7 +397,10 @@ def test_a_fire_that_somebody_ran_after_the_look_is_not_recorded_as_missed(
     between_look_and_row(replica, monkeypatch, lambda: table.ran(schedule_id, ran))
     assert table.summaries() == []
     replica.scan(SECOND)
-    assert {fire.scheduled_for for fire in replica.handed_over} == {*minutes(table.now - 2 * HOUR, 120)} - {*ran}
+    assert (table.summaries(), replica.handed_over) == ([], []), "a claim may still be under way in that range"
+    table.run("UPDATE job_executions SET created_at = created_at - interval '1 minute'")
+    replica.scan(SECOND)
+    assert [number for _, _, number in table.summaries()] == [119]
 
 
 def test_what_another_one_s_summary_speaks_for_is_not_caught_up(
@@ -438,9 +476,9 @@ def test_after_a_pause_longer_than_the_horizon_nothing_stays_without_a_row(table
 
 def test_timing_that_was_committed_late_owes_its_fires(table: Table, replica: Replica) -> None:
     """Its transaction was open for ten minutes, in which other scans came and went."""
-    replica.scan()
+    replica.scan(-11 * MINUTE)
     table.schedule(10 * MINUTE)
-    replica.scan(SECOND)
+    replica.scan(11 * MINUTE + SECOND)
     assert [fire.scheduled_for for fire in replica.handed_over] == minutes(table.now - 10 * MINUTE, 10)
 
 
@@ -477,6 +515,26 @@ def test_what_a_definition_owed_when_it_ended_has_a_row(table: Table, replica: R
         "SELECT reason, metadata->>'count' FROM job_executions WHERE scheduled_for > %(t)s", t=table.now - 30 * MINUTE
     )
     assert rows in ([("catchup_cap", "30")], [("catchup_cap", "29")])
+    assert table.is_accounted_for(HOUR)
+
+
+def test_a_scan_does_not_wait_long_for_another_one_that_records_the_fires_of_a_deleted_schedule(
+    table: Table, replica: Replica
+) -> None:
+    """Nobody can hold a row that is gone, so the unique key lets one of them wait. The other one is frozen."""
+    schedule_id = table.schedule(5 * MINUTE)
+    table.run("DELETE FROM schedules")
+    with table.db.transaction() as frozen:
+        frozen.exec_driver_sql(
+            """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, reason)
+               SELECT %(id)s, 'job', 'job', %(id)s, 'missed', at, 'changed' FROM unnest(%(fires)s) AS at""",
+            {"id": schedule_id, "fires": minutes(table.now - 6 * MINUTE, 6)},
+        )
+        with pytest.raises(OperationalError) as waited:
+            replica.scan()
+        assert sqlstate(waited.value) == LOCK_TIMEOUT
+        frozen.rollback()
+    replica.scan()
     assert table.is_accounted_for(HOUR)
 
 
@@ -537,3 +595,128 @@ def test_what_came_due_right_before_the_start_does_not_wait_for_an_ordinary_scan
     assert [(fire.schedule_id, fire.scheduled_for) for fire in replica.handed_over] == [
         (schedule_id, table.now.replace(second=0))
     ]
+
+
+# --- by bucket ---
+
+
+def bucket_of_schedule(table: Table, schedule_id: UUID) -> int:
+    return int(table.rows(f"SELECT {bucket_of('%(id)s::uuid')}", id=schedule_id)[0][0])
+
+
+class Only(EveryBucket):
+    """A replica that is first in some buckets, and holds all."""
+
+    def __init__(self, *buckets: int) -> None:
+        super().__init__()
+        self.buckets = buckets
+
+    def first_in(self) -> list[int]:
+        return list(self.buckets)
+
+
+def replica_lives(table: Table, since: timedelta = HOUR) -> None:
+    table.run(
+        """INSERT INTO scheduler_instances (instance_id, incarnation, started_at)
+           VALUES ('other', gen_random_uuid(), clock_timestamp() - %(since)s)""",
+        since=since,
+    )
+
+
+def test_a_scan_of_some_buckets_vouches_for_these_only(table: Table) -> None:
+    mine, other = table.schedules(2, 2 * HOUR, catchup="none", misfire_grace_seconds=1)
+    bucket = bucket_of_schedule(table, mine)
+    Replica(table.db, table.now, shares=Only(bucket)).scan()
+    assert table.rows("SELECT bucket FROM fires_watched_by_bucket WHERE until IS NOT NULL") == [(bucket,)]
+    assert table.rows("SELECT until FROM fires_watched") == []
+    assert table.rows("SELECT DISTINCT schedule_id FROM job_executions") == [(mine,)]
+    report = audit(table.db, table.now - HOUR, table.now - LIMITS.settle, settle_seconds=0)
+    assert (report.unexplained.count, {finding.schedule_id for finding in report.unwatched}) == (0, {other})
+
+
+def test_a_hole_in_one_bucket_stays_a_hole_however_far_the_others_are(table: Table, replica: Replica) -> None:
+    """Somebody holds a schedule of one bucket; everything else is scanned, and this bucket goes on from its hole."""
+    held, other = table.schedules(2, 2 * HOUR, catchup="none", misfire_grace_seconds=1)
+    first = minutes(table.now - 2 * HOUR, 1)[0]
+    with table.db.transaction() as holder:
+        holder.exec_driver_sql("SELECT FROM schedules WHERE schedule_id = %s FOR UPDATE", (held,))
+        replica.scan()
+    until = "SELECT until FROM fires_watched_by_bucket WHERE bucket = %(bucket)s"
+    assert table.rows(until, bucket=bucket_of_schedule(table, held)) == [(first - SECOND,)]
+    assert table.rows(until, bucket=bucket_of_schedule(table, other)) == [(table.now - 2 * LIMITS.settle,)]
+    assert table.rows("SELECT until FROM fires_watched") == [(first - SECOND,)], "the least of all"
+    Replica(table.db, table.now).scan()
+    assert table.is_accounted_for(2 * HOUR)
+
+
+def test_a_bucket_that_nobody_tries_is_scanned_from_the_table_by_anybody(table: Table) -> None:
+    replica_lives(table, since=2 * HOUR)
+    schedule_id = table.schedule(HOUR)
+    number = bucket_of_schedule(table, schedule_id)
+    table.run("UPDATE fires_watched_by_bucket SET tried_at = now() WHERE bucket <> %(number)s", number=number)
+    replica = Replica(table.db, table.now, shares=Only())
+    replica.scan()
+    assert {fire.schedule_id for fire in replica.handed_over} == {schedule_id}
+    assert table.rows("SELECT bucket FROM fires_watched_by_bucket WHERE until IS NOT NULL") == [(number,)]
+
+
+def test_what_another_replica_tried_a_moment_ago_is_left_to_it(table: Table) -> None:
+    replica_lives(table)
+    table.schedule(HOUR)
+    table.run("UPDATE fires_watched_by_bucket SET tried_at = clock_timestamp()")
+    replica = Replica(table.db, table.now, shares=Only())
+    replica.scan()
+    assert (replica.handed_over, table.count()) == ([], 0)
+
+
+def test_replicas_that_have_just_started_have_no_bucket_that_lags(table: Table) -> None:
+    replica_lives(table, since=MINUTE)
+    table.schedule(HOUR)
+    replica = Replica(table.db, table.now, shares=Only())
+    replica.scan()
+    assert (replica.handed_over, table.count()) == ([], 0)
+
+
+def test_a_frozen_session_on_the_row_of_one_bucket_delays_nobody(table: Table, replica: Replica) -> None:
+    table.schedule(HOUR)
+    with table.db.transaction() as frozen:
+        frozen.exec_driver_sql("UPDATE fires_watched_by_bucket SET until = until WHERE bucket = 77")
+        replica.scan()
+        assert table.rows("SELECT bucket FROM fires_watched_by_bucket WHERE until IS NULL") == [(77,)]
+    replica.scan(30 * SECOND)
+    assert table.rows("SELECT bucket FROM fires_watched_by_bucket WHERE until IS NULL") == []
+
+
+def test_what_a_replica_of_the_version_before_has_scanned_is_not_scanned_again(table: Table, replica: Replica) -> None:
+    """It writes the one row of all buckets."""
+    table.schedule(DAY, catchup="none", misfire_grace_seconds=1)
+    table.watched_until(table.now - 3 * MINUTE)
+    table.run("UPDATE fires_watched_by_bucket SET since = '2000-01-01', until = %(until)s", until=table.now - 9 * HOUR)
+    replica.scan()
+    ((first, _, _),) = table.summaries()
+    assert first == table.now.replace(second=0) - HOUR - 2 * MINUTE  # less the hour of a late commit
+
+
+def test_a_bucket_held_since_before_its_last_scan_is_looked_at_from_there_on(table: Table) -> None:
+    """Its scanner died: only what is after its watermark is looked at, not the hour of a late commit before it."""
+    schedule_id = table.schedule(5 * HOUR, catchup="none", misfire_grace_seconds=1)
+    first_in = Only()
+    replica = Replica(table.db, table.now, shares=first_in)
+    replica.scan()
+    later = table.now + 30 * MINUTE
+    table.run("UPDATE fires_watched_by_bucket SET since = '2000-01-01', until = %(until)s", until=later - 5 * MINUTE)
+    first_in.buckets = (bucket_of_schedule(table, schedule_id),)
+    replica.scan(30 * MINUTE)
+    fires = [at for (at,) in table.rows("SELECT scheduled_for FROM job_executions ORDER BY 1")]
+    assert fires == minutes(later - 5 * MINUTE, 5)
+
+
+def test_a_bucket_that_came_again_is_not_compared_over_the_whole_history(table: Table, replica: Replica) -> None:
+    schedule_id = table.schedule(30 * DAY, frequency="hourly", time_config={"minute": 0}, catchup="none")
+    replica.scan()
+    number = bucket_of_schedule(table, schedule_id)
+    replica.shares.dropped([number])
+    replica.watcher.loaded.drop(number)
+    table.run("DELETE FROM job_executions")
+    replica.scan(30 * SECOND)
+    assert table.count() <= 2, "the hour before its watermark"

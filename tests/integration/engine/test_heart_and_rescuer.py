@@ -1,10 +1,13 @@
 """Life signs and rescue in one process; with replicas that really die they are in tests/acceptance."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
-from uuid import uuid4
+from threading import Event
+from uuid import UUID, uuid4
 
+import psycopg2
 import pytest
 from prometheus_client import REGISTRY
 from sqlalchemy import event
@@ -14,18 +17,28 @@ from database.connection import DatabaseConnection
 from services.distributed_lock import Coordinator
 from services.embedded import Addresses
 from services.engine.heart import Heart, Pulse
+from services.engine.heart_sql import BEAT, HAND_BACK_STRANGERS
 from services.engine.held_claims import HeldClaims
-from services.engine.peers import Peers
-from services.engine.rescuer import Rescuer
-from services.engine.rescuer_sql import SESSIONS
+from services.engine.ownership import Gate
+from services.engine.rescuer import LOOK_SECONDS, SECOND_LOOK_SECONDS, Rescuer
+from services.engine.rescuer_sql import RESCUE, SESSIONS
+from services.engine.shares.shares import Shares
+from services.job_history import JobHistory
+from services.jobs import ExecutionContext
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Claim, Owner
 from services.redis_client import RedisClient
+from tests.support.contexts import a_context
 from tests.support.executions import POLICY, Make, fire, rows, store_of
+from tests.support.waiting import eventually
 
-FACTS = {"revision": 0, "schedules": 0, "running": 0, "claiming": True}
+FACTS = {"revision": 0, "schedules": 0, "running": 0, "claiming": True, "on_duty": True, "host": "h"}
 INTERVAL, TIMEOUT = 4.0, 15.0
 OWNER = Owner("rescuer", uuid4())
+
+
+def shares_of(owner: Owner) -> Shares:
+    return Shares(owner.instance_id, owner.incarnation, copies=2, timeout_seconds=TIMEOUT, gap_seconds=TIMEOUT / 2)
 
 
 class Boot:
@@ -51,19 +64,29 @@ def held() -> HeldClaims:
 
 
 @pytest.fixture
-def heart(db: DatabaseConnection, boot: Boot, held: HeldClaims) -> Iterator[Heart]:
-    heart = Heart(
+def cancelled() -> list[UUID]:
+    """What the heart told the pool to cancel."""
+    return []
+
+
+@pytest.fixture
+def heart(db: DatabaseConnection, boot: Boot, held: HeldClaims, cancelled: list[UUID]) -> Iterator[Heart]:
+    heart = heart_of(db, held, cancelled)
+    yield heart
+    heart.stop()
+
+
+def heart_of(db: DatabaseConnection, held: HeldClaims, cancelled: list[UUID]) -> Heart:
+    return Heart(
         db,
         OWNER,
         DatabaseClock(5),
-        Peers("rescuer"),
+        shares_of(OWNER),
         held,
         Pulse(INTERVAL, TIMEOUT),
         facts=lambda: dict(FACTS),
-        cancel=lambda execution_id: None,
+        cancel=cancelled.append,
     )
-    yield heart
-    heart.stop()
 
 
 @pytest.fixture
@@ -92,6 +115,31 @@ def test_a_replica_that_slept_does_not_trust_itself_before_its_next_beat(heart: 
     assert not heart.is_trusted
     heart.beat()
     assert heart.is_trusted
+
+
+def test_a_replica_knows_for_how_long_it_has_seen_the_others_without_a_break(heart: Heart, boot: Boot) -> None:
+    assert heart.connected_seconds == 0
+    for _ in range(3):
+        heart.beat()
+        boot.at += INTERVAL
+    assert heart.connected_seconds == 3 * INTERVAL
+    boot.at += TIMEOUT
+    assert heart.connected_seconds == 0
+    heart.beat()
+    boot.at += 1
+    assert heart.connected_seconds == 1
+
+
+def test_a_heartbeat_counts_from_before_it_was_sent(db: DatabaseConnection, heart: Heart, boot: Boot) -> None:
+    """Postgres wrote it at some time before the answer, and the others count from then."""
+
+    def answers_late(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement == BEAT:
+            boot.at += TIMEOUT
+
+    event.listen(db.engine, "after_cursor_execute", answers_late)
+    heart.beat()
+    assert not heart.is_trusted
 
 
 def give_up(db: DatabaseConnection, claim: Claim) -> None:
@@ -127,6 +175,19 @@ def test_trust_that_is_younger_than_the_claim_is_none(
     give_up(db, taken)
     assert heart.is_trusted
     assert heart.confirms(taken) is False
+
+
+def test_a_heartbeat_that_was_a_little_late_still_proves_that_nobody_gave_us_up(
+    db: DatabaseConnection, make: Make, heart: Heart, boot: Boot
+) -> None:
+    """Else a busy replica would ask Postgres before every call."""
+    heart.beat()
+    (mine,) = store_of(db).claim([fire(make())], start=1).started
+    mine = replace(mine, asked_at=boot.at)
+    boot.at += INTERVAL + 0.4
+    heart.beat()
+    give_up(db, mine)
+    assert heart.confirms(mine), "nobody is asked"
 
 
 def test_a_late_heartbeat_is_no_proof_that_nobody_gave_us_up(
@@ -200,6 +261,59 @@ def test_rows_under_our_name_that_we_do_not_know_go_back_after_two_beats(
     store.close()
 
 
+def test_an_answer_that_comes_while_its_row_is_being_handed_back_is_thrown_away(
+    db: DatabaseConnection, make: Make, heart: Heart, held: HeldClaims
+) -> None:
+    store = ExecutionStore(db, OWNER, POLICY, 86_400)
+    late = store.claim([fire(make())], start=1).started
+    accepted: list[Claim] = []
+
+    def the_answer_comes(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement == HAND_BACK_STRANGERS:
+            accepted.extend(held.accept(late, [])[0])
+
+    heart.beat()
+    event.listen(db.engine, "before_cursor_execute", the_answer_comes)
+    heart.beat()
+    assert (accepted, rows(db, "status")) == ([], [("pending",)])
+    store.close()
+
+
+def test_a_row_that_we_got_again_is_not_handed_back_by_its_former_token(
+    db: DatabaseConnection, make: Make, heart: Heart, held: HeldClaims
+) -> None:
+    """The hand-back of a stranger was on its way for so long that the row came back to us in between."""
+    store = ExecutionStore(db, OWNER, POLICY, 86_400)
+    stranger = store.claim([fire(make())])
+    again: list[Claim] = []
+
+    def claimed_again(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement == HAND_BACK_STRANGERS:
+            store.hand_back(stranger.claims)
+            again.extend(store.waiting.take(1).claims)
+            held.accept([], again)
+
+    heart.beat()
+    event.listen(db.engine, "before_cursor_execute", claimed_again)
+    heart.beat()
+    assert rows(db, "status, fencing_token") == [("claimed", again[0].fencing_token)]
+    store.close()
+
+
+def test_a_replica_hears_with_its_next_heartbeat_that_a_job_of_its_own_is_to_be_cancelled(
+    db: DatabaseConnection, make: Make, heart: Heart, held: HeldClaims, cancelled: list[UUID]
+) -> None:
+    store = ExecutionStore(db, OWNER, POLICY, 86_400)
+    ours, another = store.claim([fire(make()), fire(make())], start=2).started
+    held.accept([ours, another], [])
+    heart.beat()
+    assert cancelled == []
+    JobHistory(db).request_cancel(ours.execution_id)
+    heart.beat()
+    assert cancelled == [ours.execution_id]
+    store.close()
+
+
 def test_the_heart_waits_for_no_row(
     db: DatabaseConnection, make: Make, heart: Heart, held_row: Callable[[Claim], AbstractContextManager[None]]
 ) -> None:
@@ -226,6 +340,53 @@ def held_row(db: DatabaseConnection) -> Callable[[Claim], AbstractContextManager
             yield
 
     return hold
+
+
+# --- the gate before a handler ---
+
+
+def test_an_execution_that_was_given_up_is_turned_away(
+    db: DatabaseConnection, make: Make, heart: Heart, held: HeldClaims, boot: Boot
+) -> None:
+    mine, taken = held.accept(claimed_before_the_first_beat(db, make, boot, 2), [])[0]
+    heart.beat()
+    give_up(db, taken)
+    turned_away: list[Claim] = []
+    gate = Gate(heart, held, Event(), turned_away.extend)
+    assert (gate.may_run(context_of(mine)), gate.may_run(context_of(taken))) == (True, False)
+    assert turned_away == [taken]
+
+
+def test_an_execution_waits_at_the_gate_while_postgres_cannot_say_whose_it_is(
+    db: DatabaseConnection, database_url: str, make: Make, held: HeldClaims, boot: Boot
+) -> None:
+    (mine,) = held.accept(claimed_before_the_first_beat(db, make, boot, 1), [])[0]
+    refusals: list[object] = []
+    with (
+        closing(DatabaseConnection(database_url, statement_timeout_seconds=1)) as own,
+        ThreadPoolExecutor(1) as worker,
+    ):
+        event.listen(own.engine, "handle_error", refusals.append)
+        heart = heart_of(own, held, [])
+        heart.beat()
+        gate = Gate(heart, held, Event(), lambda _: None)
+        with db.transaction() as somebody:
+            somebody.exec_driver_sql("LOCK TABLE job_executions")
+            answer = worker.submit(gate.may_run, context_of(mine))
+            eventually(lambda: len(refusals) > 1 or answer.done())
+            assert not answer.done()
+        assert answer.result(60)
+        heart.stop()
+
+
+def claimed_before_the_first_beat(db: DatabaseConnection, make: Make, boot: Boot, count: int) -> list[Claim]:
+    """So that the heart has to ask Postgres whether they are still ours."""
+    claims = store_of(db).claim([fire(make()) for _ in range(count)], start=count).started
+    return [replace(claim, asked_at=boot.at - 1) for claim in claims]
+
+
+def context_of(claim: Claim) -> ExecutionContext:
+    return a_context(execution_id=claim.execution_id, fencing_token=claim.fencing_token)
 
 
 # --- rescue ---
@@ -288,6 +449,15 @@ def test_what_a_dead_replica_ran_of_a_deleted_schedule_is_counted_too(
     rescuer.tick()
     assert rows(db, "status") == [("abandoned",)]
     assert abandoned_of("other") == before + 1
+
+
+def test_what_a_former_process_of_the_same_name_ran_is_rescued(
+    db: DatabaseConnection, make: Make, heart: Heart, rescuer: Rescuer, boot: Boot
+) -> None:
+    store_of(db, OWNER.instance_id).claim([fire(make())], start=1)
+    listened(db, heart, boot)
+    rescuer.tick()
+    assert rows(db, "status") == [("abandoned",)]
 
 
 def test_nobody_is_dead_for_a_replica_whose_own_heartbeat_is_old(
@@ -363,7 +533,7 @@ def other(database_url: str) -> Iterator[Other]:
     db = DatabaseConnection(database_url, application_name=f"other#{owner.incarnation.hex[:12]}")
     facts, clock = (lambda: dict(FACTS)), DatabaseClock(5)
     pulse = Pulse(INTERVAL, TIMEOUT)
-    heart = Heart(db, owner, clock, Peers("other"), HeldClaims(), pulse, facts=facts, cancel=lambda _: None)
+    heart = Heart(db, owner, clock, shares_of(owner), HeldClaims(), pulse, facts=facts, cancel=lambda _: None)
     store = ExecutionStore(db, owner, POLICY, 86_400)
     heart.beat()
     yield Other(db, heart, store)
@@ -373,9 +543,20 @@ def other(database_url: str) -> Iterator[Other]:
 
 
 def vanish(other: Other) -> None:
+    """Closes all sessions of the other replica, and waits until the server has noticed."""
     other.store.close()
     other.heart._connection.close()
     other.db.close()
+    url = other.db.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with closing(psycopg2.connect(url, application_name="test")) as watching, watching.cursor() as cursor:
+        watching.autocommit = True
+        name = other.heart.owner.session_name
+
+        def is_gone() -> bool:
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", (name,))
+            return cursor.fetchone() == (0,)
+
+        eventually(is_gone)
 
 
 def looks(rescuer: Rescuer, heart: Heart, boot: Boot, seconds: float) -> None:
@@ -388,6 +569,23 @@ def looks(rescuer: Rescuer, heart: Heart, boot: Boot, seconds: float) -> None:
 def aged_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rescuer's own session has been there for longer than the timeout."""
     monkeypatch.setattr("services.engine.rescuer.SESSIONS", SESSIONS.replace("a.backend_start", "timestamptz 'epoch'"))
+
+
+def test_who_gives_a_sign_of_life_while_it_is_being_given_up_lives(
+    db: DatabaseConnection, make: Make, heart: Heart, rescuer: Rescuer, boot: Boot, other: Other
+) -> None:
+    """Between the two statements of a rescue."""
+    other.store.claim([fire(make())], start=1)
+    listened(db, heart, boot)
+    age(db, "other", TIMEOUT + 1)
+
+    def the_other_one_is_back(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement == RESCUE:
+            other.heart.beat()
+
+    event.listen(db.engine, "before_cursor_execute", the_other_one_is_back)
+    rescuer.tick()
+    assert rows(db, "status") == [("running",)]
 
 
 def test_a_process_whose_sessions_are_gone_and_that_missed_a_heartbeat_is_dead(
@@ -409,7 +607,7 @@ def test_a_process_whose_sessions_are_gone_and_that_missed_a_heartbeat_is_dead(
     age(db, "other", INTERVAL + 2)
     looks(rescuer, heart, boot, 1)
     ((status, message),) = rows(db, "status, error_message")
-    assert (status, message) == ("abandoned", "replica other is gone: its process has no connection any more")
+    assert (status, message) == ("abandoned", "replica other is gone: its process no longer has a connection")
 
 
 def test_a_silent_process_whose_sessions_are_there_keeps_the_whole_timeout(
@@ -463,3 +661,57 @@ def test_sessions_that_come_back_between_two_looks_are_there(
         other.store.without_row([])
         looks(rescuer, heart, boot, 1)
     assert rows(db, "status") == [("running",)]
+
+
+def test_a_replica_that_was_never_seen_with_a_session_is_not_missed(
+    db: DatabaseConnection,
+    make: Make,
+    heart: Heart,
+    rescuer: Rescuer,
+    boot: Boot,
+    other: Other,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server may hide it from us, or name it otherwise."""
+    aged_session(monkeypatch)
+    other.store.claim([fire(make())], start=1)
+    listened(db, heart, boot)
+    vanish(other)
+    age(db, "other", INTERVAL + 2)
+    looks(rescuer, heart, boot, 8)
+    assert rows(db, "status") == [("running",)]
+
+
+def test_sessions_that_vanished_while_the_rescuer_was_away_are_looked_for_anew(
+    db: DatabaseConnection,
+    make: Make,
+    heart: Heart,
+    rescuer: Rescuer,
+    boot: Boot,
+    other: Other,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It saw them missing once, slept, and cannot know what was in between."""
+    aged_session(monkeypatch)
+    other.store.claim([fire(make())], start=1)
+    listened(db, heart, boot)
+    looks(rescuer, heart, boot, 2)
+    vanish(other)
+    age(db, "other", INTERVAL + 2)
+    looks(rescuer, heart, boot, 1)
+    boot.at += TIMEOUT / 2
+    looks(rescuer, heart, boot, 1)
+    assert rows(db, "status") == [("running",)]
+    looks(rescuer, heart, boot, 4)
+    assert rows(db, "status") == [("abandoned",)]
+
+
+def test_a_rescuer_looks_more_often_while_somebody_is_absent(
+    heart: Heart, rescuer: Rescuer, boot: Boot, other: Other, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged_session(monkeypatch)
+    heart.beat()
+    assert rescuer.tick() == LOOK_SECONDS
+    vanish(other)
+    boot.at += 1
+    assert rescuer.tick() == SECOND_LOOK_SECONDS

@@ -18,6 +18,9 @@ from services.engine.start_patience import StartInterrupted, StartPatience
 from services.engine.timer import Timer
 from services.enhanced_scheduler import EnhancedScheduler
 from services.errors import ConfigurationError, SchedulerError, Unavailable
+from services.jobs import ExecutionContext, default_registry
+from services.schedule_repository import ScheduleRepository
+from tests.support.executions import rows
 from tests.support.waiting import eventually
 
 Make = Callable[..., EnhancedScheduler]
@@ -71,11 +74,29 @@ def test_a_scheduler_is_started_once(replica: Make, nothing_is_left: Callable[[]
     scheduler.start()
     with pytest.raises(SchedulerError, match="started already; make a new EnhancedScheduler"):
         scheduler.start()
-    assert scheduler.readiness() == [], "the first start still holds"
+    eventually(lambda: scheduler.readiness() == [])  # the first start still holds
     scheduler.stop()
     with pytest.raises(SchedulerError, match="started already"):
         scheduler.start()
     eventually(nothing_is_left)
+
+
+def test_a_replica_that_has_started_says_that_it_claims_and_runs_what_is_due(
+    replica: Make, db: DatabaseConnection
+) -> None:
+    @default_registry.job("noop")
+    def _noop(context: ExecutionContext, config: dict[str, Any]) -> None:
+        """Does nothing."""
+
+    scheduler = replica()
+    scheduler.start()
+    ScheduleRepository(db).create_schedule(
+        domain="job", job_type="noop", frequency="interval", time_config={"seconds": 1}
+    )
+    eventually(lambda: ("success",) in rows(db, "status"), 30)
+    assert scheduler.engine.condition.claiming
+    with db.transaction() as connection:
+        assert connection.exec_driver_sql("SELECT claiming FROM scheduler_instances").all() == [(True,)]
 
 
 def test_a_setting_that_cannot_be_obeyed_is_warned_about_at_the_start(
@@ -90,7 +111,7 @@ def test_a_setting_that_cannot_be_obeyed_is_warned_about_at_the_start(
 def test_a_port_in_use_leaves_nothing_behind(
     replica: Make, taken_port: int, nothing_is_left: Callable[[], bool]
 ) -> None:
-    with pytest.raises(ConfigurationError, match=f"METRICS_PORT={taken_port} cannot be had"):
+    with pytest.raises(ConfigurationError, match=f"METRICS_PORT={taken_port} is not available"):
         replica(METRICS_HOST="127.0.0.1", METRICS_PORT=str(taken_port)).start()
     eventually(nothing_is_left)
 
@@ -133,7 +154,7 @@ def test_after_a_failed_start_it_can_be_tried_again(replica: Make, nothing_is_le
         with pytest.raises(ConfigurationError):
             scheduler.start()
     scheduler.start()
-    assert scheduler.readiness() == []
+    eventually(lambda: scheduler.readiness() == [])
     scheduler.stop()
     eventually(nothing_is_left)
 
@@ -161,7 +182,7 @@ def test_a_start_waits_for_a_table_that_is_locked(
         assert scheduler.readiness()[0] == "starting"
         release()
         starting.result(60)
-    assert scheduler.readiness() == []
+    eventually(lambda: scheduler.readiness() == [])  # its share is loaded
     assert (events(caplog).count("start_waits"), events(caplog).count("started")) == (1, 1)
 
 

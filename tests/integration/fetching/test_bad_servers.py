@@ -51,23 +51,23 @@ def failure(fetcher: Fetcher, url: str, limits: Limits = Limits()) -> FetchFaile
 )
 def test_an_answer_that_takes_for_ever_ends_with_the_time(bad: BadServer, fetcher: Fetcher, path: str) -> None:
     failed = failure(fetcher, f"{bad.url}{path}?token=hunter2", SHORT)
-    assert (str(failed), failed.retryable) == (f"GET {bad.url}{path}?***: no answer in time", True)
+    assert (str(failed), failed.retryable) == (f"GET {bad.url}{path}?***: no response in time", True)
 
 
 @pytest.mark.parametrize(
     ("path", "cause"),
     [
-        ("/reset", "the other side hung up"),
-        ("/reset-in-body", "the other side hung up"),
-        ("/hung-up", "the other side hung up"),
-        ("/length-too-long", "the answer broke off"),
-        ("/broken-chunks", "the answer broke off"),
-        ("/not-http", "the answer is not HTTP"),
-        ("/endless-line", "the answer is not proper HTTP: got more than 65536 bytes when reading header line"),
-        ("/endless-chunk-size", "the answer is not proper HTTP: got more than 65536 bytes when reading chunk size"),
-        ("/many-headers", "the answer is not proper HTTP: got more than 100 headers"),
-        ("/endless-headers", "the answer is not proper HTTP: the headers are larger than 4 MiB"),
-        ("/endless-interim-answers", "the answer is not proper HTTP: the headers are larger than 4 MiB"),
+        ("/reset", "the server closed the connection"),
+        ("/reset-in-body", "the server closed the connection"),
+        ("/hung-up", "the server closed the connection"),
+        ("/length-too-long", "the response was cut off"),
+        ("/broken-chunks", "the response was cut off"),
+        ("/not-http", "the response is not HTTP"),
+        ("/endless-line", "the response is not valid HTTP: got more than 65536 bytes when reading header line"),
+        ("/endless-chunk-size", "the response is not valid HTTP: got more than 65536 bytes when reading chunk size"),
+        ("/many-headers", "the response is not valid HTTP: got more than 100 headers"),
+        ("/endless-headers", "the response is not valid HTTP: the headers are larger than 4 MiB"),
+        ("/endless-interim-answers", "the response is not valid HTTP: the headers are larger than 4 MiB"),
         ("/broken-gzip", "the body cannot be decompressed"),
         ("/gzip-that-is-none", "the body cannot be decompressed"),
         ("/many-encodings", "the body cannot be decompressed"),
@@ -83,15 +83,15 @@ def test_a_broken_answer_is_a_failure_that_may_pass(bad: BadServer, fetcher: Fet
     [
         ("/loop", "more than 10 redirects"),
         ("/loop-of-two", "more than 10 redirects"),
-        ("/to-file", "only http and https are spoken"),
-        ("/to-ftp", "only http and https are spoken"),
-        ("/to-gopher", "only http and https are spoken"),
+        ("/to-file", "only http and https are supported"),
+        ("/to-ftp", "only http and https are supported"),
+        ("/to-gopher", "only http and https are supported"),
         ("/to-no-url", "redirected to something that is not a URL"),
         ("/to-broken-bytes", "redirected to something that is not a URL"),
         ("/to-huge-port", "redirected to something that is not a URL"),
         ("/to-long-url", "redirected to a URL that is longer than 8,192 characters"),
-        ("/brotli-unasked", "the body is compressed as br, which was not asked for"),
-        ("/zstd-unasked", "the body is compressed as zstd, which was not asked for"),
+        ("/brotli-unasked", "the body is compressed as br, which was not requested"),
+        ("/zstd-unasked", "the body is compressed as zstd, which was not requested"),
     ],
 )
 def test_what_no_attempt_can_change_fails_for_good(bad: BadServer, fetcher: Fetcher, path: str, cause: str) -> None:
@@ -275,14 +275,14 @@ def test_a_name_server_that_takes_for_ever_ends_with_the_time(
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    assert str(failure(fetcher, "http://slow.example/", SHORT)).endswith(": no answer in time")
+    assert str(failure(fetcher, "http://slow.example/", SHORT)).endswith(": no response in time")
     released.set()
 
 
 def test_a_tls_handshake_that_takes_for_ever_ends_with_the_time(fetcher: Fetcher) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         failed = failure(fetcher, f"https://127.0.0.1:{silent.getsockname()[1]}/", SHORT)
-    assert str(failed).endswith(": no answer in time")
+    assert str(failed).endswith(": no response in time")
 
 
 @pytest.mark.parametrize("path", ["/dripping-head", "/dripping-body"])
@@ -291,7 +291,7 @@ def test_tls_changes_nothing_about_the_time(tmp_path: Path, path: str) -> None:
     session.verify = str(certificate_file(tmp_path))
     with BadServer(server_tls(tmp_path)) as bad, Fetcher(session) as fetcher:
         assert fetcher.get(f"{bad.url}/page").body == PAGE
-        assert str(failure(fetcher, f"{bad.url}{path}", SHORT)).endswith(": no answer in time")
+        assert str(failure(fetcher, f"{bad.url}{path}", SHORT)).endswith(": no response in time")
 
 
 def test_a_certificate_that_is_not_trusted_fails_for_good(tmp_path: Path, fetcher: Fetcher) -> None:

@@ -72,7 +72,7 @@ def test_every_answer_on_the_way_is_a_hop_with_its_cookies(bad: BadServer, fetch
     [
         ("http://10.0.0.1/", "is not a public address"),
         ("/broken-gzip", "cannot be decompressed"),
-        ("/brotli-unasked", "not asked for"),
+        ("/brotli-unasked", "not requested"),
     ],
 )
 def test_a_failure_tells_the_answers_on_the_way_to_it(bad: BadServer, fetcher: Fetcher, there: str, cause: str) -> None:
@@ -161,8 +161,8 @@ def test_what_is_no_url_fails_for_good(fetcher: Fetcher, url: str) -> None:
     [
         (OSError(errno.ENETUNREACH, "Network is unreachable"), "network is unreachable"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "the connection was refused"),
-        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "the other side hung up"),
-        (TimeoutError("timed out"), "no answer in time"),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "the server closed the connection"),
+        (TimeoutError("timed out"), "no response in time"),
         (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "the host name cannot be resolved"),
     ],
 )
@@ -294,7 +294,7 @@ def test_the_end_of_the_callers_time_is_no_failure_of_the_other_side(bad: BadSer
 
 
 def test_what_is_left_of_the_callers_time_is_a_limit_too(bad: BadServer, fetcher: Fetcher) -> None:
-    with pytest.raises(FetchFailed, match="no answer in time"):
+    with pytest.raises(FetchFailed, match="no response in time"):
         fetcher.get(f"{bad.url}/dripping-head", remaining_seconds=lambda: 0.2)
 
 

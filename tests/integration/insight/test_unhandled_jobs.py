@@ -12,15 +12,17 @@ from services.insight.overview import Overview, Trouble
 from services.insight.unhandled_jobs import UnhandledJobs, unhandled_jobs
 from services.job_history import JobHistory
 from services.ledger.claims import ExecutionStore
-from services.ledger.fires import Outcome, Owner
-from tests.support.executions import POLICY, Make, fire, rows
+from services.ledger.fires import Decision, Owner
+from services.ledger.needs import Abilities
+from services.ledger.waiting import TakeReport
+from tests.support.executions import POLICY, Make, fire, rows, settle
 
 OTHERS = frozenset({"report"})
 LONG_AGO = 400  # seconds; beyond the grace of POLICY
 
 
 def store_that_knows(db: DatabaseConnection, job_types: Collection[str] = OTHERS) -> ExecutionStore:
-    return ExecutionStore(db, Owner("replica", uuid4()), POLICY, 86_400, handled=lambda: job_types)
+    return ExecutionStore(db, Owner("replica", uuid4()), POLICY, 86_400, abilities=Abilities(lambda: job_types))
 
 
 def make_late(db: DatabaseConnection) -> None:
@@ -40,10 +42,10 @@ def heartbeat(db: DatabaseConnection, name: str, *job_types: str) -> None:
 def test_a_fire_waits_for_a_replica_that_knows_its_job(db: DatabaseConnection, make: Make) -> None:
     ours, theirs = store_that_knows(db), store_that_knows(db, {"noop"})
     due = fire(make())
-    assert ours.claim([due], start=1).outcomes == {due: Outcome.LATER}
+    assert ours.claim([due], start=1).decisions == {due: Decision.LATER}
     assert rows(db, "status, reason, instance_id") == [("pending", None, None)]
-    assert [ours.claim_pending(10) for _ in range(3)] == [([], False)] * 3  # nothing to be busy with
-    ((claim,), _) = theirs.claim_pending(10)
+    assert [ours.waiting.take(10) for _ in range(3)] == [TakeReport()] * 3  # nothing to be busy with
+    (claim,) = theirs.waiting.take(10).claims
     assert (claim.scheduled_for, claim.attempt) == (due.scheduled_for, 1)
 
 
@@ -60,20 +62,63 @@ def test_overdue_fires_are_coalesced_all_the_same(db: DatabaseConnection, make: 
     assert rows(db) == [("skipped", "coalesced"), ("pending", None)]
 
 
-def test_when_its_grace_is_over_it_is_missed_with_the_job_that_nobody_knew(db: DatabaseConnection, make: Make) -> None:
+def alive(db: DatabaseConnection, store: ExecutionStore, *abilities: str) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO scheduler_instances (instance_id, incarnation, alive_since, abilities, queues)
+               VALUES (%s, %s, now() - interval '1 hour', %s, '{default}')""",
+            (*store._owner.as_values().values(), list(abilities)),
+        )
+
+
+def test_when_its_grace_is_over_it_is_missed_with_what_nobody_was_able_to_do(
+    db: DatabaseConnection, make: Make
+) -> None:
     ours = store_that_knows(db)
+    alive(db, ours, "job:report")
     ours.claim([fire(make())])
     make_late(db)
-    assert ours.claim_pending(10) == ([], True)
+    settle(db, ours)
     assert rows(db, "status, reason, error_message") == [
-        ("missed", "no_handler", "no replica that was free knew the job type 'noop'")
+        ("missed", "nobody_able", "no living replica can run it; it needs job:noop")
     ]
+
+
+def test_while_a_living_replica_is_able_it_was_only_late(db: DatabaseConnection, make: Make) -> None:
+    ours, theirs = store_that_knows(db), store_that_knows(db, {"noop"})
+    alive(db, ours, "job:report")
+    alive(db, theirs, "job:noop")
+    ours.claim([fire(make())])
+    make_late(db)
+    settle(db, ours)
+    assert rows(db) == [("missed", "misfire")]
+
+
+def test_a_replica_that_was_away_itself_does_not_say_that_nobody_is_able(db: DatabaseConnection, make: Make) -> None:
+    ours = store_that_knows(db)
+    alive(db, ours, "job:report")
+    with db.transaction() as connection:
+        connection.execute(text("UPDATE scheduler_instances SET alive_since = now()"))
+    ours.claim([fire(make())])
+    make_late(db)
+    settle(db, ours)
+    assert rows(db) == [("missed", "misfire")]
+
+
+def test_a_replica_of_the_version_before_may_be_able(db: DatabaseConnection, make: Make) -> None:
+    ours = store_that_knows(db)
+    alive(db, ours, "job:report")
+    heartbeat(db, "old", "noop")
+    ours.claim([fire(make())])
+    make_late(db)
+    settle(db, ours)
+    assert rows(db) == [("missed", "misfire")]
 
 
 def test_a_replica_that_knows_it_says_that_it_was_late(db: DatabaseConnection, make: Make) -> None:
     store_that_knows(db).claim([fire(make())])
     make_late(db)
-    store_that_knows(db, {"noop"}).claim_pending(10)
+    store_that_knows(db, {"noop"}).waiting.take(10)
     assert rows(db) == [("missed", "misfire")]
 
 
@@ -81,7 +126,7 @@ def test_a_replica_that_knows_it_says_that_it_was_late(db: DatabaseConnection, m
     ("cause", "late", "ends"),
     [
         (Cause.MANUAL, False, ("pending", None)),
-        (Cause.MANUAL, True, ("missed", "no_handler")),
+        (Cause.MANUAL, True, ("missed", "nobody_able")),
         (Cause.CATCHUP, True, ("pending", None)),
         (Cause.BACKFILL, True, ("pending", None)),
     ],
@@ -94,7 +139,10 @@ def test_other_causes_wait_as_long_as_they_may(
         connection.execute(text("UPDATE job_executions SET cause = :cause"), {"cause": cause.value})
     if late:
         make_late(db)
-    assert store_that_knows(db).claim_pending(10)[0] == []
+    ours = store_that_knows(db)
+    alive(db, ours, "job:report")
+    settle(db, ours)
+    assert ours.waiting.take(10).claims == []
     assert rows(db) == [ends]
 
 

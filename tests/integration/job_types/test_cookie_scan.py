@@ -229,7 +229,7 @@ def test_an_execution_that_was_given_up_leaves_no_scan(
     store_of(db).finish([Ending(claim=claim, status=ExecutionStatus.ABANDONED, duration_seconds=1.0)])
     result = handled(context_of(claim))
     assert (result.status, result.retryable) == (FAILED, False)
-    assert "was given up meanwhile" in str(result.error_message)
+    assert "was abandoned in the meantime" in str(result.error_message)
     assert ScanStore(db).list_scans().items == []
 
 
@@ -269,7 +269,7 @@ def test_a_scan_without_a_schedule_needs_no_profile(site: ScanSite, db: Database
     config = {"base_url": site.url, "scan_depth": 0}
     context = a_context("cookie_scan", schedule_id=None, execution_id=uuid4(), domain="shop.example", job_config=config)
     result = handled(context)
-    assert "was given up meanwhile" in str(result.error_message)  # there is no such execution
+    assert "was abandoned in the meantime" in str(result.error_message)  # there is no such execution
 
 
 def test_a_scan_runs_in_a_process_of_its_own_as_well(

@@ -252,7 +252,7 @@ def test_no_answer_in_time_may_come_later(ledger: Ledger, silence: dict[str, flo
     ledger.answer("/", Answer(**silence))  # type: ignore[arg-type]
     result = call(f"{ledger.url}/", timeout_seconds=0.2)
     assert (result.status, result.retryable) == (FAILED, True)
-    assert result.error_message == f"GET {ledger.url}/: no answer in time"
+    assert result.error_message == f"GET {ledger.url}/: no response in time"
 
 
 def test_the_timeout_of_the_execution_ends_a_request_without_a_leak(ledger: Ledger) -> None:
@@ -270,7 +270,7 @@ def test_the_timeout_of_the_execution_ends_a_request_without_a_leak(ledger: Ledg
 def test_a_server_that_drips_is_cut_off(path: str) -> None:
     with BadServer() as bad:
         result = call(f"{bad.url}{path}", timeout_seconds=0.5)
-        assert result.error_message == f"GET {bad.url}{path}: no answer in time"
+        assert result.error_message == f"GET {bad.url}{path}: no response in time"
     assert (result.status, result.retryable) == (FAILED, True)
 
 

@@ -14,9 +14,9 @@ from services.errors import InvalidInput, InvalidSchedule, ScheduleNotFound
 from services.insight.audit import audit
 from services.insight.explain.explainer import Explainer, Verdict
 from services.job_history import JobHistory
-from services.ledger.backfill import Backfill, Backfills
+from services.ledger.backfill import HIGHEST_LIMIT, Backfill, Backfills
 from services.ledger.claims import ExecutionStore
-from services.ledger.fires import Claim, Ending, Outcome
+from services.ledger.fires import Claim, Decision, Ending
 from tests.support.executions import POLICY, TOLERANCES, Make, ago, fire, rows
 
 MINUTE: dict[str, Any] = {"time_config": {"seconds": 60}}
@@ -76,6 +76,15 @@ def test_what_did_not_succeed_is_tried_again_and_what_did_or_goes_on_is_left_out
     ]
 
 
+def test_what_other_schedules_did_at_the_same_time_is_theirs(
+    db: DatabaseConnection, backfills: Backfills, make: Make
+) -> None:
+    wanted, other = make(), make()
+    for seconds in (3, 2, 1):
+        add(db, other, ago(seconds), "success")
+    assert asked(last_seconds(backfills, wanted, 3)) == [(ago(3), 1), (ago(2), 1), (ago(1), 1)]
+
+
 def test_the_same_again_finds_everything_open(backfills: Backfills, make: Make) -> None:
     schedule_id = make()
     last_seconds(backfills, schedule_id, 3)
@@ -118,7 +127,7 @@ def test_fires_of_a_time_before_the_timing_or_of_a_disabled_schedule_may_be_want
 ) -> None:
     schedule_id = make(**MINUTE, enabled=False)
     made = backfills.request(schedule_id, ago(30 * 86_400), ago(30 * 86_400 - 60), "test")
-    (claim,), _ = store.claim_pending(10)
+    (claim,) = store.waiting.take(10).claims
     assert [(claim.scheduled_for, claim.attempt)] == asked(made)
     assert store.start([claim]).started == [claim]
 
@@ -144,6 +153,11 @@ def test_what_cannot_be_is_refused_with_its_field(
         backfills.request(schedule_id, ago(since), ago(until), "test", limit=limit)
     assert str(refused.value).startswith(problem)
     assert rows(db) == []
+
+
+@pytest.mark.parametrize("limit", [1, HIGHEST_LIMIT])
+def test_the_lowest_and_the_highest_limit_are_allowed_themselves(backfills: Backfills, make: Make, limit: int) -> None:
+    assert len(last_seconds(backfills, make(), 1, limit=limit).fires) == 1
 
 
 def test_too_many_fires_are_refused_with_the_end_that_would_do(backfills: Backfills, make: Make) -> None:
@@ -174,8 +188,8 @@ def test_they_run_one_by_one_oldest_first_however_long_they_wait(
     run_sql(db, "UPDATE job_executions SET due_at = due_at - interval '3 days'")
     ran = []
     for _ in made.fires:
-        (claim,), _ = store.claim_pending(10)
-        assert store.claim_pending(10)[0] == [], "one at a time"
+        (claim,) = store.waiting.take(10).claims
+        assert store.waiting.take(10).claims == [], "one at a time"
         ran.append((claim.scheduled_for, claim.attempt))
         finish(store, claim)
     assert ran == asked(made)
@@ -190,7 +204,7 @@ def test_a_backfilled_fire_is_nobody_else_s_any_more_and_the_next_one_is_as_plan
     with db.transaction() as connection:
         before = connection.exec_driver_sql(next_run).scalar_one()
     last_seconds(backfills, schedule_id, 1)
-    assert store.claim([fire(schedule_id, 1)]).outcomes[fire(schedule_id, 1)] is Outcome.EXISTS
+    assert store.claim([fire(schedule_id, 1)]).decisions[fire(schedule_id, 1)] is Decision.EXISTS
     with db.transaction() as connection:
         assert connection.exec_driver_sql(next_run).scalar_one() == before
 
@@ -199,9 +213,9 @@ def test_a_backfill_that_fails_is_retried_as_the_schedule_says(
     db: DatabaseConnection, backfills: Backfills, make: Make, store: ExecutionStore
 ) -> None:
     last_seconds(backfills, make(), 1)
-    (claim,), _ = store.claim_pending(10)
+    (claim,) = store.waiting.take(10).claims
     finish(store, claim, ExecutionStatus.FAILED, retry_in_seconds=0.0)
-    (again,), _ = store.claim_pending(10)
+    (again,) = store.waiting.take(10).claims
     assert (again.scheduled_for, again.attempt, again.cause) == (claim.scheduled_for, 2, "backfill")
 
 
@@ -228,9 +242,9 @@ def test_explain_says_that_it_was_a_backfill_and_who_wanted_it(
 ) -> None:
     explainer = Explainer(db, POLICY, TOLERANCES, heartbeat_timeout_seconds=15, retention_days=90)
     schedule_id = make(misfire_grace_seconds=60)
-    assert store.claim([fire(schedule_id, 1000)]).outcomes == {fire(schedule_id, 1000): Outcome.MISFIRE}
+    assert store.claim([fire(schedule_id, 1000)]).decisions == {fire(schedule_id, 1000): Decision.MISFIRE}
     backfills.request(schedule_id, ago(1000), ago(998), "cli:anna")
-    (claim,), _ = store.claim_pending(10)
+    (claim,) = store.waiting.take(10).claims
     first = explainer.explain(schedule_id, ago(999))
     assert "It is a backfill, requested by cli:anna at " in " ".join(first.sentences)
     finish(store, claim)
@@ -247,8 +261,8 @@ def test_explain_names_the_backfill_that_was_in_the_way(
     explainer = Explainer(db, POLICY, TOLERANCES, heartbeat_timeout_seconds=15, retention_days=90)
     schedule_id = make()
     backfills.request(schedule_id, ago(10 * 86_400), ago(10 * 86_400 - 1), "test")
-    (claim,), _ = store.claim_pending(10)
-    assert store.claim([fire(schedule_id)]).outcomes == {fire(schedule_id): Outcome.OVERLAP}
+    (claim,) = store.waiting.take(10).claims
+    assert store.claim([fire(schedule_id)]).decisions == {fire(schedule_id): Decision.OVERLAP}
     said = " ".join(explainer.explain(schedule_id, ago(1)).sentences)
     assert f"Blocked by the execution of {claim.scheduled_for:%Y-%m-%d %H:%M:%S} UTC on replica" in said
 
@@ -270,7 +284,7 @@ def test_the_command_lists_what_runs_and_what_is_left_out(
         return result.stdout
 
     planned = say("--dry-run")
-    assert "2 would run once more" in planned
+    assert "2 fires would run" in planned
     assert "left out: 1 succeeded" in planned
     assert len(rows(db)) == 1
     assert '"attempt": 1' in say("--json")

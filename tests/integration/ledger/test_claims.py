@@ -13,8 +13,8 @@ from database.models import ExecutionStatus
 from services.job_history import JobHistory
 from services.ledger.claims import ExecutionStore, FinishReport
 from services.ledger.claims_sql import CHANGES_LOOKED_AT
-from services.ledger.fires import Claim, Ending, Outcome
-from tests.support.executions import Make, ago, fire, happened, missed, rows, store_of
+from services.ledger.fires import Claim, Decision, Ending
+from tests.support.executions import Make, ago, fire, happened, missed, rows, settle, settling_of, store_of
 
 
 def change(db: DatabaseConnection, sql: str) -> None:
@@ -33,8 +33,8 @@ def test_the_first_to_ask_claims_a_fire_and_nobody_after(
     db: DatabaseConnection, store: ExecutionStore, make: Make
 ) -> None:
     due = fire(make())
-    assert store.claim([due]).outcomes == {due: Outcome.CLAIMED}
-    assert store_of(db, "other").claim([due]).outcomes == {due: Outcome.EXISTS}
+    assert store.claim([due]).decisions == {due: Decision.CLAIMED}
+    assert store_of(db, "other").claim([due]).decisions == {due: Decision.EXISTS}
     assert rows(db, "status, instance_id") == [("claimed", "replica")]
 
 
@@ -45,20 +45,20 @@ def test_a_fire_that_was_finished_is_not_claimed_again(
     (claim,) = store.claim([due]).claims
     store.start([claim])
     assert store.finish([ended(claim)]) == FinishReport()
-    assert store_of(db, "late").claim([due]).outcomes == {due: Outcome.EXISTS}
+    assert store_of(db, "late").claim([due]).decisions == {due: Decision.EXISTS}
 
 
 def test_what_the_row_says_now_decides(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
-    cases: list[tuple[str, Outcome]] = [
-        ("UPDATE schedules SET enabled = false", Outcome.DISABLED),
-        ("UPDATE schedules SET time_config = '{\"seconds\": 7200}'", Outcome.GONE),
-        ("UPDATE schedules SET frequency = 'sometimes'", Outcome.GONE),
-        ("DELETE FROM schedules", Outcome.GONE),
+    cases: list[tuple[str, Decision]] = [
+        ("UPDATE schedules SET enabled = false", Decision.DISABLED),
+        ("UPDATE schedules SET time_config = '{\"seconds\": 7200}'", Decision.GONE),
+        ("UPDATE schedules SET frequency = 'sometimes'", Decision.GONE),
+        ("DELETE FROM schedules", Decision.GONE),
     ]
-    for sql, outcome in cases:
+    for sql, decision in cases:
         due = fire(make(), seconds_ago=600)
         change(db, sql)
-        assert store.claim([due]).outcomes == {due: outcome}, sql
+        assert store.claim([due]).decisions == {due: decision}, sql
         change(db, "DELETE FROM schedules")
     assert rows(db) == [("skipped", "disabled"), ("skipped", "changed"), ("skipped", "changed")]
 
@@ -67,7 +67,7 @@ def test_an_instant_that_is_no_fire_of_the_present_timing_leaves_nothing(
     db: DatabaseConnection, store: ExecutionStore, make: Make
 ) -> None:
     stale = fire(make(time_config={"seconds": 7200}))
-    assert store.claim([stale]).outcomes == {stale: Outcome.GONE}
+    assert store.claim([stale]).decisions == {stale: Decision.GONE}
     assert rows(db) == []
 
 
@@ -80,6 +80,16 @@ def test_a_fire_that_came_due_right_before_a_change_leaves_its_row(
     assert rows(db) == [("skipped", "disabled")]
 
 
+def test_a_fire_that_comes_due_after_its_schedule_was_switched_off_does_not_run(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    """Whoever hands it over has not heard of the change yet."""
+    due = fire(make())
+    happened(db, due.schedule_id, "enabled = false", ago(10))
+    assert store.claim([due]).decisions == {due: Decision.DISABLED}
+    assert rows(db) == []
+
+
 def test_no_row_is_made_for_a_fire_of_a_time_at_which_the_schedule_was_off(
     db: DatabaseConnection, store: ExecutionStore, make: Make
 ) -> None:
@@ -89,11 +99,11 @@ def test_no_row_is_made_for_a_fire_of_a_time_at_which_the_schedule_was_off(
     happened(db, schedule_id, "enabled = true", ago(20))
     was_on, was_off = fire(schedule_id, 50), fire(schedule_id, 30)
     at_the_switch = fire(schedule_id, 40), fire(schedule_id, 20)  # an instant belongs to what was valid before it
-    assert set(store.claim([was_on, was_off, *at_the_switch]).outcomes.values()) == {Outcome.GONE}
+    assert set(store.claim([was_on, was_off, *at_the_switch]).decisions.values()) == {Decision.GONE}
     assert rows(db, "scheduled_for, reason") == [(ago(50), "changed"), (ago(40), "changed")]
     happened(db, schedule_id, "enabled = false", ago(10))
     ended = fire(schedule_id, 15)
-    assert set(store.claim([was_off, ended]).outcomes.values()) == {Outcome.DISABLED}
+    assert set(store.claim([was_off, ended]).decisions.values()) == {Decision.DISABLED}
     assert rows(db, "scheduled_for, reason")[2:] == [(ago(15), "disabled")]
 
 
@@ -105,7 +115,7 @@ def test_no_row_is_made_for_an_instant_that_was_no_fire_of_the_timing_of_that_ti
     happened(db, schedule_id, former, ago(40))
     happened(db, schedule_id, "frequency = 'interval', time_config = '{\"seconds\": 1}'", ago(20))
     instants = [fire(schedule_id, seconds) for seconds in range(39, 30, -1)]
-    assert set(store.claim(instants).outcomes.values()) == {Outcome.GONE}
+    assert set(store.claim(instants).decisions.values()) == {Decision.GONE}
     expected = [each.scheduled_for for each in instants if "7" in former and each.scheduled_for.timestamp() % 7 == 0]
     assert [at for (at,) in rows(db, "scheduled_for")] == expected
 
@@ -116,7 +126,7 @@ def test_what_too_many_changes_hide_is_left_to_the_gap_scan(
     schedule_id = make()
     for enabled in ("false", "true") * (CHANGES_LOOKED_AT // 2 + 1):
         change(db, f"UPDATE schedules SET enabled = {enabled}")
-    assert set(store.claim([fire(schedule_id, 30)]).outcomes.values()) == {Outcome.GONE}
+    assert set(store.claim([fire(schedule_id, 30)]).decisions.values()) == {Decision.GONE}
     assert rows(db) == []
 
 
@@ -130,27 +140,27 @@ def test_a_summary_fences_every_fire_that_it_speaks_for(
     spoken_for = [fire(schedule_id, seconds) for seconds in (60, 40, 38, 20, 10)]
     free = [fire(schedule_id, 61), fire(schedule_id, 9), fire(other, 20)]
     assert store.without_row([*spoken_for, *free]) == free
-    outcomes = store.claim([*spoken_for, *free]).outcomes
-    assert [outcomes[fire] for fire in spoken_for] == [Outcome.EXISTS] * 5
-    assert [outcomes[fire] for fire in free] == [Outcome.COALESCED, Outcome.CLAIMED, Outcome.CLAIMED]
+    decisions = store.claim([*spoken_for, *free]).decisions
+    assert [decisions[fire] for fire in spoken_for] == [Decision.EXISTS] * 5
+    assert [decisions[fire] for fire in free] == [Decision.COALESCED, Decision.CLAIMED, Decision.CLAIMED]
 
 
 def test_postgres_clock_says_what_is_early_and_what_is_too_old(store: ExecutionStore, make: Make) -> None:
     schedule_id = make()
     early, old = fire(schedule_id, seconds_ago=-30), fire(schedule_id, seconds_ago=90_000)
-    assert store.claim([early, old]).outcomes == {early: Outcome.EARLY, old: Outcome.TOO_OLD}
+    assert store.claim([early, old]).decisions == {early: Decision.EARLY, old: Decision.TOO_OLD}
 
 
 def test_spread_counts_for_early_and_late_but_not_for_the_fire_s_name(store: ExecutionStore, make: Make) -> None:
     spread = fire(make(spread_seconds=86_400))
-    assert store.claim([spread]).outcomes[spread] in (Outcome.EARLY, Outcome.CLAIMED)
+    assert store.claim([spread]).decisions[spread] in (Decision.EARLY, Decision.CLAIMED)
 
 
 def test_a_fire_that_is_too_late_is_recorded_as_missed(
     db: DatabaseConnection, store: ExecutionStore, make: Make
 ) -> None:
     due = fire(make(misfire_grace_seconds=60), seconds_ago=100)
-    assert store.claim([due]).outcomes == {due: Outcome.MISFIRE}
+    assert store.claim([due]).decisions == {due: Decision.MISFIRE}
     assert rows(db) == [("missed", "misfire")]
 
 
@@ -169,12 +179,12 @@ def test_without_coalescing_they_run_as_far_as_the_limit_allows(
     schedule_id = make(coalesce=False, max_instances=2)
     first, second, third = (fire(schedule_id, seconds) for seconds in (3, 2, 1))
     report = store.claim([third, second, first])
-    assert report.outcomes == {first: Outcome.CLAIMED, second: Outcome.CLAIMED, third: Outcome.LATER}
+    assert report.decisions == {first: Decision.CLAIMED, second: Decision.CLAIMED, third: Decision.LATER}
     assert rows(db) == [("claimed", None), ("claimed", None), ("pending", None)]
-    assert store.claim_pending(10)[0] == []
+    assert store.waiting.take(10).claims == []
     store.start(report.claims)
     store.finish([ended(report.claims[0])])
-    assert [claim.scheduled_for for claim in store.claim_pending(10)[0]] == [ago(1)], "there is room for it now"
+    assert [claim.scheduled_for for claim in store.waiting.take(10).claims] == [ago(1)], "there is room for it now"
 
 
 def test_without_coalescing_a_fire_that_meets_a_full_house_is_an_overlap(
@@ -191,10 +201,10 @@ def test_a_fire_meets_the_one_that_still_runs(db: DatabaseConnection, store: Exe
     (claim,) = store.claim([fire(schedule_id, 2)]).claims
     store.start([claim])
     overlapping = fire(schedule_id, 1)
-    assert store_of(db, "other").claim([overlapping]).outcomes == {overlapping: Outcome.OVERLAP}
+    assert store_of(db, "other").claim([overlapping]).decisions == {overlapping: Decision.OVERLAP}
     store.finish([ended(claim)])
     following = fire(schedule_id, 0)
-    assert store.claim([following]).outcomes == {following: Outcome.CLAIMED}
+    assert store.claim([following]).decisions == {following: Decision.CLAIMED}
 
 
 def test_a_batch_counts_only_the_fires_that_are_new(store: ExecutionStore, make: Make) -> None:
@@ -203,7 +213,7 @@ def test_a_batch_counts_only_the_fires_that_are_new(store: ExecutionStore, make:
     (claim,) = store.claim([done]).claims
     store.start([claim])
     store.finish([ended(claim)])
-    assert store.claim([done, fresh]).outcomes == {done: Outcome.EXISTS, fresh: Outcome.CLAIMED}
+    assert store.claim([done, fresh]).decisions == {done: Decision.EXISTS, fresh: Decision.CLAIMED}
 
 
 def test_a_schedule_that_somebody_holds_is_left_for_later(
@@ -213,7 +223,7 @@ def test_a_schedule_that_somebody_holds_is_left_for_later(
     with db.transaction() as connection:
         connection.exec_driver_sql("SELECT FROM schedules WHERE schedule_id = %s FOR UPDATE", (held,))
         report = store.claim([fire(held), fire(free)])
-    assert report.outcomes == {fire(held): Outcome.LOCKED, fire(free): Outcome.CLAIMED}
+    assert report.decisions == {fire(held): Decision.LOCKED, fire(free): Decision.CLAIMED}
 
 
 def test_racing_replicas_never_exceed_the_limit_and_never_share_a_fire(db: DatabaseConnection, make: Make) -> None:
@@ -229,7 +239,7 @@ def test_racing_replicas_never_exceed_the_limit_and_never_share_a_fire(db: Datab
         while waiting:
             report = store.claim(waiting)
             claims.extend(report.claims)
-            waiting = [fire for fire, outcome in report.outcomes.items() if outcome is Outcome.LOCKED]
+            waiting = [fire for fire, decision in report.decisions.items() if decision is Decision.LOCKED]
 
     threads = [threading.Thread(target=race, args=[f"replica-{n}"]) for n in range(3)]
     for thread in threads:
@@ -238,6 +248,23 @@ def test_racing_replicas_never_exceed_the_limit_and_never_share_a_fire(db: Datab
         thread.join()
     assert sorted(claim.schedule_id for claim in claims) == sorted(ids)
     assert len(rows(db)) == 120
+
+
+def test_what_another_replica_claimed_before_the_lock_was_ours_is_counted(
+    db: DatabaseConnection, database_url: str, make: Make
+) -> None:
+    """Whatever a claim counts before it holds the schedule may be too little by then."""
+    schedule_id = make()
+    theirs: list[Claim] = []
+
+    def claim_before_the_lock(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "FROM schedules AS s" in statement and "SKIP LOCKED" in statement:
+            theirs.extend(store_of(db, "quick").claim([fire(schedule_id, 2)]).claims)
+
+    with closing(DatabaseConnection(database_url)) as own, closing(store_of(own, "slow")) as store:
+        event.listen(own.engine, "before_cursor_execute", claim_before_the_lock)
+        report = store.claim([fire(schedule_id, 1)])
+    assert (len(theirs), list(report.decisions.values())) == (1, [Decision.OVERLAP])
 
 
 def test_a_claim_moves_next_run_forward_and_never_back(
@@ -330,7 +357,7 @@ def test_only_the_newest_claim_of_an_execution_can_be_started(
 ) -> None:
     (old,) = store.claim([fire(make())]).claims
     store.hand_back([old])
-    (new,), _ = store.claim_pending(10)
+    (new,) = store.waiting.take(10).claims
     assert old.execution_id == new.execution_id
     assert store.start([old, new]).started == [new]
     assert store.look_again(old) is None
@@ -347,7 +374,7 @@ def test_a_waiting_row_does_not_fill_the_place_of_another(
     for cause, seconds in (*long_ago, ("catchup", 5000), ("schedule", 4000), ("manual", 8), ("manual", 7)):
         change(db, pending.format(busy, cause, seconds))
     change(db, pending.format(idle, "manual", 1))
-    (claim,), _ = store.claim_pending(2)
+    (claim,) = store.waiting.take(2).claims
     assert claim.schedule_id == idle
 
 
@@ -360,8 +387,8 @@ def test_a_row_whose_schedule_somebody_holds_does_not_fill_the_place_of_another(
         history.request_run(schedule_id, actor="test")
     with db.transaction() as connection:
         connection.exec_driver_sql("SELECT FROM schedules WHERE schedule_id = %s FOR UPDATE", (held,))
-        assert [claim.schedule_id for claim in store.claim_pending(1)[0]] == [free]
-    assert [claim.schedule_id for claim in store.claim_pending(1)[0]] == [held]
+        assert [claim.schedule_id for claim in store.waiting.take(1).claims] == [free]
+    assert [claim.schedule_id for claim in store.waiting.take(1).claims] == [held]
 
 
 def test_a_waiting_row_of_a_deleted_schedule_is_skipped_beside_others(
@@ -372,8 +399,26 @@ def test_a_waiting_row_of_a_deleted_schedule_is_skipped_beside_others(
     for schedule_id in (deleted, present):
         history.request_run(schedule_id, actor="test")
     change(db, f"DELETE FROM schedules WHERE schedule_id = '{deleted}'")
-    assert [claim.schedule_id for claim in store.claim_pending(10)[0]] == [present]
+    assert [claim.schedule_id for claim in store.waiting.take(10).claims] == [present]
+    settle(db, store)
     assert rows(db) == [("skipped", "deleted"), ("claimed", None)]
+
+
+def test_nobody_waits_for_a_row_of_a_deleted_schedule_that_another_replica_ends_right_now(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    deleted, present = make(), make()
+    history = JobHistory(db)
+    for schedule_id in (deleted, present):
+        history.request_run(schedule_id, actor="test")
+    change(db, f"DELETE FROM schedules WHERE schedule_id = '{deleted}'")
+    with db.transaction() as connection:  # a lock timeout, which would be an error, is two seconds
+        connection.exec_driver_sql("SELECT FROM job_executions WHERE schedule_id = %s FOR UPDATE", (deleted,))
+        with closing(settling_of(db, store)) as settling:
+            assert settling.settle() == 0
+        assert [claim.schedule_id for claim in store.waiting.take(10).claims] == [present]
+    settle(db, store)
+    assert ("skipped", "deleted") in rows(db)
 
 
 def test_what_was_cancelled_is_neither_retried_nor_run(
@@ -387,7 +432,7 @@ def test_what_was_cancelled_is_neither_retried_nor_run(
     (other,) = store.claim([fire(make())]).claims
     store.hand_back([other])
     change(db, "UPDATE job_executions SET cancel_requested_at = now() WHERE status = 'pending'")
-    assert store.claim_pending(10)[0] == []
+    assert store.waiting.take(10).claims == []
     assert ("cancelled",) in rows(db, "status")
 
 
@@ -405,7 +450,7 @@ def test_a_failure_plans_its_next_attempt_in_the_same_commit(
     store.start([claim])
     store.finish([ended(claim, ExecutionStatus.FAILED, retry_in_seconds=0.0, error_message="no")])
     assert rows(db, "attempt, status") == [(1, "failed"), (2, "pending")]
-    (retry,), _ = store_of(db, "other").claim_pending(10)
+    (retry,) = store_of(db, "other").waiting.take(10).claims
     assert (retry.attempt, retry.scheduled_for) == (2, claim.scheduled_for)
     assert retry.fencing_token > claim.fencing_token
 
@@ -417,7 +462,7 @@ def test_a_retry_of_a_switched_off_schedule_is_skipped(
     store.start([claim])
     store.finish([ended(claim, ExecutionStatus.FAILED, retry_in_seconds=0.0)])
     change(db, "UPDATE schedules SET enabled = false")
-    assert store.claim_pending(10)[0] == []
+    assert store.waiting.take(10).claims == []
     assert rows(db, "attempt, status, reason") == [(1, "failed", None), (2, "skipped", "disabled")]
 
 
@@ -425,9 +470,23 @@ def test_a_claim_that_is_handed_back_is_anybody_s(db: DatabaseConnection, store:
     (claim,) = store.claim([fire(make())]).claims
     store.hand_back([claim])
     assert rows(db, "status, instance_id") == [("pending", None)]
-    (again,), _ = store_of(db, "other").claim_pending(10)
+    (again,) = store_of(db, "other").waiting.take(10).claims
     assert (again.execution_id, again.attempt) == (claim.execution_id, 1)
     assert store.start([claim]).started == [], "its former owner lost it"
+
+
+def test_what_was_claimed_again_is_not_handed_back_by_its_former_owner(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    (old,) = store.claim([fire(make())]).claims
+    store.hand_back([old])
+    other = store_of(db, "other")
+    (new,) = other.waiting.take(10).claims
+    store.hand_back([old])
+    assert rows(db, "status, fencing_token") == [("claimed", new.fencing_token)]
+    other.start([new])
+    store.unstart([old])
+    assert rows(db, "status, fencing_token") == [("running", new.fencing_token)]
 
 
 def test_a_fire_that_was_handed_back_is_missed_when_its_grace_is_over(
@@ -435,7 +494,7 @@ def test_a_fire_that_was_handed_back_is_missed_when_its_grace_is_over(
 ) -> None:
     store.hand_back(store.claim([fire(make(misfire_grace_seconds=60), 2)]).claims)
     change(db, "UPDATE job_executions SET due_at = due_at - interval '1 minute'")
-    assert store.claim_pending(10)[0] == []
+    assert store.waiting.take(10).claims == []
     assert rows(db) == [("missed", "misfire")]
 
 
@@ -444,7 +503,7 @@ def test_a_fire_that_was_handed_back_does_not_run_under_another_timing(
 ) -> None:
     store.hand_back(store.claim([fire(make())]).claims)
     change(db, "UPDATE schedules SET time_config = '{\"seconds\": 7200}'")
-    assert store.claim_pending(10)[0] == []
+    assert store.waiting.take(10).claims == []
     assert rows(db) == [("skipped", "changed")]
 
 
@@ -488,20 +547,18 @@ def test_a_pending_row_with_a_date_that_python_cannot_read_keeps_no_other_one_wa
     bad, good = make(), make()
     store.hand_back(store.claim([fire(bad), fire(good)]).claims)
     change(db, f"UPDATE job_executions SET {column} = '0044-01-01 BC', cause = 'manual' WHERE schedule_id = '{bad}'")
-    claims, _ = store.claim_pending(10)
+    claims = store.waiting.take(10).claims
     assert good in {claim.schedule_id for claim in claims}
 
 
 def test_pending_rows_wait_while_their_schedule_runs(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
     schedule_id = make()
-    first, second = (fire(schedule_id, seconds) for seconds in (3, 2))
-    (claim,) = store.claim([first]).claims
-    store.hand_back([claim])
-    (claim,) = store.claim([second]).claims
-    assert store.claim_pending(10)[0] == []
+    (claim,) = store.claim([fire(schedule_id)]).claims
+    JobHistory(db).request_run(schedule_id, actor="test")
+    assert store.waiting.take(10).claims == []
     store.start([claim])
     store.finish([ended(claim)])
-    assert len(store.claim_pending(10)[0]) == 1
+    assert len(store.waiting.take(10).claims) == 1
 
 
 def test_only_a_person_s_run_gives_up_waiting_for_its_turn(
@@ -516,7 +573,7 @@ def test_only_a_person_s_run_gives_up_waiting_for_its_turn(
                 VALUES ('{schedule_id}', 'job', 'x', gen_random_uuid(), 'pending', '{cause}',
                         now() - interval '{minutes} minutes')""",
         )
-    assert store.claim_pending(10)[0] == []
+    settle(db, store)
     assert set(rows(db, "cause, status, reason")) == {
         ("schedule", "claimed", None),
         ("manual", "skipped", "overlap"),

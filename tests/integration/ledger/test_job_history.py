@@ -9,7 +9,7 @@ import pytest
 
 from database.connection import DatabaseConnection
 from services.errors import InvalidInput, InvalidSchedule, ScheduleNotFound
-from services.job_history import ExecutionFilter, JobHistory, get_job_history
+from services.job_history import ExecutionFilter, JobHistory, RetryOutcome, get_job_history
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Owner
 from services.ledger.timeline import timeline
@@ -235,7 +235,7 @@ def test_a_requested_run_waits_for_any_replica_and_wakes_them(
     assert (record.status, record.cause, record.job_id) == ("pending", "manual", str(schedule_id))
     assert (record.details, record.instance_id) == ({"requested_by": "cli:somebody"}, None)
     store = replica(db)
-    assert [claim.execution_id for claim in store.claim_pending(10)[0]] == [execution_id]
+    assert [claim.execution_id for claim in store.waiting.take(10).claims] == [execution_id]
     store.close()
 
 
@@ -245,7 +245,7 @@ def test_a_disabled_schedule_runs_on_request_and_an_unknown_one_does_not(
     repository.update_schedule(schedule_id, enabled=False)
     history.request_run(schedule_id, "me")
     store = replica(db)
-    assert len(store.claim_pending(10)[0]) == 1
+    assert len(store.waiting.take(10).claims) == 1
     store.close()
     with pytest.raises(ScheduleNotFound):
         history.request_run(uuid4(), "me")
@@ -282,7 +282,7 @@ def test_what_waits_is_cancelled_at_once(db: DatabaseConnection, history: JobHis
     assert (record.status, record.reason, record.completed_at is not None) == ("cancelled", "cancel_requested", True)
     assert not history.request_cancel(execution_id), "it has ended"
     store = replica(db)
-    assert store.claim_pending(10)[0] == []
+    assert store.waiting.take(10).claims == []
     store.close()
 
 
@@ -467,3 +467,20 @@ def test_cancelling_an_attempt_that_failed_cancels_its_retry(db: DatabaseConnect
     with db.transaction() as connection:
         found = connection.exec_driver_sql("SELECT attempt, status FROM job_executions ORDER BY attempt").all()
     assert [tuple(row) for row in found] == [(1, "failed"), (2, "cancelled")]
+
+
+def test_a_person_s_retry_follows_the_last_attempt(
+    db: DatabaseConnection, history: JobHistory, schedule_id: UUID
+) -> None:
+    with db.transaction() as connection:
+        first, _ = connection.exec_driver_sql(
+            """INSERT INTO job_executions
+                   (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, attempt)
+               SELECT %(id)s, 'job', 'x', %(id)s, 'failed', '2027-01-01', attempt FROM generate_series(1, 2) AS attempt
+               RETURNING execution_id""",
+            {"id": schedule_id},
+        ).scalars()
+    assert history.request_retry(first, "token:anna").outcome is RetryOutcome.REQUESTED
+    with db.transaction() as connection:
+        found = connection.exec_driver_sql("SELECT attempt, status FROM job_executions ORDER BY attempt").all()
+    assert [tuple(row) for row in found] == [(1, "failed"), (2, "failed"), (3, "pending")]

@@ -148,7 +148,7 @@ def test_a_change_costs_two_statements_however_many_schedules_there_are(
     asked.clear()
     watcher.apply_changes()
     assert asked["postgres"] == 2
-    entry = watcher.loaded[changed.schedule_id].entry
+    (entry,) = (known.entry for bucket in watcher.loaded.held() if (known := bucket.schedules.get(changed.schedule_id)))
     assert entry is not None
     assert entry.priority == 7
     watcher.close()

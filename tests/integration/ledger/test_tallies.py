@@ -99,6 +99,22 @@ def test_nothing_is_counted_while_an_older_transaction_may_still_add_to_it(
     assert eventually(tallies.count_hours, 60) > 60
 
 
+def test_the_mark_of_how_far_hours_may_be_counted_moves_on_after_a_minute(
+    tallies: ExecutionTallies, db: DatabaseConnection
+) -> None:
+    mark = "SELECT counted_at FROM execution_hours WHERE hour = '-infinity'"
+    young = run(db, mark)
+    tallies.count_hours()
+    assert run(db, mark) == young
+    run(db, "UPDATE execution_hours SET counted_at = counted_at - interval '1 hour' WHERE hour = '-infinity'")
+
+    def moved_on() -> bool:
+        tallies.count_hours()
+        return bool(run(db, mark) >= young)
+
+    eventually(moved_on, 60)  # transactions of other tests on this server hold it back
+
+
 def test_a_replica_s_own_writes_forget_nothing(tallies: ExecutionTallies, db: DatabaseConnection) -> None:
     before = run(db, COUNTED)
     run(

@@ -19,10 +19,12 @@ from database.models import ExecutionStatus
 from services.insight.audit import audit_by
 from services.insight.explain.explainer import Explainer, Verdict
 from services.ledger.claims import ExecutionStore
-from services.ledger.fires import Fire, Outcome, Owner
+from services.ledger.fires import Decision, Fire, Owner
+from services.ledger.needs import Abilities
 from services.ledger.verdicts import Kind, Situation, Stage, Tolerances, cells, decide
+from services.ledger.waiting import SETTLED_AT_ONCE
 from tests.integration.engine.test_gap_scan import LIMITS, MINUTE, Replica, Table
-from tests.support.executions import POLICY, Make, ago, happened
+from tests.support.executions import POLICY, Make, ago, happened, settling_of
 
 S = Situation
 Case = tuple[Kind, tuple[Situation, ...]]
@@ -43,9 +45,12 @@ TABLE = {
     Stage.CLAIM: """
         otherwise       claimed              schedule
         coalesces       skipped:coalesced    schedule
+        stood_for       skipped:coalesced    schedule
         no_room         skipped:overlap      schedule
         others_first    pending              schedule
-        unknown_job     pending              schedule
+        behind          pending              schedule
+        no_room+behind  skipped:overlap      schedule
+        unable          pending              schedule
     """,
     Stage.WAITING: """
         otherwise           claimed              schedule catchup retry manual manual_retry backfill
@@ -57,9 +62,11 @@ TABLE = {
         ended               claimed              retry manual manual_retry backfill
         overdue             missed:misfire       schedule
         overdue             claimed              catchup retry manual manual_retry backfill
-        unknown_job         pending              schedule catchup retry manual manual_retry backfill
-        unknown_job+overdue missed:no_handler    schedule catchup retry manual manual_retry
-        unknown_job+overdue pending              backfill
+        unable              pending              schedule catchup retry manual manual_retry backfill
+        overdue+unable      missed:misfire       schedule
+        overdue+unable      pending              catchup retry manual manual_retry backfill
+        nobody_able         claimed              schedule catchup retry manual manual_retry backfill
+        nobody_able+overdue missed:nobody_able   schedule catchup retry manual manual_retry
         no_room             pending              schedule catchup retry manual manual_retry backfill
         no_room+overdue     missed:misfire       schedule
         no_room+overdue     skipped:overlap      catchup retry manual manual_retry
@@ -74,7 +81,7 @@ TABLE = {
         ended           claimed              manual manual_retry backfill
         not_a_fire      skipped:changed      schedule catchup retry
         not_a_fire      claimed              manual manual_retry backfill
-        unknown_job     pending              schedule catchup retry manual manual_retry backfill
+        unable          pending              schedule catchup retry manual manual_retry backfill
     """,
     Stage.GAP_SCAN: """
         otherwise       missed:downtime      schedule
@@ -89,6 +96,9 @@ IMPOSSIBLE = [
     {S.EARLY, S.TOO_OLD},
     {S.EARLY, S.OVERDUE},
     {S.COALESCES, S.OTHERS_FIRST},
+    {S.COALESCES, S.BEHIND},
+    {S.STOOD_FOR, S.OTHERS_FIRST},
+    {S.STOOD_FOR, S.BEHIND},
     {S.CAUGHT_UP, S.TRIED_AGAIN},
     {S.CAUGHT_UP, S.ENDED},
     {S.TRIED_AGAIN, S.ENDED},
@@ -167,12 +177,13 @@ class Rows:
         changes = {
             S.OFF: "enabled = false",
             S.NOT_A_FIRE: "time_config = '{\"seconds\": 86399}'",
-            S.UNKNOWN_JOB: "job_type = 'letter'",
+            S.UNABLE: "job_type = 'letter'",
+            S.NOBODY_ABLE: "job_type = 'unheard-of'",
         }
         if S.ENDED in situations:
             happened(self.db, schedule_id, "priority = priority + 1", at)
         with self.quietly() as connection:
-            for situation in changes.keys() & set(situations):
+            for situation in [each for each in changes if each in situations]:
                 connection.exec_driver_sql(
                     f"UPDATE schedules SET {changes[situation]} WHERE schedule_id = %s", (schedule_id,)
                 )
@@ -217,10 +228,19 @@ def table(db: DatabaseConnection, make: Make) -> Rows:
 
 @contextmanager
 def claiming(db: DatabaseConnection, horizon_seconds: int = HORIZON) -> Iterator[ExecutionStore]:
-    """A replica that knows the job type noop and no other."""
-    owner = Owner("replica", uuid4())
-    with closing(ExecutionStore(db, owner, POLICY, horizon_seconds, handled=lambda: {"noop"})) as store:
+    """A replica that knows the job type noop and no other; another one knows letters."""
+    owner, abilities = Owner("replica", uuid4()), Abilities(lambda: {"noop"})
+    with db.transaction() as connection:
+        connection.exec_driver_sql(ALIVE, (*owner.as_values().values(), abilities.words()))
+        connection.exec_driver_sql(ALIVE, ("other", uuid4(), ["job:letter"]))
+    with closing(ExecutionStore(db, owner, POLICY, horizon_seconds, abilities=abilities)) as store:
         yield store
+
+
+ALIVE = """
+INSERT INTO scheduler_instances (instance_id, incarnation, alive_since, abilities, queues)
+VALUES (%s, %s, now() - interval '1 hour', %s, '{default}')
+"""
 
 
 # --- stage by stage ---
@@ -239,12 +259,12 @@ def test_a_due_fire_ends_as_the_row_of_its_schedule_says(db: DatabaseConnection,
             )
         fires[case] = Fire(schedule_id, at, at)
     with claiming(db, horizon) as store:
-        told = store.claim(list(fires.values())).outcomes
+        told = store.claim(list(fires.values())).decisions
     became = {case: table.became(fire.schedule_id, fire.scheduled_for) for case, fire in fires.items()}
     assert became == {case: expected(Stage.DUE, case) for case in fires}
     for (kind, situations), fire in fires.items():
         rule = decide(Stage.DUE, kind, situations)
-        assert told[fire] == (rule.outcome if rule.when else Outcome.CLAIMED), situations
+        assert told[fire] == (rule.decision if rule.when else Decision.CLAIMED), situations
 
 
 def test_a_fire_that_may_run_ends_as_the_executions_beside_it_say(db: DatabaseConnection, table: Rows) -> None:
@@ -254,8 +274,11 @@ def test_a_fire_that_may_run_ends_as_the_executions_beside_it_say(db: DatabaseCo
         table.set(schedule_id, situations, ago(30))
         with table.quietly() as connection:
             connection.exec_driver_sql(
-                "UPDATE schedules SET coalesce = %s WHERE schedule_id = %s", (S.COALESCES in situations, schedule_id)
+                "UPDATE schedules SET coalesce = %s WHERE schedule_id = %s",
+                (bool({S.COALESCES, S.STOOD_FOR} & set(situations)), schedule_id),
             )
+        if {S.STOOD_FOR, S.BEHIND} & set(situations):
+            table.execution(schedule_id, Kind.SCHEDULE, ago(60), "pending", ago(5))
         if S.NO_ROOM in situations:
             table.execution(schedule_id, Kind.SCHEDULE, ago(50), "running", ago(50))
         if S.OTHERS_FIRST in situations:
@@ -264,16 +287,15 @@ def test_a_fire_that_may_run_ends_as_the_executions_beside_it_say(db: DatabaseCo
             others.append(Fire(schedule_id, ago(20), ago(20)))
         tested[case] = Fire(schedule_id, ago(30), ago(30))
     with claiming(db) as store:
-        told = store.claim([*tested.values(), *others]).outcomes
+        told = store.claim([*tested.values(), *others]).decisions
     became = {case: table.became(fire.schedule_id, ago(30)) for case, fire in tested.items()}
     assert became == {case: expected(Stage.CLAIM, case) for case in tested}
     for (kind, situations), fire in tested.items():
-        assert told[fire] == decide(Stage.CLAIM, kind, situations).outcome, situations
+        assert told[fire] == decide(Stage.CLAIM, kind, situations).decision, situations
 
 
-@pytest.mark.parametrize("room", ["taken by a running execution", "taken by a row before it"])
-def test_a_waiting_row_ends_as_its_kind_and_situation_say(db: DatabaseConnection, table: Rows, room: str) -> None:
-    schedules, at, is_running = table.schedules(Stage.WAITING), ago(30), "running" in room
+def waiting_rows(table: Rows, at: datetime, *, is_running: bool = True) -> dict[UUID, Case]:
+    schedules = table.schedules(Stage.WAITING)
     for schedule_id, (kind, situations) in schedules.items():
         table.set(schedule_id, situations, at)
         table.execution(schedule_id, kind, at, "pending", due_at(kind, situations))
@@ -283,12 +305,38 @@ def test_a_waiting_row_ends_as_its_kind_and_situation_say(db: DatabaseConnection
         if S.CANCEL_REQUESTED in situations:
             with table.quietly() as connection:
                 connection.exec_driver_sql(CANCEL, (schedule_id, at))
+    return schedules
+
+
+def as_judged(case: Case, *more: Situation) -> Case:
+    """What nobody is able to run, we are not."""
+    kind, situations = case
+    return kind, (*situations, *more, *([S.UNABLE] if S.NOBODY_ABLE in situations else []))
+
+
+@pytest.mark.parametrize("room", ["taken by a running execution", "taken by a row before it"])
+def test_a_waiting_row_ends_as_its_kind_and_situation_say(db: DatabaseConnection, table: Rows, room: str) -> None:
+    at, is_running = ago(30), "running" in room
+    schedules = waiting_rows(table, at, is_running=is_running)
     with claiming(db) as store:
-        store.claim_pending(1000)
+        store.waiting.take(1000)
     assert {case: table.became(schedule_id, at) for schedule_id, case in schedules.items()} == {
-        case: ("pending", None) if is_passed_over(case, is_running) else expected(Stage.WAITING, case)
+        case: ("pending", None) if is_passed_over(case, is_running) else expected(Stage.WAITING, as_judged(case))
         for case in schedules.values()
     }
+
+
+def test_to_settle_ends_the_same_rows_and_gives_nobody_a_token(db: DatabaseConnection, table: Rows) -> None:
+    at = ago(30)
+    schedules = waiting_rows(table, at)
+    with claiming(db) as store, closing(settling_of(db, store)) as settling:
+        while settling.settle() == SETTLED_AT_ONCE:
+            pass
+    assert {case: table.became(schedule_id, at) for schedule_id, case in schedules.items()} == {
+        case: expected(Stage.WAITING, as_judged(case, S.UNABLE)) for case in schedules.values()
+    }
+    with db.transaction() as connection:
+        assert connection.exec_driver_sql("SELECT count(fencing_token) FROM job_executions").scalar() == 0
 
 
 def due_at(kind: Kind, situations: Collection[Situation]) -> datetime:
@@ -298,11 +346,8 @@ def due_at(kind: Kind, situations: Collection[Situation]) -> datetime:
 
 
 def is_passed_over(case: Case, is_running: bool) -> bool:
-    """What this replica cannot run now is not looked at before its time is over, whatever else is wrong with it."""
-    kind, situations = case
-    if {S.CANCEL_REQUESTED, S.DELETED} & set(situations) or (S.OVERDUE in situations and WAITS[kind]):
-        return False
-    return S.UNKNOWN_JOB in situations or (S.NO_ROOM in situations and is_running)
+    """What would only wait for room, or has no schedule to be locked with, is left to the settler."""
+    return S.DELETED in case[1] or (S.NO_ROOM in case[1] and is_running)
 
 
 def test_a_claimed_row_whose_schedule_changed_ends_as_its_kind_and_situation_say(
@@ -312,7 +357,7 @@ def test_a_claimed_row_whose_schedule_changed_ends_as_its_kind_and_situation_say
     for schedule_id, (kind, _) in schedules.items():
         table.execution(schedule_id, kind, at, "pending", ago(10))
     with claiming(db) as store:
-        claims = {claim.schedule_id: claim for claim in store.claim_pending(1000)[0]}
+        claims = {claim.schedule_id: claim for claim in store.waiting.take(1000).claims}
         assert claims.keys() == schedules.keys()
         for schedule_id, (_, situations) in schedules.items():
             table.set(schedule_id, situations, at)
@@ -328,11 +373,13 @@ def test_a_claimed_row_whose_schedule_changed_ends_as_its_kind_and_situation_say
 def test_a_fire_without_a_row_ends_as_its_situation_says(db: DatabaseConnection, table: Rows, case: Case) -> None:
     _, situations = case
     gaps = Table(db, datetime.now(UTC).replace(second=30, microsecond=0))
-    replica = Replica(db, gaps.now)
     more: dict[str, Any] = {"catchup": "one" if S.CAUGHT_UP in situations else "none", "misfire_grace_seconds": 1}
     length = 20 * MINUTE if S.BEYOND_CAP in situations else 5 * MINUTE
+    replica = Replica(db, gaps.now)
     if S.TRIED_AGAIN in situations:
+        replica.now -= length
         replica.scan()  # from now on it is there itself
+        replica.now += length
         more |= {"time_config": {"seconds": 1}}
     schedule_id = gaps.schedule(length, **more)
     if S.ENDED in situations:
@@ -378,4 +425,4 @@ def test_gap_scan_audit_and_explanation_agree_whether_a_fire_still_has_its_chanc
     assert report.on_the_edge == 1 - len(report.unexplained)
     due = Fire(schedule_id, at, at)
     with claiming(db) as store:
-        assert store.claim([due]).outcomes == {due: Outcome.CLAIMED}
+        assert store.claim([due]).decisions == {due: Decision.CLAIMED}

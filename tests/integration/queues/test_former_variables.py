@@ -147,8 +147,8 @@ def test_the_start_says_where_the_number_lives_now(
     said = [record for record in caplog.records if getattr(record, "event", None) == "setting_moved"]
     assert [record.levelname for record in said] == ["WARNING", "WARNING"]
     assert said[0].getMessage() == (
-        f"{VARIABLE}=7 is not a setting any longer, its place is {WHERE}; the value is used, and replicas write it "
-        f"there as soon as none of an older version is live (by hand: {EDIT}7)"
+        f"{VARIABLE}=7 is no longer a setting; it moved to {WHERE}; the value is used, and replicas write it "
+        f"there once no older replica is live (to do it now: {EDIT}7)"
     )
 
 
@@ -158,14 +158,15 @@ def test_later_it_says_that_the_variable_can_go_or_has_no_effect(
     settings = with_variables(monkeypatch, CONCURRENCY="7")
     start(db, settings)
     assert former_variable_warnings(db, settings) == [
-        f"{VARIABLE}=7 is not a setting any longer: {WHERE} has its value now, and wins; remove the variable "
+        f"{VARIABLE}=7 is no longer a setting: {WHERE} has the value now and takes precedence; remove the variable "
         f"(to change the value: {EDIT}…)"
     ]
     repository.update_schedule(
         DOMAIN_EXTRACTION.schedule_id, job_config={"queue": "domain_extraction", "concurrency": 3}
     )
     assert former_variable_warnings(db, settings) == [
-        f"{VARIABLE}=7 has no effect: {WHERE} is 3, and wins; remove the variable (to change the value: {EDIT}…)"
+        f"{VARIABLE}=7 has no effect: {WHERE} is 3 and takes precedence; remove the variable "
+        f"(to change the value: {EDIT}…)"
     ]
 
 

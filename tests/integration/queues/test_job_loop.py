@@ -24,7 +24,7 @@ from services.queues.deadline import remaining_seconds
 from services.queues.item_writer import ItemWriter
 from services.queues.job_loop import run_job_loop
 from services.queues.loop_limits import LoopLimits
-from services.queues.outcomes import Claimed, Ended, Verdict
+from services.queues.outcomes import Claim, Ending, Verdict
 from services.queues.queue_table import QueueTable
 from services.queues.rescue import Rescue
 from services.queues.run_ledger import RunLedger
@@ -696,7 +696,7 @@ def test_an_item_that_waits_for_somebody_s_lock_counts_once_for_the_batch(
         counted.append(items)
         ended(pace, items, seconds, deep=deep)
 
-    def tried(writer: ItemWriter[int], items: Sequence[Ended[int]]) -> Iterator[tuple[Ended[int], Verdict]]:
+    def tried(writer: ItemWriter[int], items: Sequence[Ending[int]]) -> Iterator[tuple[Ending[int], Verdict]]:
         tries.append(len(items))
         return write(writer, items)
 
@@ -778,7 +778,7 @@ def test_a_claim_whose_answer_comes_too_late_to_be_worked_on_in_time_goes_back(
     late: list[float] = []
     claim, monotonic = QueueTable.claim, time.monotonic
 
-    def answered_late(self: QueueTable[int], connection: Connection, count: int) -> list[Claimed[int]]:
+    def answered_late(self: QueueTable[int], connection: Connection, count: int) -> list[Claim[int]]:
         claims = claim(self, connection, count)
         if claims and not late:
             late.append(LoopLimits().late_claim_seconds + 1)

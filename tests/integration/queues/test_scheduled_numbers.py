@@ -141,7 +141,7 @@ def test_a_run_says_that_its_schedule_s_timeout_is_too_short_for_its_numbers(
     context = a_context(timeout_seconds=timeout_seconds, schedule_id=UUID(int=1))
     deep_scan(str).run(context, Settings(), installed, numbers=QueueNumbers(run_budget_seconds=50))
     lines = context.trace().get("log", [])
-    assert any("timeout_seconds is too short: the run is ended in 100 s" in line for line in lines) is said
+    assert any("timeout_seconds is too short: the run times out in 100 s" in line for line in lines) is said
 
 
 def test_the_query_for_the_numbers_does_not_read_all_schedules(installed: DatabaseConnection) -> None:

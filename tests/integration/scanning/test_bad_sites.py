@@ -88,7 +88,7 @@ def test_a_page_that_drips_ends_with_its_time(site: WebServer) -> None:
     site.answer("/bad", lambda _: Answer(drip()))
     outcome = scan(site.url, page_timeout_seconds=3)
     ended.set()
-    assert page(outcome, "/bad").error == "no answer in time"
+    assert page(outcome, "/bad").error == "no response in time"
     assert "found" in names(outcome)
 
 
@@ -203,7 +203,7 @@ def test_malformed_cookies_are_refused_with_the_reason_and_the_good_ones_found(s
         "Set-Cookie headers that browsers refuse: 3 (has neither name nor value)",
         "Set-Cookie headers that browsers refuse: 1 (contains control characters)",
         "Set-Cookie headers that browsers refuse: 1 (names a domain that is not the server's own)",
-        "Set-Cookie headers that browsers refuse: 1 (has a name that promises more than its attributes keep)",
+        "Set-Cookie headers that browsers refuse: 1 (breaks the rules of its name prefix, such as __Host-)",
         "Set-Cookie headers that browsers refuse: 1 (is larger than 4096 bytes)",
     }
 

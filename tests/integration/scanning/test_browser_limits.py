@@ -17,7 +17,6 @@ from tests.support.ledger import Ledger
 from tests.support.scan_site import Answer, WebServer
 
 Make = Callable[..., BrowserEngine]
-pytestmark = pytest.mark.xdist_group("browser")  # one Chromium at a time is enough for two cores
 
 
 def test_dialogs_popups_and_leave_taking_do_not_hold_it_up(web: WebServer, any_browser: BrowserEngine) -> None:
@@ -49,7 +48,7 @@ def test_a_download_is_no_page(web: WebServer, any_browser: BrowserEngine) -> No
 
 
 def test_what_is_no_http_is_said_so(any_browser: BrowserEngine) -> None:
-    with BadServer() as bad, pytest.raises(PageFailed, match="the answer is not HTTP"):
+    with BadServer() as bad, pytest.raises(PageFailed, match="the response is not HTTP"):
         any_browser.visit(f"{bad.url}/not-http", plenty)
 
 
@@ -76,7 +75,7 @@ def test_a_page_that_never_ends_is_seen_as_far_as_it_came(web: WebServer, browse
 
     web.answer("/", lambda _: Answer(drip(), cookies=("early=1",)))
     seen = browser(page_seconds=4.0).visit(f"{web.url}/", plenty)
-    assert seen.notes == ("did not finish loading within 4 s; what was there by then is reported",)
+    assert seen.notes == ("did not finish loading within 4 s; the findings cover what had loaded by then",)
     assert seen.links == (f"{web.url}/first",)
     assert setters(seen) == {("cookie", "early"): ""}
 
@@ -92,7 +91,7 @@ def test_a_page_that_loads_itself_for_ever_is_seen_and_left(web: WebServer, brow
 
 def test_a_server_that_never_answers_is_tried_again(browser: Make) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        with pytest.raises(PageFailed, match="no answer within 2 s") as failure:
+        with pytest.raises(PageFailed, match="no response within 2 s") as failure:
             browser(page_seconds=2.0).visit(f"http://127.0.0.1:{silent.getsockname()[1]}/", plenty)
         assert failure.value.retryable
 

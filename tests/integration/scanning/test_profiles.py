@@ -167,10 +167,10 @@ def test_a_profile_from_the_command_line(cli: Cli) -> None:
     ]
     assert "engine=browser, max_pages=300" in cli("list").stdout
     assert "max_pages  300" in cli("show", "deep").stdout
-    assert cli("edit", "deep", "--pages", "300").stdout == "nothing changed: it says that already\n"
+    assert cli("edit", "deep", "--pages", "300").stdout == "nothing changed: the profile already has these values\n"
     assert cli("delete", "deep", answer="n\n").exit_code == 1
     assert cli("delete", "deep", "--yes").stdout == "deleted deep\n"
-    assert cli("list").stdout.startswith("there is no profile; add one: ")
+    assert cli("list").stdout.startswith("no profile exists; add one: ")
 
 
 def test_every_command_speaks_json(cli: Cli) -> None:
@@ -193,7 +193,7 @@ def test_every_command_speaks_json(cli: Cli) -> None:
         (["add", "a", "--page", "javascript:alert(1)"], "custom_pages: "),
         (["show", "nobody"], "profile: there is no profile nobody"),
         (["edit", "nobody", "--pages", "1"], "profile: there is no profile nobody"),
-        (["edit", "nobody"], "edit: nothing to change was given; see --help"),
+        (["edit", "nobody"], "edit: give at least one setting to change; see --help"),
         (["edit", "taken", "--set", "colour="], "colour: is not a field of a cookie scan"),
         (["delete", "nobody", "--yes"], "profile: there is no profile nobody"),
         (["add", "taken"], "name: another profile has the name 'taken'"),

@@ -171,7 +171,7 @@ def test_a_site_that_forbids_everything_is_refused_for_good(site: ScanSite) -> N
     with pytest.raises(ScanFailed) as caught:
         scan(site.url)
     assert str(caught.value) == (
-        f"no page of {DOMAIN} could be seen: {site.url}/: robots.txt forbids it; "
+        f"no page of {DOMAIN} could be visited: {site.url}/: robots.txt forbids it; "
         "if the site is yours, set respect_robots to false"
     )
     assert not caught.value.retryable
@@ -192,7 +192,7 @@ def test_without_a_robots_txt_everything_is_allowed(site: ScanSite, status: int)
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_robots_txt_that_fails_is_a_site_that_is_down(site: ScanSite, status: int) -> None:
     site.answer("/robots.txt", Answer("no", status=status, headers={"Retry-After": "120"}))
-    with pytest.raises(ScanFailed, match=f"robots.txt answered {status}, so nobody can tell") as caught:
+    with pytest.raises(ScanFailed, match=f"robots.txt answered {status}, so it is unknown") as caught:
         scan(site.url)
     assert (caught.value.retryable, caught.value.retry_after_seconds) == (True, 120)
     assert "/about" in paths(scan(site.url, respect_robots=False))
@@ -214,7 +214,7 @@ def test_a_robots_txt_that_cannot_be_read_is_blamed_and_stops_only_who_respects_
         scan(site.url)
     blamed = f"{DOMAIN} cannot be scanned: {site.url}/robots.txt cannot be read: {cause}"
     assert str(caught.value).startswith(blamed)
-    assert str(caught.value).endswith(", so nobody can tell what may be visited")
+    assert str(caught.value).endswith(", so it is unknown what may be visited")
     assert "/about" in paths(scan(site.url, respect_robots=False))
 
 
@@ -327,7 +327,7 @@ def test_a_site_without_a_single_page_is_no_clean_site(site: ScanSite, status: i
     site.answer("/", Answer("no", status=status))
     with pytest.raises(ScanFailed) as caught:
         scan(site.url)
-    assert str(caught.value) == f"no page of {DOMAIN} could be seen: {site.url}/: answered {status}"
+    assert str(caught.value) == f"no page of {DOMAIN} could be visited: {site.url}/: answered {status}"
     assert caught.value.retryable is retryable
 
 
@@ -420,7 +420,7 @@ def test_a_scan_gives_up_when_the_site_goes_away_in_the_middle(site: ScanSite) -
     outcome = scan(site.url)
     assert len(outcome.pages) == 11
     assert not outcome.is_complete
-    assert "stopped: 10 pages in a row could not be seen" in outcome.notes
+    assert "stopped: 10 pages in a row could not be visited" in outcome.notes
 
 
 def test_pages_that_can_never_be_seen_do_not_end_the_scan(site: ScanSite) -> None:

@@ -76,7 +76,7 @@ def an_outcome(cookies: Sequence[Cookie] = (), **changes: Any) -> ScanOutcome:
         elapsed_ms=7,
         notes=("a remark",),
     )
-    failed = replace(page, final_url=None, status_code=None, error="no answer in time", notes=())
+    failed = replace(page, final_url=None, status_code=None, error="no response in time", notes=())
     facts: dict[str, Any] = {
         "domain": "example.com",
         "engine": EngineName.HTTP,
@@ -189,7 +189,7 @@ def test_a_replica_that_was_given_up_leaves_no_scan(
     db: DatabaseConnection, scans: ScanStore, store: ExecutionStore, make: Make
 ) -> None:
     claim = running(store, make)
-    with pytest.raises(ScanRefused, match="was given up meanwhile; its scan is not kept"):
+    with pytest.raises(ScanRefused, match="was abandoned in the meantime; its scan is not saved"):
         scans.save(an_outcome([a_cookie()]), execution_of(claim, fencing_token=claim.fencing_token - 1))
     store.finish([Ending(claim=claim, status=ExecutionStatus.ABANDONED, duration_seconds=1.0)])
     with pytest.raises(ScanRefused):

@@ -12,11 +12,13 @@ from sqlalchemy import event
 
 from database.clock import DatabaseClock
 from database.connection import DatabaseConnection
+from services.engine.shares.shares import EveryBucket
 from services.engine.timer import Timer
 from services.errors import Unavailable
 from services.insight.replicas import list_replicas
 from services.job_history import JobHistory
-from services.schedule_watcher import ScheduleWatcher
+from services.schedule_watcher import ROWS_OF, Part, ScheduleWatcher
+from services.schedules.buckets import bucket_of, buckets_in, set_of, to_bytes
 from services.schedules.changes import NEWEST_REVISION
 from services.schedules.upkeep import PARK, REPAIR_NEXT_RUN, REPAIR_ROWS
 from tests.support.waiting import eventually
@@ -117,6 +119,23 @@ def test_a_schedule_that_was_deleted_leaves_the_timer(db: DatabaseConnection, wa
         connection.exec_driver_sql("DELETE FROM schedules WHERE domain = 'd1'")
     watcher.tick()
     assert len(watcher._timer) == len(watcher.loaded) == 1
+
+
+def test_a_change_that_is_committed_after_later_ones_were_seen_is_seen_too(
+    db: DatabaseConnection, watcher: ScheduleWatcher
+) -> None:
+    """Neither its number nor its time is greater than those of what we know."""
+    _insert(db, 2)
+    watcher.tick()
+    switch_off = "UPDATE schedules SET enabled = false WHERE domain = %s"
+    with db.transaction() as slow:
+        slow.exec_driver_sql(switch_off, ("d1",))
+        with db.transaction() as quick:
+            quick.exec_driver_sql(switch_off, ("d2",))
+        watcher.apply_changes()
+        assert len(watcher._timer) == 1
+    watcher.apply_changes()
+    assert len(watcher._timer) == 0
 
 
 def test_what_changed_while_both_connections_were_lost_is_seen_when_they_are_back(
@@ -270,3 +289,171 @@ def test_the_newest_revision_is_found_at_the_end_of_indexes(db: DatabaseConnecti
     with db.transaction() as connection:
         plan = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {NEWEST_REVISION}").scalar_one()
     assert sum(_rows_touched(plan[0]["Plan"])) < 500
+
+
+# --- a share of the table ---
+
+
+class Some(EveryBucket):
+    """The duty is what the test says."""
+
+    def __init__(self, *buckets: int) -> None:
+        super().__init__()
+        self.give(*buckets)
+
+    def give(self, *buckets: int) -> None:
+        self._own_duty = set_of(buckets)
+
+    def to_drop(self, now: float) -> list[int]:
+        return list(buckets_in(self._mask & ~self._own_duty))
+
+
+def watcher_of(db: DatabaseConnection, shares: Some) -> ScheduleWatcher:
+    clock = DatabaseClock(5)
+    timer = Timer(lambda fires: None, clock)
+    return ScheduleWatcher(db, timer, clock, check_interval_seconds=60, shares=shares, listen=False)
+
+
+def buckets_of(db: DatabaseConnection) -> dict[str, int]:
+    with db.transaction() as connection:
+        rows = connection.exec_driver_sql(f"SELECT domain, {bucket_of('schedule_id')} AS bucket FROM schedules").all()
+    return {row.domain: row.bucket for row in rows}
+
+
+def _insert_apart(db: DatabaseConnection, count: int = 5) -> None:
+    """Each in a bucket of its own."""
+    while len(set(buckets_of(db).values())) < count:
+        edit(db, "DELETE FROM schedules")
+        _insert(db, count)
+
+
+def domains_of(db: DatabaseConnection, watcher: ScheduleWatcher) -> set[str]:
+    ids = [schedule_id for bucket in watcher.loaded.held() for schedule_id in bucket.schedules]
+    with db.transaction() as connection:
+        found = connection.exec_driver_sql("SELECT domain FROM schedules WHERE schedule_id = ANY(%s)", (ids,))
+        return set(found.scalars())
+
+
+def edit(db: DatabaseConnection, sql: str) -> int:
+    """Returns the newest revision."""
+    with db.transaction() as connection:
+        connection.exec_driver_sql(sql)
+        return int(connection.exec_driver_sql(NEWEST_REVISION).scalar_one())
+
+
+def test_only_the_schedules_of_the_share_are_loaded(db: DatabaseConnection) -> None:
+    _insert_apart(db)
+    with closing(watcher_of(db, Some(buckets_of(db)["d3"]))) as watcher:
+        watcher.tick()
+        assert domains_of(db, watcher) == {"d3"}
+        assert len(watcher._timer) == 1
+
+
+def test_the_bits_of_a_mask_mean_the_same_to_python_and_to_postgres(db: DatabaseConnection) -> None:
+    some = {0, 1, 7, 8, 9, 500, 1016, 1023}
+    with db.transaction() as connection:
+        rows = connection.exec_driver_sql(
+            "SELECT n FROM generate_series(0, 1023) AS n WHERE get_bit(%s::bytea, n) = 1", (to_bytes(set_of(some)),)
+        )
+        assert set(rows.scalars()) == some
+
+
+def test_a_change_outside_the_share_is_noted_and_not_loaded(db: DatabaseConnection) -> None:
+    _insert_apart(db)
+    with closing(watcher_of(db, Some(buckets_of(db)["d3"]))) as watcher:
+        watcher.tick()
+        newest = edit(db, "UPDATE schedules SET enabled = false WHERE domain <> 'd3'")
+        watcher.tick()
+        assert (watcher.revision, domains_of(db, watcher)) == (newest, {"d3"})
+        newest = edit(db, "UPDATE schedules SET enabled = false WHERE domain = 'd3'")
+        watcher.tick()
+        assert (watcher.revision, len(watcher._timer)) == (newest, 0)
+
+
+def test_a_bucket_that_goes_leaves_the_timer_and_one_that_comes_is_loaded(db: DatabaseConnection) -> None:
+    _insert_apart(db)
+    shares = Some(buckets_of(db)["d3"])
+    with closing(watcher_of(db, shares)) as watcher:
+        watcher.tick()
+        shares.give(buckets_of(db)["d4"])
+        watcher.tick()
+        assert domains_of(db, watcher) == {"d4"}
+        assert (len(watcher._timer), shares.held) == (1, 1)
+
+
+def test_a_change_that_waits_for_a_bucket_that_has_gone_is_left_out(db: DatabaseConnection) -> None:
+    _insert_apart(db)
+    shares = Some(*buckets_of(db).values())
+    with closing(watcher_of(db, shares)) as watcher:
+        watcher.tick()
+        edit(db, "UPDATE schedules SET time_config = '{\"hour\": 5}'")
+        ids = [str(schedule_id) for bucket in watcher.loaded.held() for schedule_id in bucket.schedules]
+        watcher._parts.append(Part(ids))
+        shares.give(buckets_of(db)["d4"])
+        watcher._drop_buckets()
+        watcher._load_part()
+        assert domains_of(db, watcher) == {"d4"}
+        assert len(watcher._timer) == 1
+
+
+def test_the_comparison_finds_what_differs_in_the_share(db: DatabaseConnection) -> None:
+    _insert_apart(db)
+    shares = Some(*(buckets_of(db)[domain] for domain in ("d1", "d2", "d3")))
+    with closing(watcher_of(db, shares)) as watcher:
+        watcher.tick()
+        edit(db, "UPDATE schedules SET enabled = false WHERE domain IN ('d1', 'd5')")
+        edit(db, "DELETE FROM schedules WHERE domain IN ('d2', 'd4')")
+        watcher.reconcile()
+        assert (domains_of(db, watcher), len(watcher._timer)) == ({"d1", "d3"}, 1)
+
+
+def test_a_load_that_breaks_half_way_leaves_nothing_in_the_timer(
+    db: DatabaseConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _insert_apart(db)
+    with closing(watcher_of(db, Some(*buckets_of(db).values()))) as watcher:
+        put, calls = watcher._timer.put, iter(range(100))
+
+        def breaking(*values: Any) -> Any:
+            if next(calls) == 3:
+                raise Unavailable("Postgres", "here", "gone")
+            return put(*values)
+
+        monkeypatch.setattr(watcher._timer, "put", breaking)
+        with pytest.raises(Unavailable):
+            watcher.tick()
+        assert (len(watcher._timer), len(watcher.loaded)) == (0, 0)
+        watcher.tick()
+        assert (len(watcher._timer), len(watcher.loaded)) == (5, 5)
+
+
+@pytest.mark.parametrize(("watched", "fires"), [(20, 20), (5, 5), (None, 25), (600, 25)])
+def test_a_bucket_is_loaded_from_where_its_gap_scan_ended_but_not_from_before_any_living_replica(
+    db: DatabaseConnection, watched: int | None, fires: int
+) -> None:
+    """The oldest one that claims started 25 seconds ago."""
+    _insert(db, 1)
+    edit(db, """UPDATE schedules SET frequency = 'interval', time_config = '{"seconds": 1}'""")
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """SET LOCAL session_replication_role = replica;
+               UPDATE schedules SET effective_from = now() - interval '1 day';
+               INSERT INTO scheduler_instances (instance_id, incarnation, started_at, claiming)
+               VALUES ('old', gen_random_uuid(), now() - interval '25 seconds', true),
+                      ('paused', gen_random_uuid(), now() - interval '1 day', false);
+               UPDATE fires_watched_by_bucket SET until = now() - make_interval(secs => %s)""",
+            (watched,),
+        )
+    with closing(watcher_of(db, Some(*buckets_of(db).values()))) as watcher:
+        watcher.tick()
+        assert len(watcher._timer.take_due()) == pytest.approx(fires, abs=2)
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_the_rows_of_some_buckets_are_found_by_their_index(db: DatabaseConnection, analyzed: bool) -> None:
+    _insert(db, 20_000)
+    with db.transaction() as connection:
+        if analyzed:
+            connection.exec_driver_sql("ANALYZE schedules")
+        plan = connection.exec_driver_sql(f"EXPLAIN {ROWS_OF}", {"buckets": [1, 2, 3]}).scalars()
+        assert "schedules_bucket_idx" in "".join(plan)

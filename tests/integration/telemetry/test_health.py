@@ -145,7 +145,7 @@ def test_too_many_connections_are_turned_away_and_the_rest_goes_on(port: int, mo
 def test_a_port_in_use_is_refused_with_the_way_out(port: int, state: State) -> None:
     with pytest.raises(ConfigurationError) as refused:
         serve(state, port).start()
-    assert str(refused.value).startswith(f"METRICS_PORT={port} cannot be had on METRICS_HOST=127.0.0.1: Address")
+    assert str(refused.value).startswith(f"METRICS_PORT={port} is not available on METRICS_HOST=127.0.0.1: Address")
     assert "give each one a METRICS_PORT of its own, or set METRICS_PORT=0" in str(refused.value)
 
 

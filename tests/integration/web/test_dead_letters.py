@@ -104,4 +104,4 @@ def test_a_body_that_makes_no_sense_is_refused(web: Web, body: dict[str, Any]) -
 def test_a_rate_that_makes_no_sense_is_told_with_those_that_do(web: Web, keys: list[int]) -> None:
     told = problem(web.post("/dead-letters/requeue", {"queue": "deep_scan", "per_second": 1e-300}))
     assert told["errors"][0]["field"] == "per_second"
-    assert "must be 0 (all at once) or between 0.00001 and 100000 rows a second" in told["errors"][0]["reason"]
+    assert "must be 0 (all at once) or between 0.00001 and 100000 rows per second" in told["errors"][0]["reason"]

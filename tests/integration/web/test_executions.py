@@ -273,6 +273,17 @@ def test_replicas_say_who_has_the_newest_change(web: Web, db: DatabaseConnection
     assert (answer["items"][0]["version"], answer["items"][0]["tzdata"]) == ("1", "2026.6")
 
 
+def test_replicas_say_which_share_they_hold_and_what_they_can_run(web: Web, db: DatabaseConnection) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO scheduler_instances (instance_id, incarnation, host, holds, abilities)
+               VALUES ('new', gen_random_uuid(), 'machine', decode('ff01', 'hex'), '{browser,job:noop}'),
+                      ('old', gen_random_uuid(), NULL, NULL, NULL)"""
+        )
+    shown = [(item["host"], item["buckets"], item["abilities"]) for item in web.get("/replicas").json()["items"]]
+    assert shown == [("machine", 9, ["browser", "job:noop"]), (None, None, None)]
+
+
 def test_executions_of_several_statuses_are_one_list(web: Web, db: DatabaseConnection, schedule_id: UUID) -> None:
     for number, status in enumerate(("success", "failed", "timed_out")):
         add(db, schedule_id, status, at=NOW - timedelta(minutes=number + 1))

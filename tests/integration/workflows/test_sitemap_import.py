@@ -136,7 +136,7 @@ def test_many_pages_go_in_chunks(world: PipelineWorld, db: DatabaseConnection) -
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (Answer("<!DOCTYPE html><html><body>Moved"), "it is no sitemap: its root element is <html>"),
+        (Answer("<!DOCTYPE html><html><body>Moved"), "it is not a sitemap: its root element is <html>"),
         (xml("<urlset><url><loc>a</l"), "it is not well-formed XML: 1:19: unclosed token"),
         (xml(""), "it is empty"),
         (Answer(status=404), f"GET {FILE} answered 404"),

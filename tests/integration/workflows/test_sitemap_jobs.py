@@ -178,7 +178,7 @@ def test_a_broken_sitemap_is_kept_with_its_error(world: PipelineWorld, db: Datab
     columns = "url, status, url_count, sitemap_import_status, sitemap_import_error"
     assert query(db, f"SELECT {columns} FROM sitemap_files ORDER BY url") == [
         (f"{SITE}/list.txt", "Completed", 2, "Queued", None),
-        (f"{SITE}/named.xml", "Error", None, "Error", "it is no sitemap: its root element is <html>"),
+        (f"{SITE}/named.xml", "Error", None, "Error", "it is not a sitemap: its root element is <html>"),
         (
             f"{SITE}/sitemap.xml",
             "Error",
@@ -307,7 +307,7 @@ def test_nothing_found_in_a_hurry_is_no_proof_either(world: PipelineWorld, db: D
     submit(world, db)
     assert search(world, db, sitemap_job_timeout_seconds=11).retried == 1
     assert world.asked("bakery.example") == ["/", "/robots.txt"]
-    assert query(db, "SELECT error FROM jobs") == [("the site is so slow that not all places could be looked at",)]
+    assert query(db, "SELECT error FROM jobs") == [("the site is too slow: not every location could be checked",)]
 
 
 def test_a_job_of_another_kind_fails_with_its_reason(world: PipelineWorld, db: DatabaseConnection) -> None:

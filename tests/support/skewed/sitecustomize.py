@@ -1,4 +1,4 @@
-"""On the PYTHONPATH of a replica: its clock is off by SKEW_SECONDS from the first moment on."""
+"""On the PYTHONPATH of a replica: shifts its clock by SKEW_SECONDS from the start."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -14,5 +14,5 @@ def _skew_now() -> timedelta:
     return datetime.now(UTC) - escape_hatch.datetime.datetime.now(UTC)
 
 
-while abs(_skew_now() - _skew) > timedelta(milliseconds=5):  # setting it can take a while, also several seconds
+while abs(_skew_now() - _skew) > timedelta(milliseconds=5):  # setting it can take several seconds
     _coordinates.move_to(escape_hatch.datetime.datetime.now(UTC) + _skew)

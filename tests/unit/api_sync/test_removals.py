@@ -29,7 +29,7 @@ def removals(known: int, missing: int) -> Removals:
 
 def test_an_empty_list_is_a_landslide_whatever_the_share() -> None:
     said = refusal(removals(3, 3), answered=0, unidentified=0, max_percent=100, allowed=False)
-    assert said == "the answer is an empty list, but 3 schedules were in it before"
+    assert said == "the response is an empty list, but 3 schedules were in it before"
     assert refusal(removals(0, 0), answered=0, unidentified=0, max_percent=20, allowed=False) is None
 
 

@@ -71,7 +71,7 @@ def test_the_view_fits_the_terminal_with_address_and_token_in_its_first_line(
     assert lines[0].rstrip() == WAY_IN
     assert height - 4 <= len(lines) < height
     assert max(map(len, lines)) <= width
-    for heading in ("replica ", "runs now", "next fires", "newest scans", "just ended"):
+    for heading in ("replica ", "running ", "next fires", "newest scans", "just ended"):
         assert any(line.startswith(heading) for line in lines), heading
     assert "120 success, 11 failed" in lines[-1]
 

@@ -37,7 +37,7 @@ def test_a_remark_about_many_pages_is_one_line_and_many_remarks_are_few(capsys: 
     print_scan(a_scan(pages=tuple(pages), summary={"notes": ["on every page: told"]}))
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
     assert notes[:2] == ["note: on every page: told", "note: https://shop.example/0 and 29 more: slow"]
-    assert (len(notes), notes[-1]) == (1 + SHOWN_NOTES + 1, "note: and 21 more remarks about pages")
+    assert (len(notes), notes[-1]) == (1 + SHOWN_NOTES + 1, "note: and 21 more notes about pages")
 
 
 def test_a_scan_of_nothing_is_one_sentence_and_its_date(capsys: pytest.CaptureFixture[str]) -> None:

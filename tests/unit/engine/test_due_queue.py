@@ -38,6 +38,11 @@ def test_urgency_does_not_bring_a_fire_before_its_moment() -> None:
     assert queue_of(waits, urgent).take(START.timestamp() + 2, 2) == [waits]
 
 
+def test_a_fire_is_ready_in_its_very_moment() -> None:
+    due = fire(5)
+    assert queue_of(due).take(due.due_at.timestamp(), 1) == [due]
+
+
 def test_all_ready_fires_of_a_schedule_leave_together() -> None:
     schedule_id = uuid4()
     first, second, third = (fire(n, schedule_id=schedule_id) for n in (1, 3, 50))

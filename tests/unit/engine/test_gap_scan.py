@@ -155,6 +155,11 @@ def test_what_is_older_than_the_window_never_runs() -> None:
     assert (run, len(missed)) == ([], 3)
 
 
+def test_what_came_due_exactly_as_long_ago_as_the_window_or_the_grace_is_long_still_runs() -> None:
+    assert caught_up(gap(LIMITS.window), Catchup.ONE)[0] == [NOW - LIMITS.window]
+    assert caught_up(gap(5 * MINUTE), Catchup.NONE, grace=5 * MINUTE)[0] == [NOW - 5 * MINUTE]
+
+
 def test_what_is_merely_late_runs_whatever_the_rule() -> None:
     assert caught_up(gap(HOUR, MINUTE), Catchup.NONE)[0] == [NOW - MINUTE]
 

@@ -145,6 +145,12 @@ def test_what_the_handler_started_dies_with_it(tmp_path: Path, pool: tuple[Worke
     eventually(lambda: not alive(grandchild))
 
 
+def test_after_its_result_a_process_has_a_moment_to_write_its_files(tmp_path: Path) -> None:
+    context = a_context("isolated_farewell", job_config={"path": str(tmp_path / "farewell")})
+    assert run_in(context, grace_seconds=30).status is ExecutionStatus.SUCCESS
+    assert (tmp_path / "farewell").read_text() == "written at the end"
+
+
 def test_a_cooperative_handler_hears_of_its_cancellation_in_the_child(
     tmp_path: Path, pool: tuple[WorkerPool, list[JobResult]]
 ) -> None:
@@ -188,7 +194,8 @@ time.sleep(600)
 
 def test_a_child_whose_parent_died_before_it_started_leaves_at_once() -> None:
     stranger = [sys.executable, "-c", CHILD, "1", *sys.path]
-    assert subprocess.run(stranger, stdin=subprocess.PIPE, timeout=60).returncode == 1
+    ended = subprocess.run(stranger, stdin=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    assert (ended.returncode, ended.stderr) == (1, b""), "not of an error later on"
 
 
 def test_a_handler_of_the_main_program_cannot_be_isolated() -> None:

@@ -92,6 +92,13 @@ def test_the_pauses_grow_up_to_a_few_seconds(ticking: Callable[..., Ticking]) ->
     assert max(failing.pauses) == LONGEST_PAUSE_SECONDS
 
 
+@pytest.mark.parametrize("error", [ValueError("no such column"), AWAY])
+def test_after_its_pause_a_loop_that_failed_ticks_at_once(ticking: Callable[..., Ticking], error: Exception) -> None:
+    failing = ticking()
+    failing.error = error
+    assert (failing.loop._tick_safely(), failing.pauses) == (0.0, [0.5])
+
+
 def test_an_outage_is_told_once_for_all_loops_once_a_minute_and_when_it_is_over(
     ticking: Callable[..., Ticking], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

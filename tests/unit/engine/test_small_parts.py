@@ -6,15 +6,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
 
 import pytest
 
 from database.clock import DatabaseClock
 from services.engine.loops import Loop
-from services.engine.peers import HANDICAP_SECONDS, Peers
 from services.errors import Unavailable
-from services.ledger.fires import Fire
 from services.telemetry.logs import JsonLines, TextLines
 from tests.support.waiting import eventually
 
@@ -40,31 +37,6 @@ def test_a_slow_answer_does_not_replace_a_good_measurement() -> None:
     clock.measure(lambda: 99.0)
     clock.measure(lambda: 200.0)
     assert clock.skew_seconds == pytest.approx(1.0)
-
-
-# --- who tries first ---
-
-
-def test_all_replicas_agree_on_one_preferred_replica_per_fire() -> None:
-    names = ["a", "b", "c"]
-    replicas = {name: Peers(name) for name in names}
-    for peers in replicas.values():
-        peers.update(names)
-    preferred = dict.fromkeys(names, 0)
-    for _ in range(600):
-        fire = Fire(uuid4(), datetime(2027, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
-        waits = {name: peers.handicap_seconds(fire) for name, peers in replicas.items()}
-        assert sorted(waits.values()) == [0.0, HANDICAP_SECONDS, 2 * HANDICAP_SECONDS]
-        preferred[min(waits, key=lambda name: waits[name])] += 1
-    assert min(preferred.values()) > 120, "the work is shared"
-
-
-def test_a_replica_alone_waits_for_nobody() -> None:
-    fire = Fire(uuid4(), datetime(2027, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
-    peers = Peers("only")
-    assert peers.handicap_seconds(fire) == 0
-    peers.update(["only"])
-    assert peers.handicap_seconds(fire) == 0
 
 
 # --- loops ---

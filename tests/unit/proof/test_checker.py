@@ -11,7 +11,7 @@ import pytest
 
 from tests.proof import checker, records
 from tests.proof.checker import Bounds, Verdict, judge
-from tests.proof.records import Call, Disturbance, History, Row, Stretch, calls_of
+from tests.proof.records import Call, Disturbance, History, Row, Stretch, Turn, calls_of
 
 END = 1000.0
 TIMING = Stretch(since=5.0, until=35.0, ended=35.0, seconds=10)  # 10, 20, 30
@@ -40,10 +40,13 @@ def verdict(
     calls: Sequence[Call] = CALLS,
     *disturbances: Disturbance,
     stretches: Sequence[Stretch] = (TIMING, OFF),
+    turns: Sequence[Turn] = (),
+    bounds: Bounds | None = None,
 ) -> Verdict:
     in_order = sorted(rows, key=lambda each: (each.schedule, each.fire, each.attempt))
     calls_in_order = sorted(calls, key=lambda each: (each.schedule, each.fire, each.attempt))
-    return judge(History({"a": stretches}, in_order, calls_in_order, [STARTED, *disturbances]), END, Bounds())
+    history = History({"a": stretches}, in_order, calls_in_order, [STARTED, *disturbances], {"a": turns})
+    return judge(history, END, bounds or Bounds())
 
 
 def found(*args: Any, **options: Any) -> dict[str, int]:
@@ -172,7 +175,70 @@ def test_attempts_that_nobody_asked_for_or_that_are_missing() -> None:
     assert found(*old_token, stretches=[timing, OFF])["a token that did not rise"] == 1
 
 
+def turn(before: str, after: str | None, **facts: Any) -> Turn:
+    return Turn(**{"schedule": "a", "fire": 20.0, "at": 21.0, "before": before, "after": after, **facts})
+
+
+def test_a_token_of_one_attempt_that_did_not_rise() -> None:
+    good = [
+        turn("pending", "claimed", token_after=5),
+        turn("claimed", "pending", token_before=5),
+        turn("pending", "claimed", token_after=6),
+    ]
+    assert found(turns=good) == {}
+    assert found(turns=[*good, turn("claimed", "claimed", token_before=6, token_after=5)]) == {
+        "a token that did not rise": 1
+    }
+    assert found(turns=[good[0], good[1], turn("pending", "claimed", token_after=5)]) == {
+        "a token that did not rise": 1
+    }
+
+
+def test_a_person_may_retry_what_a_schedule_would_not() -> None:
+    skipped = row(20.0, status="skipped", reason="overlap", started=None)
+    again = row(20.0, attempt=2, cause="manual")
+    calls = [*without(20.0, CALLS), call(20.0, attempt=2, began=22.0, ended=22.1)]
+    assert found([*with_instead(skipped, ROWS), again], calls) == {}
+    by_itself = replace(again, cause="schedule")
+    assert found([*with_instead(skipped, ROWS), by_itself], calls) == {"an attempt too many": 1}
+
+
+def test_what_people_ask_for_is_no_fire_and_is_called_once() -> None:
+    wished = row(15.5, cause="manual")
+    assert found([*ROWS, wished], [*CALLS, call(15.5)]) == {}
+    assert found([*ROWS, wished], [*CALLS, call(15.5), call(15.5, began=17.0, ended=17.1)])["called twice"] == 1
+    assert found([*ROWS, replace(wished, status="pending")])["left open"] == 1
+    long_ago = row(1.0, cause="backfill", written=15.0, started=15.1, completed=15.9)
+    assert found([*ROWS, long_ago], [*CALLS, call(1.0, began=15.2, ended=15.8)]) == {}
+
+
+def test_no_retry_is_owed_after_a_cancellation() -> None:
+    cancelled = row(20.0, status="failed", cancel_requested=True)
+    history = with_instead(cancelled, ROWS), with_instead(call(20.0, outcome="failed"), CALLS)
+    timings = [replace(TIMING, max_retries=1), OFF]
+    assert found(*history, stretches=timings) == {}
+    unasked = with_instead(replace(cancelled, cancel_requested=False), ROWS), history[1]
+    assert found(*unasked, stretches=timings) == {"an attempt too few": 1}
+
+
 # --- ends ---
+
+
+def test_a_row_that_changes_after_its_end() -> None:
+    assert found(turns=[turn("running", "success", token_before=5, token_after=5)]) == {}
+    for after in ("pending", "failed", None):
+        assert found(turns=[turn("success", after)]) == {"an end that changed": 1}
+
+
+def test_what_a_replica_holds_after_the_end() -> None:
+    history = History({"a": (TIMING, OFF)}, ROWS, CALLS, [STARTED], {}, {"one": ["slots: 1", "leases: 2"]})
+    assert dict(judge(history, END).found) == {"held after the end": 2}
+
+
+def test_a_cancelled_execution_was_asked_to_end() -> None:
+    cancelled = row(20.0, status="cancelled", cancel_requested=True)
+    assert found(with_instead(cancelled, ROWS)) == {}
+    assert found(with_instead(replace(cancelled, cancel_requested=False), ROWS)) == {"an end that nobody asked for": 1}
 
 
 @pytest.mark.parametrize("ended", [{"ended": None, "outcome": None}, {"outcome": "failed"}])
@@ -257,6 +323,33 @@ def test_a_call_after_the_execution_was_given_up() -> None:
     heart_was_slow = Disturbance(kind="late_answer", at=31.0, until=49.0, scope="replica", replica="one", silences=True)
     assert found(*history, heart_was_slow) == {"called after it was given up": 1}
     assert found(*history, frozen(30.0, 52.9)) == {}
+
+
+def test_how_long_after_it_was_given_up_a_call_is_excused_is_a_bound() -> None:
+    late = call(30.0, began=50.4, ended=50.5)
+    history = with_instead(ABANDONED, ROWS), with_instead(late, CALLS)
+    heart_was_slow = Disturbance(kind="late_answer", at=31.0, until=49.0, scope="replica", replica="one", silences=True)
+    assert found(*history, heart_was_slow) == {}
+    exact = Bounds(given_up=0.0)
+    assert found(*history, heart_was_slow, bounds=exact) == {"called after it was given up": 1}
+
+
+def test_a_replica_without_sessions_may_be_given_up_earlier() -> None:
+    history = with_instead(ABANDONED, ROWS), with_instead(UNFINISHED, CALLS)
+    cut = Disturbance(kind="cut", at=44.0, until=49.5, scope="replica", replica="one", silences=True)
+    assert found(*history, cut) == {"a living one was given up": 1}
+    assert found(*history, cut, bounds=Bounds(vanished=4.0)) == {}
+
+
+def test_a_dead_replica_s_claim_that_comes_back_too_late() -> None:
+    gone = Disturbance(kind="kill", at=21.0, until=500.0, scope="replica", replica="one", pid=1, kills=True)
+    back = turn("claimed", "pending", at=25.0, replica="one", token_before=201)
+    assert found(ROWS, CALLS, gone, turns=[back]) == {}
+    late = replace(back, at=80.0)
+    assert found(ROWS, CALLS, gone, turns=[late]) == {"a takeover too late": 1}
+    stalled = Disturbance(kind="postgres_stall", at=25.0, until=60.0, scope="server")
+    assert found(ROWS, CALLS, gone, stalled, turns=[late]) == {}
+    assert found(turns=[late]) == {}, "somebody handed it back who lives"
 
 
 def test_more_at_once_than_allowed() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from services.queues import item_threads
 from services.queues.item_threads import ItemThreads
-from services.queues.outcomes import Claimed
+from services.queues.outcomes import Claim
 from tests.support.waiting import eventually
 
 
@@ -26,14 +26,14 @@ def test_items_that_end_shortly_after_one_another_are_handed_over_together(
 ) -> None:
     monkeypatch.setattr(item_threads, "TOGETHER_SECONDS", 30)
     for key in range(3):
-        threads.start(Claimed(key, "t", 1), partial(time.sleep, key / 20))
+        threads.start(Claim(key, "t", 1), partial(time.sleep, key / 20))
     assert [ended.claim.key for ended in threads.ended(30)] == [0, 1, 2]
 
 
 def test_an_item_that_takes_longer_holds_up_nobody(threads: ItemThreads[int]) -> None:
     go_on = threading.Event()
-    threads.start(Claimed(1, "t", 1), partial(go_on.wait, 30))
-    threads.start(Claimed(2, "t", 1), int)
+    threads.start(Claim(1, "t", 1), partial(go_on.wait, 30))
+    threads.start(Claim(2, "t", 1), int)
     assert [ended.claim.key for ended in threads.ended(30)] == [2]
     go_on.set()
     assert [ended.claim.key for ended in threads.ended(30)] == [1]
@@ -55,7 +55,7 @@ def test_a_thread_that_ended_its_item_in_the_moment_it_was_given_up_is_not_aband
 
     threads: ItemThreads[int] = ItemThreads("another queue of its own", 1, timeout_seconds=0)
     threads._tasks = Tasks()
-    threads.start(Claimed(1, "t", 1), int)
+    threads.start(Claim(1, "t", 1), int)
     assert waits_again.wait(30)
     (given_up,) = threads._give_up_overdue()  # what `ended` does after it has looked
     assert (given_up.claim.key, threads.busy, threads.places) == (1, 0, 1)

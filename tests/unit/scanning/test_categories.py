@@ -80,7 +80,7 @@ def test_users_rules_come_first(tmp_path: Path) -> None:
         ("- {name: a, category: analytics}", "must have the single key `rules` with a list of rules"),
         ("rules: []\nmore: 1", "must have the single key `rules` with a list of rules"),
         ("rules: [_ga]", "rule 1: input should be a valid dictionary"),
-        ("rules: [{name: a}]", "rule 1.category: field required"),
+        ("rules: [{name: a}]", "rule 1.category: is required"),
         ("rules: [{name: a, category: necessary}, {name: b, category: nice}]", "rule 2.category: input should be"),
         ("rules: [{name: '', category: necessary}]", "rule 1.name: string should have at least 1 character"),
         ("rules: [{name: a, category: necessary, url: x}]", "rule 1.url: extra inputs are not permitted"),

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import REGISTRY, generate_latest
 
 from database.models import Cause, ExecutionStatus
-from services.ledger.fires import Claim, Ending, Outcome
+from services.ledger.fires import Claim, Decision, Ending
 from services.schedules.spec import ScheduleSpec
 from services.telemetry import metrics
 from tests.support.executions import POLICY
@@ -75,8 +75,8 @@ def test_lateness_is_counted_from_the_due_time_and_never_negative() -> None:
 
 def test_every_outcome_of_a_claim_is_there_from_the_start() -> None:
     exported = generate_latest()
-    for outcome in Outcome:
-        assert f'scheduler_claims_total{{outcome="{outcome.value}"}}'.encode() in exported
+    for decision in Decision:
+        assert f'scheduler_claims_total{{outcome="{decision.value}"}}'.encode() in exported
 
 
 def test_the_first_failure_of_a_known_job_type_can_be_told_from_none() -> None:

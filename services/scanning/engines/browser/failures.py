@@ -1,4 +1,4 @@
-"""Why a browser could not show a page, in words for a person, and whether another attempt may help."""
+"""Failures of the browser: the cause in plain words, and whether a retry may help."""
 
 import re
 
@@ -9,9 +9,9 @@ from services.scanning.findings import PageFailed
 
 NOT_A_PAGE = "it redirects to something that is not a page"
 CRASHED = "it crashed its tab in the browser"
-# The server has answered, with a status and nothing that the browser would show.
+# The server responded, with a status and nothing that the browser displays.
 ANSWERS = frozenset({"ERR_HTTP_RESPONSE_CODE_FAILURE", "ERR_INVALID_AUTH_CREDENTIALS"})
-# What no further attempt can change.
+# Permanent: no further attempt can succeed.
 PERMANENT = {
     "ERR_ABORTED": "this is a download, not a page",
     "ERR_TOO_MANY_REDIRECTS": "too many redirects",
@@ -20,25 +20,25 @@ PERMANENT = {
     "ERR_UNSAFE_REDIRECT": NOT_A_PAGE,
     "ERR_UNKNOWN_URL_SCHEME": NOT_A_PAGE,
     "ERR_UNSAFE_PORT": "browsers refuse this port",
-    "ERR_RESPONSE_HEADERS_TOO_BIG": "the answer's headers are larger than a browser takes",
+    "ERR_RESPONSE_HEADERS_TOO_BIG": "the response's headers are larger than a browser accepts",
 }
 STRANGE = {
-    "ERR_INVALID_HTTP_RESPONSE": "the answer is not HTTP",
+    "ERR_INVALID_HTTP_RESPONSE": "the response is not HTTP",
     "ERR_CONTENT_DECODING_FAILED": "the body cannot be decompressed",
-    "ERR_INCOMPLETE_CHUNKED_ENCODING": "the answer broke off",
-    "ERR_CONTENT_LENGTH_MISMATCH": "the answer broke off",
+    "ERR_INCOMPLETE_CHUNKED_ENCODING": "the response was cut off",
+    "ERR_CONTENT_LENGTH_MISMATCH": "the response was cut off",
 }
 PASSING = {
-    "ERR_EMPTY_RESPONSE": "the other side hung up without an answer",
-    "ERR_CONNECTION_RESET": "the other side hung up",
-    "ERR_CONNECTION_CLOSED": "the other side hung up",
+    "ERR_EMPTY_RESPONSE": "the server closed the connection without a response",
+    "ERR_CONNECTION_RESET": "the server closed the connection",
+    "ERR_CONNECTION_CLOSED": "the server closed the connection",
     "ERR_TUNNEL_CONNECTION_FAILED": "no connection could be made",
 }
 
 
 def page_failure(error: Error, seconds: float) -> PageFailed:
     if isinstance(error, TookTooLong):
-        return PageFailed(f"no answer within {seconds:g} s")
+        return PageFailed(f"no response within {seconds:g} s")
     if "crashed" in error.message:
         return PageFailed(CRASHED, retryable=False)
     code = _code(error)
@@ -54,7 +54,7 @@ def is_an_answer(error: Error) -> bool:
 
 
 def is_no_connection(error: Error) -> bool:
-    """The proxy knows more about it than the browser."""
+    """The proxy knows the cause better than the browser."""
     return _code(error) in PASSING
 
 

@@ -1,7 +1,7 @@
-"""Chromium on this machine: which program, its throw-away profile, and that nothing of it is left behind.
+"""The Chromium process: find the program, create its temporary profile, leave nothing behind.
 
-A profile is a directory of its own, locked as long as its owner lives. The kernel drops the lock also at kill -9, and
-whoever starts the next browser ends and removes what is left of an unlocked one.
+A profile is a directory that its owner keeps locked. The kernel releases the lock even at kill -9. The next start
+removes unlocked profiles and ends their processes.
 """
 
 import fcntl
@@ -22,12 +22,12 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 KILL_SECONDS = 5.0
 PREFIX = "enhanced-scheduler-browser-"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Chromium refuses other sites' cookies by default; a visitor of today's web does not, and they are what is looked for.
+# Chromium blocks third-party cookies by default. Most visitors do not, and the scan looks for these cookies.
 PREFERENCES = {"profile": {"cookie_controls_mode": 0, "block_third_party_cookies": False}}
 
 
 def find_browser(configured: str | None) -> Path:
-    """`configured`: a path or a name on the PATH; None: any of the usual ones."""
+    """`configured` is a path or a name on the PATH; None: any of the usual names."""
     names = (configured,) if configured else PROGRAMS
     found = next((path for name in names if (path := shutil.which(name))), None)
     if found is None:
@@ -40,27 +40,27 @@ def find_browser(configured: str | None) -> Path:
 
 
 class Profile:
-    """A new, empty one each time: a scan starts as a visitor whom no site knows."""
+    """A new, empty profile: every scan starts as an unknown visitor."""
 
     def __init__(self) -> None:
         sweep()
         unnamed = Path(tempfile.mkdtemp(prefix="enhanced-scheduler-new-"))
         self._lock = os.open(unnamed / "lock", os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self.path = unnamed.rename(unnamed.with_name(PREFIX + uuid4().hex))  # locked when others see it
+        self.path = unnamed.rename(unnamed.with_name(PREFIX + uuid4().hex))  # locked before others can see it
         (self.path / "Default").mkdir()
         (self.path / "Default" / "Preferences").write_text(json.dumps(PREFERENCES))
 
     def remove(self) -> None:
-        """End what still runs with it, and delete it."""
+        """End the processes that use it, and delete it."""
         _remove(self.path)
         os.close(self._lock)
 
 
 def sweep() -> None:
-    """Remove what killed processes of this user have left."""
+    """Remove the profiles that killed processes of this user left behind."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError):  # somebody else's, or somebody else is removing it
+        with suppress(OSError):  # another user's, or another process is removing it
             lock = os.open(path / "lock", os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,7 +70,7 @@ def sweep() -> None:
 
 
 def family(profile: Path) -> list[int]:
-    """The processes of the browser with this profile, their children included. Empty where there is no /proc."""
+    """The browser's processes with this profile, including children. Empty without /proc."""
     parents = dict(_parents())
     roots = [pid for pid in parents if os.fsencode(profile) in _command_line(pid)]
     found = set(roots)
@@ -80,7 +80,7 @@ def family(profile: Path) -> list[int]:
 
 
 def memory_bytes(pid: int) -> int:
-    """What the process has for itself."""
+    """The private memory of the process."""
     with suppress(OSError):
         _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
         return (resident - shared) * PAGE_BYTES
@@ -93,7 +93,7 @@ def kill(pid: int) -> None:
 
 
 def _remove(path: Path) -> None:
-    """A killed process takes a moment to go, and may still write."""
+    """Retries: a killed process takes a moment to exit and may still write."""
     give_up_at = time.monotonic() + KILL_SECONDS
     while (left := family(path)) and time.monotonic() < give_up_at:
         for pid in left:

@@ -1,9 +1,9 @@
-"""What is asked inside a page. A page can lie in its answers, but only about itself."""
+"""Scripts that run inside a page. A page can forge the results, but only its own."""
 
 MAX_LINKS = 5000
-MAX_NAMES = 500  # of storage keys, and of cookies that scripts have written, per frame
+MAX_NAMES = 500  # limit of storage keys, and of cookies written by scripts, per frame
 
-# Runs in every frame before the page's own scripts: remembers which script wrote which cookie, by name.
+# Runs in every frame before the page's own scripts: records which script wrote which cookie, by name.
 REMEMBER_WRITERS = """(ours, most) => {
   const writes = [], native = Object.getOwnPropertyDescriptor(Document.prototype, 'cookie');
   const remember = (name) => {

@@ -1,6 +1,6 @@
 """The running browser: one Chromium behind the guarded proxy, with a context for each visitor.
 
-Everything happens in the event loop of the engine; nothing here survives `close`.
+Everything runs in the engine's event loop; nothing outlives `close`.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Cookies = tuple[SeenCookie, ...]
 Notes = tuple[str, ...]
 END_SECONDS = 5.0
 MEMORY_CHECK_SECONDS = 0.5
-# The proxy is the only way out: no name is resolved by the browser, and nothing travels by UDP.
+# The proxy is the only route to the network: the browser resolves no names and uses no UDP.
 SWITCHES = (
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
     "--disable-quic",
@@ -37,7 +37,7 @@ SWITCHES = (
 
 
 class BrowserSession:
-    """Start it, visit pages, close it; also after a failed start. When it `is_gone`, only closing is left."""
+    """Start it, visit pages, close it, even after a failed start. Once it `is_gone`, it can only be closed."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class BrowserSession:
         self._devtools: CDPSession
         self._refusing: Visitor | None = None
         self._agreeing: Visitor | None = None
-        self._before: set[Key] = set()  # whatever came without anybody's agreement
+        self._before: set[Key] = set()  # cookies set without consent
         self._hungry = False
         self.is_gone = False
 
@@ -73,7 +73,7 @@ class BrowserSession:
             raise _start_failure(error) from None
 
     async def _answers(self) -> bool:
-        """Asked after a failure: is it the page that has gone, or the browser, or what drives it?"""
+        """After a failure: tells a lost page from a lost browser or driver."""
         try:
             async with asyncio.timeout(END_SECONDS):
                 await self._devtools.send("Browser.getVersion")
@@ -104,7 +104,7 @@ class BrowserSession:
         )
 
     async def close(self) -> None:
-        """Whatever does not end when asked is killed."""
+        """Kills what does not end by itself."""
         try:
             if self._browser is not None:
                 await _at_most(self._browser.close())
@@ -115,7 +115,7 @@ class BrowserSession:
             self._profile.remove()
 
     async def _start_driver(self) -> Playwright:
-        """To the end, also when we have to stop meanwhile: half-started, nothing would ever end it."""
+        """Completes even if the scan is stopped meanwhile: a half-started browser would never be ended."""
         starting = asyncio.ensure_future(async_playwright().start())
         try:
             self._playwright = await asyncio.shield(starting)
@@ -129,10 +129,10 @@ class BrowserSession:
             self._profile.path,
             executable_path=self._program,
             headless=True,
-            chromium_sandbox=os.geteuid() != 0,  # Chromium refuses to run as root with its sandbox
+            chromium_sandbox=os.geteuid() != 0,  # Chromium refuses to use its sandbox as root
             args=SWITCHES,
-            proxy={"server": proxy_address, "bypass": "<-loopback>"},  # loopback goes through the proxy, too
-            env={"PATH": os.defpath, "HOME": str(self._profile.path)},  # pages need none of our secrets
+            proxy={"server": proxy_address, "bypass": "<-loopback>"},  # localhost goes through the proxy, too
+            env={"PATH": os.defpath, "HOME": str(self._profile.path)},  # pages must not read our secrets
             timeout=self._limits.start_seconds * 1000,
             handle_sigint=False,
             handle_sigterm=False,
@@ -145,7 +145,7 @@ class BrowserSession:
         context = await browser.new_context(
             user_agent=self._user_agent,
             viewport={"width": 1366, "height": 900},
-            service_workers="block",  # they would answer in the place of the site
+            service_workers="block",  # service workers would answer instead of the site
             accept_downloads=False,
         )
         visitor = Visitor(context, self._devtools, self._proxy, self._limits, selector)
@@ -168,11 +168,11 @@ class BrowserSession:
             self.is_gone = self.is_gone or visitor.is_stuck
 
     async def _with_consent(self, visitor: Visitor, url: str, load_seconds: float) -> tuple[Cookies, Notes]:
-        """What was seen before is not lost when the second look fails."""
+        """A failed second visit does not discard the findings of the first."""
         try:
             agreed = await self._seen_by(visitor, url, load_seconds)
         except PageFailed as failure:
-            return (), (f"could not be seen with consent: {failure}",)
+            return (), (f"could not be visited with consent: {failure}",)
         return agreed.cookies, agreed.notes
 
     @asynccontextmanager
@@ -185,7 +185,7 @@ class BrowserSession:
             watching.cancel()
 
     async def _watch_memory(self) -> None:
-        """Ends the largest process when all of them need too much: that is the page, not the browser."""
+        """Kills the largest process when the memory limit is exceeded: that is the page, not the browser."""
         while True:
             await asyncio.sleep(MEMORY_CHECK_SECONDS)
             sizes = {pid: memory_bytes(pid) for pid in family(self._profile.path)}

@@ -1,4 +1,4 @@
-"""What a browser holds after a page -> sightings of the scan. Pure; names only, no value gets past here."""
+"""Browser state after a page -> sightings of the scan. Pure; only names are kept, never values."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ FAR_FUTURE = datetime(9999, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Setter:
-    """An answer, or a script, that has set a cookie of that name for that host."""
+    """A response or a script that set a cookie of that name for that host."""
 
     name: str
     host: str
@@ -24,7 +24,7 @@ class Setter:
 
 @dataclass(frozen=True, slots=True)
 class FrameFacts:
-    """One frame of the page, as it describes itself."""
+    """One frame of the page, by its own account."""
 
     url: str
     origin: str
@@ -33,7 +33,7 @@ class FrameFacts:
 
     @classmethod
     def read(cls, told: Any) -> "FrameFacts":
-        """A page can answer whatever it likes; only texts are believed to be texts."""
+        """Validates the types: a page can return anything."""
         facts = told if isinstance(told, dict) else {}
         url = _text(facts.get("url"))
         host = _host(url)
@@ -71,13 +71,13 @@ def storage_seen(frames: Iterable[FrameFacts], page_url: str) -> list[SeenCookie
 
 
 def belongs_to(cookie: SeenCookie, hosts: Collection[str]) -> bool:
-    """Would one of these hosts get it?"""
+    """Whether one of these hosts would receive the cookie."""
     below = f".{cookie.domain}"
     return cookie.domain in hosts or (not cookie.host_only and any(host.endswith(below) for host in hosts))
 
 
 def attributed(cookie: SeenCookie, setters: Iterable[Setter]) -> SeenCookie | None:
-    """With the first request or script that set it; None: nobody is known to have."""
+    """With the first request or script that set it; None if unknown."""
     for setter in setters:
         if setter.name == cookie.name and belongs_to(cookie, {setter.host}):
             return replace(cookie, request_url=setter.url)
@@ -115,7 +115,7 @@ def _names(value: Any) -> list[str]:
 
 
 def _name(text: str) -> str:
-    """Cut, but still another one than all that begin like it."""
+    """Shortened, but still unique among names with the same beginning."""
     if len(text) <= MAX_CHARACTERS:
         return text
     end = f"…{blake2b(text.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"

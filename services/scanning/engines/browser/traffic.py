@@ -1,4 +1,4 @@
-"""The requests that one page makes, as they happen."""
+"""The requests of one page, recorded as they happen."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ class Traffic:
         self._last_at = time.monotonic()
         self._responses: list[Response] = []
         self.hosts: set[str] = set()
-        self.address = page.url  # where the page itself was last asked for
+        self.address = page.url  # the last URL of the page itself
         self.crashed = False
         self.status_code = 0  # of the page itself
         self.retry_after_seconds: float | None = None
@@ -47,7 +47,7 @@ class Traffic:
         return self._asked > self._max_requests
 
     async def settle(self, at_most_seconds: float, quiet_seconds: float) -> None:
-        """Until nothing has been asked for a while."""
+        """Waits until there has been no request for a while."""
         give_up_at = time.monotonic() + at_most_seconds
         while (now := time.monotonic()) < give_up_at and not self.crashed:
             if not self._running and now - self._last_at >= quiet_seconds:
@@ -55,7 +55,7 @@ class Traffic:
             await asyncio.sleep(0.05)
 
     async def setters(self) -> list[Setter]:
-        """Which request has set which cookie, in the order of the answers."""
+        """The request that set each cookie, in the order of the responses."""
         found: list[Setter] = []
         for start in range(0, len(self._responses), HEADERS_AT_ONCE):
             some = self._responses[start : start + HEADERS_AT_ONCE]
@@ -89,14 +89,14 @@ class Traffic:
     def _is_the_page(self, request: Request) -> bool:
         try:
             return request.is_navigation_request() and request.frame == self._page.main_frame
-        except Error:  # of a popup, or of nobody's frame
+        except Error:  # of a popup, or of an unknown frame
             return False
 
 
 async def _cookies_set(response: Response) -> list[str]:
     try:
         headers = await response.headers_array()
-    except Error:  # of a frame that is gone
+    except Error:  # of a frame that has been removed
         return []
     values = (header["value"] for header in headers if header["name"].lower() == "set-cookie")
     return [value.partition(";")[0].partition("=")[0].strip() for value in values]

@@ -1,4 +1,4 @@
-"""One person in front of the browser: somebody who never agrees to anything, or, with a selector, who always does."""
+"""One visitor: never consents, or, with a selector, always does."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What this visitor has seen of a page."""
+    """What this visitor found on a page."""
 
     final_url: str
     status_code: int
@@ -55,12 +55,12 @@ class Visitor:
     ) -> None:
         self._context, self._browser, self._proxy, self._limits = context, browser, proxy, limits
         self._selector = accept_selector
-        self._secret = f"__{token_hex(8)}"  # pages do not know where their frames keep what we ask for
+        self._secret = f"__{token_hex(8)}"  # random, so that pages cannot guess where frames keep our data
         self._context_id = ""
-        self._setters: dict[Key, str] = {}  # the request or script that set a cookie, when it was first seen
+        self._setters: dict[Key, str] = {}  # the request or script that set a cookie, from its first sighting
         self.is_stuck = False  # it has a page that cannot be closed
         self._agreed = False
-        self._before: set[Key] = set()  # what was there before this visitor agreed to anything
+        self._before: set[Key] = set()  # found before this visitor consented
 
     async def open(self) -> None:
         await self._context.add_init_script(f"({REMEMBER_WRITERS})({json.dumps(self._secret)}, {MAX_NAMES})")
@@ -97,7 +97,7 @@ class Visitor:
     async def _page(self) -> AsyncIterator[tuple[Page, Traffic]]:
         page = await self._context.new_page()
         traffic = Traffic(self._context, page, self._limits.max_requests, self._proxy.shut)
-        self._context.on("page", _close)  # every further one is a popup
+        self._context.on("page", _close)  # any further page is a popup
         try:
             yield page, traffic
         finally:
@@ -106,13 +106,13 @@ class Visitor:
             await self._end(page)
 
     async def _end(self, page: Page) -> None:
-        """A page that loads itself again and again cannot be closed as long as it gets answers."""
+        """Closes the page, if necessary without traffic: a page that keeps reloading cannot be closed otherwise."""
         if not await self._within_time(_closed(page), False):
             self._proxy.shut()
             self.is_stuck = not await self._within_time(_closed(page), False)
 
     async def _load(self, page: Page, traffic: Traffic, url: str, seconds: float) -> list[str]:
-        """Returns when the page has loaded, or its time is over and there is something to see."""
+        """Returns when the page has loaded, or when its time is over and part of it has."""
         deadline = asyncio.get_running_loop().time() + seconds
         try:
             await page.goto(url, wait_until="commit", timeout=seconds * 1000)
@@ -123,7 +123,7 @@ class Visitor:
         try:
             await page.wait_for_load_state("load", timeout=left * 1000)
         except TookTooLong:
-            return [f"did not finish loading within {seconds:g} s; what was there by then is reported"]
+            return [f"did not finish loading within {seconds:g} s; the findings cover what had loaded by then"]
         except Error as error:
             raise self._failure(error, traffic, url, seconds) from None
         return []
@@ -148,12 +148,12 @@ class Visitor:
     # --- consent ---
 
     async def _agree(self, page: Page, traffic: Traffic, url: str) -> list[str]:
-        """Click what the selector finds, in whichever frame it shows up."""
+        """Click the element that the selector matches, in any frame."""
         button = await self._within_time(self._find_button(page), None, self._limits.find_seconds)
         if button is None:
-            return [] if self._agreed else [f"accept_selector {self._selector!r} matched nothing that can be seen"]
+            return [] if self._agreed else [f"accept_selector {self._selector!r} matched no visible element"]
         if not self._agreed:
-            await self._cookies(page, traffic, url)  # what is there now was not waiting for the click
+            await self._cookies(page, traffic, url)  # present before the click
         if not await self._within_time(self._click(button), False, self._limits.click_seconds):
             return [f"accept_selector {self._selector!r} could not be clicked"]
         self._agreed = True
@@ -161,9 +161,9 @@ class Visitor:
         return []
 
     async def _find_button(self, page: Page) -> Frame | None:
-        """Waits for it, until it was found once: then the banner is expected to stay away.
+        """Waits for the banner until it was found once; after that it should not appear again.
 
-        The last look begins when the time is over: on a busy machine the first one alone may take all of it.
+        The last check starts when the time is over: on a busy machine the first one may take all of it.
         """
         now = asyncio.get_running_loop().time
         give_up_at = now() + self._limits.banner_seconds
@@ -179,21 +179,21 @@ class Visitor:
     async def _is_visible(self, frame: Frame) -> bool:
         try:
             return await frame.locator(str(self._selector)).first.is_visible()
-        except Error:  # the frame is gone
+        except Error:  # the frame has been removed
             return False
 
     async def _click(self, frame: Frame) -> bool:
         button = frame.locator(str(self._selector)).first
         try:
             await button.click(timeout=self._limits.press_seconds * 1000, no_wait_after=True)
-        except TookTooLong:  # something lies over it
+        except TookTooLong:  # another element covers it
             await button.dispatch_event("click", timeout=self._limits.press_seconds * 1000)
         return True
 
     # --- what is there ---
 
     async def _cookies(self, page: Page, traffic: Traffic, url: str) -> list[SeenCookie]:
-        """What belongs to the hosts that this page has talked to, and the storage of its frames."""
+        """The cookies of the hosts that this page has called, and the storage of its frames."""
         told = await self._browser.send("Storage.getCookies", {"browserContextId": self._context_id})
         frames = await self._frames(page)
         jar = cookies_seen(told["cookies"], url)
@@ -222,7 +222,7 @@ class Visitor:
         return [FrameFacts.read(told) for told in answers]
 
     async def _within_time(self, asking: Awaitable[T], otherwise: T, seconds: float | None = None) -> T:
-        """A page whose scripts never end, or that goes away meanwhile, has no answer."""
+        """`otherwise` if the page's scripts never end, or if it navigates away meanwhile."""
         try:
             async with asyncio.timeout(seconds or self._limits.collect_seconds):
                 return await asking

@@ -1,0 +1,202 @@
+"""Which buckets this replica loads, drops, tries first and scans.
+
+The heart reports who lives (`update`), the watcher what it has loaded and dropped; the dispatcher asks who is first.
+An error of membership costs load or 150 ms, never a fire: every holder tries every fire of its buckets, and a bucket is
+dropped only by a replica without duty for it, after those with the duty have shown for a heartbeat timeout that they
+hold it.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterable
+from uuid import UUID
+
+from services.engine.shares.membership import Member, Membership
+from services.engine.shares.orders import duty, trying
+from services.schedules.buckets import ALL, BUCKETS, NONE, UNKNOWN, buckets_in, set_of, to_bytes
+
+# The next one in line tries so much later; it then finds the mark of the first, or takes over.
+HANDICAP_SECONDS = 0.15
+LONGEST_HANDICAP_SECONDS = 0.45
+LAST = 99  # whatever the number of holders
+ANNOUNCE_SECONDS = 1.0  # at most one extra heartbeat in this time
+EVERY = frozenset(range(BUCKETS))
+
+Steady = tuple[tuple[tuple[str, UUID], ...], float]  # those with the duty that show a bucket, and since when
+
+
+class Shares:
+    """One replica's view. Thread-safe: each method takes one lock for moments, and none calls out."""
+
+    def __init__(
+        self, instance_id: str, incarnation: UUID, *, copies: int, timeout_seconds: float, gap_seconds: float
+    ) -> None:
+        self._name, self._identity, self._copies = instance_id, (instance_id, incarnation), copies
+        self._timeout, self._gap = timeout_seconds, gap_seconds
+        self._lock = threading.Lock()
+        self._membership = Membership()
+        self._on_duty: tuple[tuple[str, str | None], ...] = ()
+        self._duty: list[tuple[str, ...]] = [()] * BUCKETS
+        self._own_duty = NONE
+        self._mask = NONE
+        self._steady: dict[int, Steady] = {}  # of buckets that others have the duty for, and we still hold
+        self._updated_at: float | None = None
+        self._ranks: dict[int, int] = {}
+        self._is_told, self._told_at = True, float("-inf")
+
+    # --- from the heart ---
+
+    def update(self, found: Collection[Member], *, can_tell: bool, now: float, gone: Iterable[UUID] = ()) -> None:
+        """After each heartbeat. Unless this replica has been alive itself (`can_tell`), nobody is taken for dead."""
+        membership = Membership.of(found)
+        with self._lock:
+            if not can_tell:
+                membership = membership.with_those_missing(self._membership, gone)
+            self._membership = membership.with_own(*self._identity, self._mask)
+            self._ranks = {}
+            self._set_duty()
+            if self._updated_at is None or now - self._updated_at > self._gap:
+                self._steady = {}  # we have not seen what they showed meanwhile
+            self._updated_at = now
+            self._note_steady(now)
+
+    @property
+    def known(self) -> set[UUID]:
+        """The processes of the last reading."""
+        membership = self._membership
+        return {each.incarnation for each in (*membership.members, *membership.elders)}
+
+    @property
+    def mask(self) -> bytes:
+        """What a heartbeat says; from then on the change is announced."""
+        with self._lock:
+            self._is_told = True
+            return to_bytes(self._mask)
+
+    @property
+    def held_mask(self) -> bytes:
+        return to_bytes(self._mask)
+
+    # --- from the watcher ---
+
+    def next_to_load(self, most: int) -> list[int]:
+        """Buckets of our duty that we lack: first those that nobody holds, then our first duty, then the rest."""
+        with self._lock:
+            missing = self._own_duty & ~self._mask
+            if not missing:
+                return []
+            orphaned = NONE if self._membership.elders else missing & ~self._membership.held
+            first = [bucket for bucket in buckets_in(missing) if self._duty[bucket][0] == self._name]
+            ordered = dict.fromkeys((*buckets_in(orphaned), *first, *buckets_in(missing)))
+            return list(ordered)[: max(1, most)]
+
+    def loaded(self, buckets: Iterable[int]) -> None:
+        self._hold(self._mask | set_of(buckets))
+
+    def dropped(self, buckets: Iterable[int]) -> None:
+        """To be called before the entries go: from then on we do not count as one that tries."""
+        self._hold(self._mask & ~set_of(buckets))
+
+    def to_drop(self, now: float) -> list[int]:
+        """Held, of others' duty, and shown by them in every heartbeat that we have read for one timeout."""
+        with self._lock:
+            read_at = self._updated_at
+            if read_at is None or now - read_at > self._gap:
+                return []
+            return [bucket for bucket, (_, since) in self._steady.items() if read_at - since >= self._timeout]
+
+    def announce(self, wake_heart: Callable[[], None], now: float) -> None:
+        """Others need not wait for the next heartbeat to hear what we hold."""
+        with self._lock:
+            if self._is_told or now - self._told_at < ANNOUNCE_SECONDS:
+                return
+            self._told_at = now
+        wake_heart()
+
+    # --- from the dispatcher and the gap scan ---
+
+    def handicap_seconds(self, bucket: int) -> float:
+        """How long this replica waits before it tries a fire: nothing if it is first among those that hold it."""
+        return min(self._rank(bucket) * HANDICAP_SECONDS, LONGEST_HANDICAP_SECONDS)
+
+    def first_in(self) -> list[int]:
+        """The held buckets in which this replica is first."""
+        return [bucket for bucket in buckets_in(self._mask) if self._rank(bucket) == 0]
+
+    # --- what people read ---
+
+    @property
+    def elders(self) -> tuple[str, ...]:
+        """Living replicas of the version before: they hold everything and are in no order of ours."""
+        return tuple(each.instance_id for each in self._membership.elders)
+
+    @property
+    def held(self) -> int:
+        return self._mask.bit_count()
+
+    @property
+    def duty(self) -> int:
+        return self._own_duty.bit_count()
+
+    @property
+    def lacking(self) -> int:
+        """Buckets of our duty that are not loaded yet."""
+        return (self._own_duty & ~self._mask).bit_count()
+
+    @property
+    def orphaned(self) -> int:
+        """Buckets that no living replica holds and tries."""
+        return 0 if self._membership.elders else (ALL & ~self._membership.held).bit_count()
+
+    # --- under the lock ---
+
+    def _hold(self, mask: int) -> None:
+        with self._lock:
+            self._mask = mask
+            self._membership = self._membership.with_own(*self._identity, mask)
+            self._ranks = {}
+            self._steady = {bucket: steady for bucket, steady in self._steady.items() if mask >> bucket & 1}
+            self._is_told = False
+
+    def _set_duty(self) -> None:
+        """The orders change only with the set of those on duty."""
+        places = tuple((each.instance_id, each.host) for each in self._membership.on_duty)
+        if places != self._on_duty:
+            self._on_duty = places
+            self._duty = [duty(bucket, places, self._copies) for bucket in range(BUCKETS)]
+        is_member = any(each.identity == self._identity for each in self._membership.on_duty)
+        mine = (bucket for bucket in range(BUCKETS) if self._name in self._duty[bucket])
+        self._own_duty = set_of(mine) if is_member else NONE
+
+    def _note_steady(self, now: float) -> None:
+        by_name = {each.instance_id: each for each in self._membership.members}
+        steady: dict[int, Steady] = {}
+        for bucket in buckets_in(self._mask & ~self._own_duty):
+            holders = [by_name[name] for name in self._duty[bucket]]
+            if len(holders) < self._copies:  # also none at all: while everybody pauses, everybody keeps what it holds
+                continue
+            if all(each.claiming and each.is_fresh and each.holds_bucket(bucket) for each in holders):
+                who = tuple(each.identity for each in holders)
+                former = self._steady.get(bucket)
+                steady[bucket] = former if former is not None and former[0] == who else (who, now)
+        self._steady = steady
+
+    def _rank(self, bucket: int) -> int:
+        """Our place, from 0, among the holders that claim; the last one if a newer process has our name."""
+        if bucket == UNKNOWN:
+            return 0
+        rank = self._ranks.get(bucket)
+        if rank is None:
+            ranks, members = self._ranks, self._membership.members  # in this order: a stale rank goes with its dict
+            is_replaced = any(each.instance_id == self._name and each.identity != self._identity for each in members)
+            names = {each.instance_id for each in members if each.claiming and each.holds_bucket(bucket)}
+            rank = LAST if is_replaced else trying(bucket, names | {self._name}).index(self._name)
+            ranks[bucket] = rank
+        return rank
+
+
+class EveryBucket(Shares):
+    """A replica alone in the world, with the duty for everything; for programs and tests without a heart."""
+
+    def __init__(self) -> None:
+        super().__init__("only", UUID(int=0), copies=1, timeout_seconds=0, gap_seconds=0)
+        self._own_duty, self._duty = ALL, [("only",)] * BUCKETS

@@ -1,0 +1,236 @@
+"""Rows that wait: retries, people's wishes, catch-up, what was handed back, what the replica that met it could not run.
+
+To take and to settle are two things. Only a replica with a free worker that is able to run a row takes it
+(`WaitingStore.take`): by priority, then the oldest first. Any replica settles any row (`Settling`): one that was
+cancelled, deleted, disabled, changed, or whose time is over ends although all workers of all replicas are busy. Both
+lock a row together with its schedule and ask the same question (verdicts.py, JUDGE_WAITING). What a row says about its
+queue, needs and priority is a copy that says where to look for it; a wrong copy costs a look, never a wrong run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Row
+
+from database.arrays import flag_array, text_array, uuid_array
+from database.clock import awake_or_not
+from database.connection import DatabaseConnection, DedicatedConnection
+from database.models import ExecutionStatus
+from services.ledger import waiting_sql as sql
+from services.ledger.fires import Claim, Owner, Policy
+from services.ledger.history_sql import NOTIFY_PENDING
+from services.ledger.locked import Locked
+from services.ledger.needs import DEFAULT_QUEUE, UNSORTED, Abilities, Needs
+from services.ledger.retrying import CarefulRetries
+
+SETTLED_AT_ONCE = 200
+NO_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Rows that wait for the same kind of replica, with the same priority; all of `needs` empty: not sorted yet."""
+
+    queue: str
+    needs: tuple[str, ...]
+    priority: int
+    due_at: datetime  # of its oldest
+
+
+@dataclass(slots=True)
+class TakeReport:
+    """What may run at once, what must be started, and whether it is worth asking again soon."""
+
+    started: list[Claim] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    more: bool = False
+
+
+class WaitingJudge:
+    """The one question about rows that are locked with their schedules, in the transaction that locked them."""
+
+    def __init__(
+        self,
+        connection: DedicatedConnection,
+        owner: Owner,
+        policy: Policy,
+        horizon_seconds: float,
+        abilities: Abilities,
+        heartbeat_timeout_seconds: float,
+    ) -> None:
+        self.abilities, self.policy = abilities, policy
+        self.heartbeat_timeout_seconds = heartbeat_timeout_seconds
+        self._connection = connection
+        self._always = {
+            **owner.as_values(),
+            "horizon": horizon_seconds,
+            "timeout": heartbeat_timeout_seconds,
+            "gap": heartbeat_timeout_seconds / 2,
+        }
+
+    def locked(self, row: Row[Any]) -> Locked | None:
+        return Locked.read(row, self.policy) if row.schedule_id is not None else None
+
+    def judge(
+        self, execution_ids: Sequence[UUID], schedule_ids: Sequence[UUID], theirs: Sequence[Locked], start: int
+    ) -> list[Row[Any]]:
+        """Take them, the first `start` straight to `running`; returns the rows that were written."""
+        needs = self.abilities.needs_of(theirs, self._connection)
+        return self._ask(execution_ids, schedule_ids, theirs, needs, self.abilities.able(needs), start, settling=False)
+
+    def settle(
+        self,
+        execution_ids: Sequence[UUID],
+        schedule_ids: Sequence[UUID],
+        theirs: Sequence[Locked | None],
+        *,
+        hinted: bool,
+    ) -> list[Row[Any]]:
+        """As somebody who is able to run nothing. `hinted`: before its time, so that only what differs is written."""
+        needs = iter(self.abilities.needs_of([locked for locked in theirs if locked], self._connection))
+        known = [next(needs) if locked else None for locked in theirs]
+        return self._ask(execution_ids, schedule_ids, theirs, known, [False] * len(theirs), 0, settling=not hinted)
+
+    def _ask(
+        self,
+        execution_ids: Sequence[UUID],
+        schedule_ids: Sequence[UUID],
+        theirs: Sequence[Locked | None],
+        needs: Sequence[Needs | None],
+        able: Sequence[bool],
+        start: int,
+        *,
+        settling: bool,
+    ) -> list[Row[Any]]:
+        values = {
+            **self._always,
+            "settling": settling,
+            "execution_ids": uuid_array(execution_ids),
+            "schedule_ids": uuid_array(schedule_ids),
+            "limits": [locked and locked.policy.max_instances for locked in theirs],
+            "graces": [locked and locked.policy.misfire_grace_seconds for locked in theirs],
+            "enabled": [locked and locked.spec.enabled for locked in theirs],
+            "effective_from": [locked and locked.effective_from for locked in theirs],
+            "able": flag_array(able),
+            "starts": flag_array(place < start for place in range(len(theirs))),
+            "queues": [locked and DEFAULT_QUEUE for locked in theirs],
+            "needs": [None if each is None else text_array(each) for each in needs],
+            "priorities": [locked and locked.spec.priority for locked in theirs],
+        }
+        return self._connection.run(sql.JUDGE_WAITING, values)
+
+
+class WaitingStore:
+    """For the thread that claims, on its connection."""
+
+    def __init__(self, connection: DedicatedConnection, judge: WaitingJudge) -> None:
+        self._connection, self._judge, self._retry = connection, judge, CarefulRetries()
+
+    def lanes(self) -> list[Lane]:
+        """Those in which something is due that this replica is able to run, or that nobody has sorted yet.
+
+        Also notes whether a replica of an older version is alive.
+        """
+        abilities = self._judge.abilities
+        values = {
+            "queues": [UNSORTED, *abilities.queues],
+            "words": None if abilities.elders else abilities.words(),
+            "timeout": self._judge.heartbeat_timeout_seconds,
+        }
+        rows = self._connection.run(sql.LANES, values)
+        abilities.elders = rows[0].elders
+        found = [Lane(row.queue, tuple(row.needs), row.priority, row.due_at) for row in rows if row.queue is not None]
+        able = abilities.able([lane.needs for lane in found])
+        mine = [lane for lane, is_able in zip(found, able, strict=True) if is_able]
+        return sorted(mine, key=lambda lane: (-lane.priority, lane.due_at))
+
+    def take(self, count: int, start: int = 0) -> TakeReport:
+        """Take at most so many rows that are due; the first `start` of them have a worker and are started at once."""
+        lanes = self.lanes()
+        return self._retry(lambda careful: self._take(lanes, count, start)) if lanes else TakeReport()
+
+    def _take(self, lanes: Sequence[Lane], count: int, start: int) -> TakeReport:
+        report, asked_at = TakeReport(), awake_or_not()
+        with self._connection.transaction():
+            values = {
+                "queues": [lane.queue for lane in lanes],
+                "needs": [text_array(lane.needs) for lane in lanes],
+                "priorities": [lane.priority for lane in lanes],
+                "max_instances": self._judge.policy.max_instances,
+                "limit": count,
+            }
+            rows = self._connection.run(sql.LOCK_LANES, values)
+            if not rows:
+                return report
+            schedules = {row.schedule_id: Locked.read(row, self._judge.policy) for row in rows}
+            ids, theirs = [row.schedule_id for row in rows], [schedules[row.schedule_id] for row in rows]
+            written = self._judge.judge([row.execution_id for row in rows], ids, theirs, start)
+            if any(row.status == ExecutionStatus.PENDING for row in written):
+                self._connection.run(NOTIFY_PENDING)  # sorted into a lane of somebody else's
+        for row in written:
+            if row.status == ExecutionStatus.RUNNING:
+                report.started.append(schedules[row.schedule_id].claim(row, row.due_at, asked_at))
+            elif row.status == ExecutionStatus.CLAIMED:
+                report.claims.append(schedules[row.schedule_id].claim(row, row.due_at, asked_at))
+        report.more = any(row.status != ExecutionStatus.PENDING for row in written)
+        return report
+
+
+class Settling:
+    """Ends rows that cannot or need not run any more, and sorts the others into their lanes. Gives nobody a token."""
+
+    def __init__(
+        self,
+        db: DatabaseConnection,
+        owner: Owner,
+        policy: Policy,
+        horizon_seconds: float,
+        abilities: Abilities,
+        heartbeat_timeout_seconds: float,
+    ) -> None:
+        self._connection = db.dedicated()
+        self._judge = WaitingJudge(
+            self._connection, owner, policy, horizon_seconds, abilities, heartbeat_timeout_seconds
+        )
+        self._retry = CarefulRetries()
+        self._snapshot: str | None = None  # the changes that it shows were looked at
+        self._again: set[UUID] = set()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def settle(self, limit: int = SETTLED_AT_ONCE) -> int:
+        """Look at those whose time to be looked at has come; returns how many there were."""
+        return len(self._settle(sql.LOCK_TO_SETTLE, {"limit": limit}, hinted=False))
+
+    def settle_changed(self, limit: int = SETTLED_AT_ONCE) -> None:
+        """Look at those whose schedules were changed or deleted.
+
+        Each is looked at twice, with two calls: somebody may hold its schedule just now.
+        """
+        statement = sql.CHANGED_LATELY if self._snapshot is None else sql.CHANGED
+        (found,) = self._connection.run(statement, {"snapshot": self._snapshot})
+        changed = set(found.ids or ())
+        ids, after = uuid_array(changed | self._again), NO_ID
+        while changed or self._again:
+            rows = self._settle(sql.LOCK_CHANGED, {"ids": ids, "after": after, "limit": limit}, hinted=True)
+            if len(rows) < limit:
+                break
+            after = max(row.execution_id for row in rows)
+        self._snapshot, self._again = found.snapshot, changed
+
+    def _settle(self, statement: str, values: dict[str, Any], *, hinted: bool) -> list[Row[Any]]:
+        """Those that were locked and looked at."""
+        return self._retry(lambda careful: self._settle_once(statement, values, hinted))
+
+    def _settle_once(self, statement: str, values: dict[str, Any], hinted: bool) -> list[Row[Any]]:
+        with self._connection.transaction():
+            rows = self._connection.run(statement, values)
+            if rows:
+                theirs = [self._judge.locked(row) for row in rows]
+                ids, schedule_ids = [row.execution_id for row in rows], [row.wanted for row in rows]
+                self._judge.settle(ids, schedule_ids, theirs, hinted=hinted)
+        return rows

@@ -1,0 +1,189 @@
+"""The statements of waiting.py. Each comment says what a statement relies on.
+
+A waiting row is found by one of three indexes. Each has a predicate of its own spelling, which its statements repeat:
+with the statistics of a quiet hour the planner would read all waiting rows by another index instead. The present time
+is asked for in a subquery, once: only so can an index be read up to it.
+"""
+
+from services.ledger.claims_sql import CLAIMED, LIVE, SCHEDULE, STATUS, WAITS
+from services.ledger.living_sql import MOMENT, WE_LIVE
+from services.ledger.verdicts import Reason, Situation, Stage, as_case, kind_of, patience_seconds
+
+MOST_LANES = 1000  # that are looked at together
+LOOK_AGAIN = "interval '10 minutes'"  # at the latest; only for what changes without a word
+
+_IN_A_LANE = "coalesce(e.status, 'w') = 'pending' AND e.reason IS NULL"
+_BY_ITS_KEY = "coalesce(e.status, '') = 'pending'"
+_LANE = "SELECT e.queue, e.needs, e.priority, e.due_at FROM job_executions AS e"
+_KIND = kind_of("e")
+
+# The lanes of these queues, each with its oldest row: one step in the index per lane, however many rows wait in it.
+# Lanes of other needs are passed over, and so are those in which nothing is due: they take no place from the others. A
+# date that Python cannot read, written by SQL, is answered as the nearest that it can. Without any lane there is one
+# row, which only says whether a replica of a version that lists no abilities is alive.
+LANES = f"""
+WITH RECURSIVE lanes AS (
+    SELECT n.* FROM unnest(%(queues)s::text[]) AS q (queue), LATERAL (
+        {_LANE} WHERE {_IN_A_LANE} AND e.queue = q.queue ORDER BY e.needs, e.priority DESC, e.due_at LIMIT 1
+    ) AS n
+    UNION ALL
+    SELECT n.* FROM lanes AS l, LATERAL (
+        SELECT * FROM (
+            ({_LANE} WHERE {_IN_A_LANE} AND e.queue = l.queue AND e.needs = l.needs AND e.priority < l.priority
+             ORDER BY e.priority DESC, e.due_at LIMIT 1)
+            UNION ALL
+            ({_LANE} WHERE {_IN_A_LANE} AND e.queue = l.queue AND e.needs > l.needs
+             ORDER BY e.needs, e.priority DESC, e.due_at LIMIT 1)
+        ) AS next LIMIT 1
+    ) AS n
+)
+SELECT found.*, elder.elders FROM (
+    SELECT coalesce(bool_or(abilities IS NULL), false) AS elders FROM scheduler_instances
+    WHERE kind = 'replica' AND heartbeat_at > (SELECT clock_timestamp() - make_interval(secs => %(timeout)s))
+) AS elder LEFT JOIN (
+    SELECT queue, needs, priority, greatest('0001-01-02', due_at) AS due_at FROM lanes
+    WHERE due_at <= clock_timestamp() AND (%(words)s::text[] IS NULL OR needs <@ %(words)s::text[]) LIMIT {MOST_LANES}
+) AS found ON true
+"""
+
+# Rows that are due, lane by lane in the order given, each oldest first, locked with their schedules. Those that would
+# only wait, for room or for whoever holds their schedule, are passed over: they must not fill the places of others. Not
+# in id order, which those need who wait for a lock.
+LOCK_LANES = f"""
+WITH locked AS MATERIALIZED (
+    SELECT found.* FROM unnest(%(queues)s::text[], %(needs)s::text[], %(priorities)s::int[])
+                        AS lane (queue, needs, priority), LATERAL (
+        SELECT e.execution_id, {SCHEDULE} FROM job_executions AS e JOIN schedules AS s ON s.schedule_id = e.schedule_id
+        WHERE {_IN_A_LANE} AND e.queue = lane.queue AND e.needs = lane.needs::text[] AND e.priority = lane.priority
+          AND e.due_at <= (SELECT clock_timestamp())
+          AND (SELECT count(*) FROM job_executions AS live
+               WHERE live.schedule_id = e.schedule_id AND live.status IN ('claimed', 'running'))
+              < coalesce(s.max_instances, %(max_instances)s)
+        ORDER BY e.due_at LIMIT %(limit)s FOR NO KEY UPDATE OF e, s SKIP LOCKED
+    ) AS found
+    LIMIT %(limit)s
+)
+SELECT *, clock_timestamp() AS now FROM locked
+"""
+
+# Rows to be looked at, whoever could run them, locked with their schedules. Those of deleted schedules have nothing to
+# be locked with, and are looked for among the first: NOT EXISTS asked of all would read the whole table.
+_LOCK_TO_SETTLE = f"""
+WITH locked AS MATERIALIZED (
+    SELECT e.execution_id, {SCHEDULE} FROM job_executions AS e JOIN schedules AS s ON s.schedule_id = e.schedule_id
+    WHERE /* which */ LIMIT %(limit)s FOR NO KEY UPDATE OF e, s SKIP LOCKED
+), orphaned AS MATERIALIZED (
+    SELECT e.execution_id, e.schedule_id FROM job_executions AS e
+    WHERE {_BY_ITS_KEY} AND e.execution_id = ANY(ARRAY(
+        SELECT first.execution_id FROM (
+            SELECT e.execution_id, e.schedule_id FROM job_executions AS e WHERE /* which */ LIMIT 500
+        ) AS first
+        WHERE (SELECT s.schedule_id FROM schedules AS s WHERE s.schedule_id = first.schedule_id) IS NULL
+    )) LIMIT %(limit)s FOR NO KEY UPDATE OF e SKIP LOCKED
+), found AS (
+    SELECT execution_id, schedule_id AS wanted FROM locked
+    UNION ALL
+    SELECT execution_id, schedule_id FROM orphaned
+)
+SELECT found.execution_id, found.wanted, {SCHEDULE}, clock_timestamp() AS now
+FROM found LEFT JOIN locked AS s ON s.execution_id = found.execution_id
+"""
+
+LOCK_TO_SETTLE = _LOCK_TO_SETTLE.replace(
+    "/* which */",
+    """coalesce(e.status, 's') = 'pending'
+       AND coalesce(e.settle_at, e.due_at) <= (SELECT clock_timestamp() - interval '1 second')
+    ORDER BY coalesce(e.settle_at, e.due_at)""",
+)
+LOCK_CHANGED = _LOCK_TO_SETTLE.replace(
+    "/* which */",
+    """coalesce(e.status, 't') = 'pending' AND e.schedule_id = ANY(%(ids)s::uuid[])
+       AND e.execution_id > %(after)s AND e.due_at <= (SELECT clock_timestamp())
+    ORDER BY e.execution_id""",
+)
+
+# Schedules with waiting rows that were changed or deleted by a transaction which the snapshot of the last time did not
+# show; the first time, so long ago that each of their rows has had its own look since.
+_CHANGED = """
+SELECT pg_current_snapshot()::text AS snapshot, array_agg(DISTINCT c.schedule_id) AS ids FROM schedule_changes AS c
+WHERE EXISTS (SELECT FROM job_executions AS e
+              WHERE e.schedule_id = c.schedule_id AND coalesce(e.status, 't') = 'pending') AND /* since */
+"""
+CHANGED = _CHANGED.replace(
+    "/* since */",
+    """c.txid >= pg_snapshot_xmin(%(snapshot)s::pg_snapshot)
+       AND NOT pg_visible_in_snapshot(c.txid, %(snapshot)s::pg_snapshot)""",
+)
+CHANGED_LATELY = _CHANGED.replace("/* since */", f"c.changed_at > (SELECT clock_timestamp() - {LOOK_AGAIN})")
+
+# Who could run it is asked of the needs under the schedule's lock, never of the copy on the row. Only a replica that
+# has been alive itself may say that nobody is. A living one that says nothing is of the version before: it may be able.
+_NOBODY_ABLE = f"""w.is_overdue AND {WE_LIVE} AND NOT EXISTS (
+            SELECT FROM scheduler_instances AS i
+            WHERE i.heartbeat_at > moment.now - make_interval(secs => %(timeout)s)
+              AND (i.abilities IS NULL OR w.needs <@ i.abilities AND w.queue = ANY(i.queues)))"""
+
+_AMONG_WAITING = {
+    Situation.CANCEL_REQUESTED: "w.cancel_requested_at IS NOT NULL",
+    Situation.DELETED: "w.enabled IS NULL",
+    Situation.OFF: "NOT w.enabled",
+    Situation.ENDED: "w.scheduled_for <= w.effective_from",
+    Situation.NOBODY_ABLE: _NOBODY_ABLE,
+    Situation.OVERDUE: "w.is_overdue",
+    Situation.NO_ROOM: "coalesce(live.n, 0) + w.rank > w.max_instances",
+    Situation.UNABLE: "NOT w.able",
+}
+
+# Again a younger snapshot than the locks. What may run and has a worker goes straight to `running`. To settle is the
+# same judgement for somebody who is able to run nothing: no row gets a token by it, and none takes the room of another.
+# A row that stays is written only if it is settled, which says when to look again, or if its lane was wrong. Dates that
+# Python cannot read, written by SQL, are answered as the nearest that it can: one such row must not keep all others
+# waiting.
+JUDGE_WAITING = f"""
+WITH {MOMENT}, asked AS (
+    SELECT * FROM unnest(
+        %(execution_ids)s::uuid[], %(schedule_ids)s::uuid[], %(limits)s::int[], %(graces)s::int[],
+        %(enabled)s::boolean[], %(effective_from)s::timestamptz[], %(able)s::boolean[], %(starts)s::boolean[],
+        %(queues)s::text[], %(needs)s::text[], %(priorities)s::int[]
+    ) WITH ORDINALITY AS a (
+        execution_id, schedule_id, max_instances, grace_seconds, enabled, effective_from, able, starts, queue, words,
+        priority, place
+    )
+), live AS ({LIVE}), waiting AS (
+    SELECT a.*, a.words::text[] AS needs, e.scheduled_for, e.cancel_requested_at, {_KIND} AS kind,
+           e.due_at + make_interval(secs => {patience_seconds(_KIND, "a.grace_seconds", "%(horizon)s")}) AS ends_at,
+           CASE WHEN a.able THEN row_number() OVER (PARTITION BY a.schedule_id ORDER BY a.place) ELSE 1 END AS rank
+    FROM asked AS a JOIN job_executions AS e ON e.execution_id = a.execution_id AND {_BY_ITS_KEY}
+), timed AS (
+    SELECT waiting.*, moment.now, coalesce(moment.now > waiting.ends_at, false) AS is_overdue FROM waiting, moment
+), decided AS (
+    SELECT w.*, {as_case(Stage.WAITING, _AMONG_WAITING, "w.kind")} AS verdict
+    FROM timed AS w CROSS JOIN moment LEFT JOIN live ON live.schedule_id = w.schedule_id
+)
+UPDATE job_executions AS e SET
+    status = CASE WHEN {CLAIMED} AND d.starts THEN 'running' ELSE {STATUS} END,
+    error_message = CASE WHEN verdict = '{Reason.NOBODY_ABLE}'
+        THEN 'no living replica can run it; it needs ' || array_to_string(d.needs, ', ') ELSE e.error_message END,
+    reason = CASE WHEN {CLAIMED} OR {WAITS} THEN e.reason ELSE verdict END,
+    claimed_at = CASE WHEN {CLAIMED} THEN clock_timestamp() END,
+    started_at = CASE WHEN {CLAIMED} AND d.starts THEN clock_timestamp() END,
+    completed_at = CASE WHEN NOT ({CLAIMED} OR {WAITS}) THEN clock_timestamp() END,
+    instance_id = CASE WHEN NOT {WAITS} THEN %(instance_id)s END,
+    incarnation = CASE WHEN NOT {WAITS} THEN %(incarnation)s::uuid END,
+    fencing_token = CASE WHEN {CLAIMED} THEN nextval('fencing_token_seq') END,
+    queue = CASE WHEN {CLAIMED} THEN '' ELSE coalesce(d.queue, e.queue) END,
+    needs = CASE WHEN {CLAIMED} THEN '{{}}' ELSE coalesce(d.needs, e.needs) END,
+    priority = coalesce(d.priority, e.priority),
+    settle_at = CASE WHEN {WAITS} AND (%(settling)s OR e.settle_at > d.ends_at)
+                     THEN CASE WHEN d.ends_at > d.now THEN least(d.ends_at, d.now + {LOOK_AGAIN})
+                               ELSE d.now + {LOOK_AGAIN} END
+                     WHEN {WAITS} THEN e.settle_at END
+FROM decided AS d
+WHERE d.execution_id = e.execution_id AND {_BY_ITS_KEY} AND (
+    NOT {WAITS} OR %(settling)s OR d.ends_at > d.now AND e.settle_at > d.ends_at
+    OR NOT d.able AND (e.queue, e.needs, e.priority) IS DISTINCT FROM (d.queue, d.needs, d.priority)
+)
+RETURNING e.execution_id, e.schedule_id, e.job_id, e.attempt, e.cause, e.status, e.fencing_token,
+          greatest('0001-01-02', least(e.scheduled_for, '9999-12-30')) AS scheduled_for,
+          greatest('0001-01-02', least(e.due_at, '9999-12-30')) AS due_at
+"""

@@ -1,0 +1,337 @@
+"""One history: drawn from its seed, played with faults, healed, brought to rest and judged. Start reading at `play`."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from psycopg2.extensions import connection as PgConnection
+
+import config
+from tests.proof import records
+from tests.proof.checker import Bounds, Verdict, Weather, judge
+from tests.proof.queue_checker import judge_items
+from tests.proof.records import Turn
+from tests.proof.simulation import queues
+from tests.proof.simulation.fake_redis import VirtualRedis
+from tests.proof.simulation.handler import Work
+from tests.proof.simulation.net import Net
+from tests.proof.simulation.options import QUEUE, Options, Result
+from tests.proof.simulation.people import INSERT, People, Schedule
+from tests.proof.simulation.postgres import Server
+from tests.proof.simulation.replica import Replica
+from tests.proof.simulation.world import EPOCH, Task, World
+
+LEAST_SCHEDULES, MOST_SCHEDULES = 2, 5
+SKEWS = (-1.5, -0.4, 0.4, 1.5, 4.0, -7.0)
+LATE_WAKE_SECONDS = ((0.001, 0.01), (0.05, 1.2), (1.0, 3.0))
+# Statements of the engine that may wait for another session's lock: not for long (LOCK_TIMEOUT_SECONDS), and anybody
+# else who waits at all is a finding.
+LONGEST_WAIT_SECONDS = 2.1
+MAY_WAIT = {
+    "START": "a cancellation, or a rescuer, holds the row",
+    "FINISH": "the same",
+    "HAND_BACK": "the same",
+    "UNSTART": "the same",
+    "BEAT": "a worker's CONFIRM writes the same row",
+    "CONFIRM": "the heart's BEAT writes the same row",
+    "GONE": "the same",
+    "INSERT": "the gap scan of another replica records the fires of the same deleted schedule",
+}
+OPEN = "SELECT count(*) FROM job_executions WHERE status IN ('pending', 'claimed', 'running')"
+NAMELESS = "SELECT count(*) FROM scheduler_instances WHERE session_name = ''"
+TURNS = """
+SELECT schedule_id::text, extract(epoch FROM scheduled_for)::float8, attempt, extract(epoch FROM at)::float8, before,
+       after, token_before, token_after, replica
+FROM sim.turns ORDER BY turn
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """`quick` is the product's defaults divided by four: their proportions in short histories."""
+
+    settings: dict[str, float]
+    bounds: Bounds
+    active_seconds: float
+    settle_seconds: float
+    intervals: tuple[int, ...]
+
+
+PACES = {
+    "quick": Pace(
+        settings={
+            "heartbeat_interval_seconds": 1, "heartbeat_timeout_seconds": 4, "rescue_interval_seconds": 1.5,
+            "verify_after_seconds": 1, "gap_scan_seconds": 6, "lock_timeout": 15, "schedule_check_interval": 30,
+            "catchup_max_fires": 3, "shutdown_grace_seconds": 2,
+        },
+        bounds=Bounds(
+            heartbeat_interval=1, heartbeat_timeout=4, takeover=7.5, row=13, given_up=0.0, slack=3.0, vanished=2.0
+        ),
+        active_seconds=13.5, settle_seconds=60.0, intervals=(1, 1, 2, 3),
+    ),
+    "usual": Pace(
+        settings={"catchup_max_fires": 3, "shutdown_grace_seconds": 5},
+        bounds=Bounds(row=43, given_up=0.0, slack=3.0, vanished=4.0),
+        active_seconds=45.5, settle_seconds=150.0, intervals=(2, 3, 5, 7),
+    ),
+}  # fmt: skip
+USUAL_SHARE = 0.12
+LATE_JOIN_SHARE = 0.3  # of the histories, in which one replica starts in the middle
+SETTINGS: dict[tuple[str, str, int, int], config.Settings] = {}  # to make them takes longer than a hundred statements
+
+
+def settings_of(url: str, name: str, pace: str, workers: int, copies: int) -> config.Settings:
+    key = (name, pace, workers, copies)
+    if key not in SETTINGS:
+        given: dict[str, Any] = {
+            **PACES[pace].settings, **queues.SETTINGS[pace], "database_url": url, "redis_url": "redis://virtual",
+            "instance_id": name, "metrics_port": 0, "max_workers": workers, "timer_copies": copies,
+            "job_modules": "tests.proof.simulation.handler",
+        }  # fmt: skip
+        SETTINGS[key] = config.Settings(_env_file=None, **given)
+    return SETTINGS[key]
+
+
+class History:
+    def __init__(self, seed: int, options: Options, server: Server, reader: PgConnection) -> None:
+        self._options, self._server, self._reader = options, server, reader
+        self.world = world = World(seed)
+        dice = world.dice
+        drawn = "usual" if dice.roll("pace") < USUAL_SHARE else "quick"
+        self._pace_name = options.pace or drawn
+        self._pace = pace = PACES[self._pace_name]
+        self._workers = dice.one_of("workers", (2, 6, 6))
+        self._end = EPOCH + pace.active_seconds - 2.0
+        self._heal_at = EPOCH + pace.active_seconds
+        self._net = Net(world, server, options.faults, options.only, self._heal_at)
+        self._redis = VirtualRedis(world, self._net)
+        server.line = self._net
+        server.begin_history()
+        world.is_free, world.strike = server.is_free, self._strike
+        Work.now = self._work = Work(
+            mean_seconds=dice.one_of("work", (0.05, 0.2, 0.5, 3.0)), failing=dice.one_of("failing", (0.0, 0.0, 0.2))
+        )
+        self._pids = 0
+        self._replicas: dict[str, Replica] = {}
+        self._away: set[str] = set()  # names whose next process is to come
+        self._schedules = self._draw_schedules()
+        self._count = options.replicas or dice.one_of("replicas", (2, 3, 3, 4))
+        self._copies = dice.one_of("copies", (1, 2, 2))  # with more replicas than copies buckets move
+        self._queue = self._draw_queue()
+
+    # --- what is drawn ---
+
+    def _draw_schedules(self) -> dict[int, Schedule]:
+        more = self.world.dice.roll("schedules") * (MOST_SCHEDULES - LEAST_SCHEDULES + 1)
+        count = LEAST_SCHEDULES + int(more)
+        kept = self._options.schedules
+        return {number: self._schedule(number) for number in range(count) if kept is None or number in kept}
+
+    def _schedule(self, number: int) -> Schedule:
+        dice = self.world.dice
+        return Schedule(
+            schedule_id=f"00000000-0000-0000-0000-{0x1000 + number:012x}",
+            name=f"s{number}",
+            seconds=dice.one_of(f"seconds {number}", self._pace.intervals),
+            max_instances=dice.one_of(f"instances {number}", (1, 1, 2)),
+            coalesce=dice.roll(f"coalesce {number}") < 0.5,
+            max_retries=dice.one_of(f"retries {number}", (0, 1, 2)),
+            grace_seconds=dice.one_of(f"grace {number}", (None, None, 4)),
+            catchup=dice.one_of(f"catchup {number}", (None, "none", "all")),
+            end=self._end,
+        )
+
+    def _draw_queue(self) -> queues.QueuePlay | None:
+        wanted, kept = self._options.queue, self._options.schedules
+        drawn = self.world.dice.roll("a queue") < queues.SHARE if wanted is None else wanted
+        if not drawn or (kept is not None and QUEUE not in kept):
+            return None
+        return queues.QueuePlay(self.world, self._server, self._net, self._pace_name, self._heal_at)
+
+    @property
+    def _is_scarce(self) -> bool:
+        """Can one replica alone not run all that may run at once?"""
+        at_once = sum(each.max_instances for each in self._schedules.values())
+        return at_once + (self._queue.max_instances if self._queue else 0) > self._workers
+
+    # --- the way through ---
+
+    def play(self) -> Result:
+        world, pace = self.world, self._pace
+        for schedule in self._schedules.values():
+            self._server.control.run(INSERT, schedule.as_values())
+        if self._queue is not None:
+            self._queue.begin()
+        self._people = People(
+            world, self._server, self._net, self._settings("people"), list(self._schedules.values()), pace.intervals,
+            self._end,
+        )  # fmt: skip
+        self._people.begin()
+        for number in range(self._count):
+            self._begin(f"r{number + 1}", self._skew(number), self._starts_after(number))
+        violations: list[str] = []
+        verdict = Verdict()
+        try:
+            world.run(self._heal_at)
+            while world.now < self._heal_at + pace.settle_seconds:
+                world.run(world.now + 1.0)
+                if self._is_at_rest():
+                    break
+        except RuntimeError as error:
+            violations.append(f"stuck: {error}")
+        else:
+            verdict = self._judge()
+        violations += [str(each) for each in verdict.violations] + self._other_findings()
+        self._close()
+        return Result(
+            world.seed, self._options, violations, verdict, self._net.faults, world.counts, world.lines, world.digest,
+            (*self._schedules, *([QUEUE] if self._queue else [])), self._count, world.now - EPOCH,
+        )  # fmt: skip
+
+    def _starts_after(self, number: int) -> float:
+        dice = self.world.dice
+        is_late = number > 0 and number == self._count - 1 and dice.roll("late join") < LATE_JOIN_SHARE
+        first, last = (3, self._pace.active_seconds / 2) if is_late else (0, 2)
+        return dice.between(f"start {number}", first, last)
+
+    def _settings(self, name: str) -> config.Settings:
+        return settings_of(self._server.url, name, self._pace_name, self._workers, self._copies)
+
+    def _skew(self, number: int) -> float:
+        key = f"skew@r{number + 1}"
+        if not self._net.wants("skew", key):
+            return 0.0
+        skew = self.world.dice.one_of(key, SKEWS if number else SKEWS[:-1])  # one of them has to be able to claim
+        self._net.note(key, f"the clock of r{number + 1} is off by {skew:g} s")
+        if abs(skew) > 5:
+            self._net.disturb("skew", self.world.now + 3600, "replica", replica=f"r{number + 1}")
+        return skew
+
+    def _begin(self, name: str, skew: float, delay: float = 0.0) -> None:
+        self._away.discard(name)
+        self._pids += 1
+        replica = Replica(
+            self.world, self._server, self._redis, self._settings(name), self._pids, skew, on_exit=self._exited
+        )
+        self._replicas[name] = replica
+        self._net.disturb("start", self.world.now + delay + 1.0, "replica", replica=name, pid=replica.pid)
+        replica.start(delay)
+
+    def _is_at_rest(self) -> bool:
+        world = self.world
+        if self._away or any(each.frozen_until > world.now or each.holds() for each in self._replicas.values()):
+            return False
+        if any(task.name.startswith("people/") and not task.done for task in world.tasks):
+            return False
+        if self._server.control.run(OPEN)[0][0]:
+            return False
+        if self._queue is not None and not self._queue.is_at_rest():
+            return False
+        return self._unaccounted() == 0
+
+    def _unaccounted(self) -> int:
+        verdict = judge(self._read(), self._end, self._pace.bounds)
+        return verdict.found["unaccounted"]
+
+    def _close(self) -> None:
+        for replica in self._replicas.values():
+            self.world.kill(replica)
+            self._server.end_all_of(replica)
+        self.world.end()
+        World.it = Work.now = queues.QueuePlay.now = None
+
+    # --- faults of a process ---
+
+    def _strike(self, task: Task) -> bool:
+        """Between any two steps: what lies between them may last no time at all."""
+        net, world, replica = self._net, self.world, task.owner
+        if not isinstance(replica, Replica):
+            return False
+        if key := net.strikes("crash", task, 0.2):
+            net.note(key, f"{replica.label} before {task.name}")
+            self._over(replica, "crash", key)
+            return True
+        if key := net.strikes("freeze", task, 0.2):
+            seconds = world.dice.between(f"{key} seconds", 0.3, 12)
+            net.note(key, f"{replica.label} for {seconds:.1f} s before {task.name}")
+            replica.frozen_until = world.now + seconds
+            net.disturb(
+                "freeze", replica.frozen_until, "replica", replica=replica.name, pid=replica.pid, silences=True,
+                freezes=True,
+            )  # fmt: skip
+            world.delay(task, replica.frozen_until)
+            return True
+        if key := net.strikes("late_wake", task):
+            size = world.dice.one_of(f"{key} size", LATE_WAKE_SECONDS)
+            seconds = world.dice.between(f"{key} seconds", *size)
+            net.note(key, f"{task.name} by {seconds:.3f} s")
+            net.disturb(
+                "late_wake", world.now + seconds, "replica", replica=replica.name, pid=replica.pid, freezes=True,
+                silences=task.name.endswith("/heart"),
+            )  # fmt: skip
+            world.delay(task, world.now + seconds)
+            return True
+        if replica.draining_since is None and (key := net.strikes("drain", task, 0.1)):
+            net.note(key, f"{replica.label} gets SIGTERM")
+            replica.ask_to_stop()
+        return False
+
+    def _exited(self, replica: Replica) -> None:
+        if replica.dead:
+            return
+        if replica.draining_since is not None:
+            at = replica.draining_since
+            told = records.Disturbance(kind="drain", at=at, until=self.world.now, scope="replica", replica=replica.name)
+            self._net.disturbances.append(told)
+        self.world.note(f"{replica.label} has ended")
+        self._over(replica, "exit", f"exit {replica.label}")
+
+    def _over(self, replica: Replica, kind: str, key: str) -> None:
+        seconds = self.world.dice.between(f"{key} restart", 0.5, 9)
+        until = self.world.now + seconds
+        self._net.disturb(kind, until, "replica", replica=replica.name, pid=replica.pid, kills=True, silences=True)
+        self.world.kill(replica)
+        self._server.end_all_of(replica)
+        self._away.add(replica.name)
+        self.world.call_at(until, lambda: self._begin(replica.name, replica.skew))
+
+    # --- the judgement ---
+
+    def _read(self) -> records.History:
+        connection = self._reader
+        try:
+            stretches: dict[str, Any] = dict(records.stretches_of(connection, self._people.committed))
+            rows = list(records.rows_of(connection))
+            turns: dict[str, list[Turn]] = {}
+            names = ("schedule", "fire", "attempt", "at", "before", "after", "token_before", "token_after", "replica")
+            with connection.cursor() as cursor:
+                cursor.execute(TURNS)
+                for values in cursor:
+                    turns.setdefault(values[0], []).append(Turn(**dict(zip(names, values, strict=True))))
+        finally:
+            connection.rollback()
+        calls = sorted(self._work.calls, key=lambda each: (each.schedule, each.fire, each.attempt, each.began))
+        holdings = {each.label: held for each in self._replicas.values() if not each.dead and (held := each.holds())}
+        return records.History(stretches, rows, calls, self._net.disturbances, turns, holdings)
+
+    def _judge(self) -> Verdict:
+        bounds = self._pace.bounds
+        if self._is_scarce:
+            bounds = replace(bounds, row=float("inf"))
+        verdict = judge(self._read(), self._end, bounds)
+        if self._queue is not None:
+            story = self._queue.story(bounds, self._is_scarce)
+            weather = Weather(self._net.disturbances, bounds)
+            for violation in judge_items(story, weather, bounds, self.world.now):
+                verdict.add(violation)
+        return verdict
+
+    def _other_findings(self) -> list[str]:
+        found = [f"a thread ended: {text}" for text in self.world.escaped]
+        if self._server.control.run(NAMELESS)[0][0]:
+            found.append("a heartbeat names no session: nobody is ever missed by them, and the model is wrong")
+        waits = [each for each in self._server.waits if not each.task.startswith("people/")]
+        of_queues = [queues.finding_about(each) for each in waits if each.kind in queues.MAY_WAIT]
+        waits = [each for each in waits if each.kind not in queues.MAY_WAIT]
+        found += [f"waits for a lock: {wait}" for wait in waits if wait.kind not in MAY_WAIT]
+        found += [f"waits too long for a lock: {wait}" for wait in waits if wait.seconds > LONGEST_WAIT_SECONDS]
+        return found + [each for each in of_queues if each]

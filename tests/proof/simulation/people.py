@@ -1,0 +1,184 @@
+"""What people do meanwhile: edits by SQL, deletions, manual runs, retries, backfills, cancellations.
+
+Each deed is drawn before the history begins, and can be left out like a fault.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from uuid import UUID
+
+import psycopg2
+from sqlalchemy.exc import DBAPIError
+
+import config
+from services.errors import SchedulerError
+from services.job_history import JobHistory
+from services.ledger.backfill import Backfills
+from tests.proof.simulation.net import PEOPLE, Net
+from tests.proof.simulation.postgres import Server, StepConnection
+from tests.proof.simulation.replica import VirtualDatabase
+from tests.proof.simulation.world import World
+
+MOST_DEEDS = 3  # of a kind
+ONCE = ("delete", "recreate", "backfill")
+LONGEST_HOLD_SECONDS = 4.0
+NEWS = "SELECT change_id FROM schedule_changes WHERE change_id > %s ORDER BY change_id"
+INSERT = """
+INSERT INTO schedules (schedule_id, name, domain, domain_config_id, frequency, time_config, job_type, max_instances,
+                       coalesce, max_retries, retry_backoff_seconds, misfire_grace_seconds, catchup, end_at)
+VALUES (%s, %s, 'sim.test', %s, 'interval', %s, 'simulated', %s, %s, %s, 1, %s, %s, %s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    schedule_id: str
+    name: str
+    seconds: int
+    max_instances: int
+    coalesce: bool
+    max_retries: int
+    grace_seconds: int | None
+    catchup: str | None
+    end: float
+
+    def as_values(self) -> tuple[object, ...]:
+        return (
+            self.schedule_id, self.name, self.schedule_id, json.dumps({"seconds": self.seconds}), self.max_instances,
+            self.coalesce, self.max_retries, self.grace_seconds, self.catchup, datetime.fromtimestamp(self.end, UTC),
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class People:
+    world: World
+    server: Server
+    net: Net
+    settings: config.Settings
+    schedules: Sequence[Schedule]
+    intervals: Sequence[int]
+    until: float
+    _busy: set[str] = field(default_factory=set)
+    committed: dict[int, float] = field(default_factory=dict)  # when each change was: from then on everybody can know
+
+    def begin(self) -> None:
+        self.note_commits()
+        for kind in PEOPLE:
+            most = 1 if kind in ONCE else MOST_DEEDS
+            for number in range(1 + int(self.world.dice.roll(f"deeds {kind}") * most)):
+                key = f"{kind}@people#{number}"
+                if self.schedules and self.net.wants(kind, key):
+                    at = self.world.dice.between(f"{key} at", 1.0, self.until - self.world.now - 1.0)
+                    self.world.spawn(f"people/{kind}", None, partial(self._do, kind, key), at)
+
+    def note_commits(self) -> None:
+        last = max(self.committed, default=0)
+        for (change_id,) in self.server.control.run(NEWS, (last,)):
+            self.committed[change_id] = self.world.now
+
+    def _do(self, kind: str, key: str) -> None:
+        schedule = self.world.dice.one_of(f"{key} schedule", self.schedules)
+        deeds: dict[str, Callable[[str, Schedule], None]] = {
+            "flap": self._flap, "retime": self._retime, "reconfigure": self._reconfigure, "late_commit": self._hold,
+            "delete": self._delete, "recreate": self._recreate, "manual": self._run, "retry": self._retry,
+            "backfill": self._backfill, "cancel": self._cancel,
+        }  # fmt: skip
+        while (
+            schedule.schedule_id in self._busy
+        ):  # of two who wait for one row it would be Postgres' choice who is first
+            self.world.sleep(0.05)
+        self._busy.add(schedule.schedule_id)
+        try:
+            deeds[kind](key, schedule)
+        except (psycopg2.Error, DBAPIError, SchedulerError) as error:
+            self.world.note(f"people: {kind} of {schedule.name} is refused: {type(error).__name__}")
+            self.world.remark(f"  {str(error).splitlines()[0][:200]}")
+        finally:
+            self._busy.discard(schedule.schedule_id)
+
+    # --- edits, as somebody makes them in psql ---
+
+    def _flap(self, key: str, schedule: Schedule) -> None:
+        self._edit(key, schedule, "UPDATE schedules SET enabled = NOT enabled WHERE schedule_id = %s")
+        self.world.sleep(self.world.dice.about(f"{key} off", 0.8))
+        self._edit(key, schedule, "UPDATE schedules SET enabled = true WHERE schedule_id = %s")
+
+    def _retime(self, key: str, schedule: Schedule) -> None:
+        timing = json.dumps({"seconds": self.world.dice.one_of(f"{key} to", self.intervals)})
+        self._edit(key, schedule, "UPDATE schedules SET time_config = %s WHERE schedule_id = %s", timing)
+
+    def _reconfigure(self, key: str, schedule: Schedule) -> None:
+        more = json.dumps({"edited": key})
+        self._edit(key, schedule, "UPDATE schedules SET job_config = %s WHERE schedule_id = %s", more)
+
+    def _hold(self, key: str, schedule: Schedule) -> None:
+        seconds = self.world.dice.between(f"{key} seconds", 0.2, LONGEST_HOLD_SECONDS)
+        self._edit(key, schedule, "UPDATE schedules SET enabled = NOT enabled WHERE schedule_id = %s", hold=seconds)
+
+    def _delete(self, key: str, schedule: Schedule) -> None:
+        self._edit(key, schedule, "DELETE FROM schedules WHERE schedule_id = %s")
+
+    def _recreate(self, key: str, schedule: Schedule) -> None:
+        self._delete(key, schedule)
+        self.world.sleep(self.world.dice.about(f"{key} gone", 1.0))
+        with closing(self._session()) as session:
+            self._commit(key, f"{schedule.name} is made again", session, INSERT, schedule.as_values())
+
+    def _edit(self, key: str, schedule: Schedule, sql: str, value: str | None = None, hold: float = 0.0) -> None:
+        values = (schedule.schedule_id,) if value is None else (value, schedule.schedule_id)
+        with closing(self._session()) as session:
+            self._commit(key, f"{schedule.name}: {' '.join(sql.split()[:6])}", session, sql, values, hold)
+
+    def _commit(
+        self, key: str, text: str, session: StepConnection, sql: str, values: tuple[object, ...], hold: float = 0.0
+    ) -> None:
+        with session.cursor() as cursor:
+            cursor.execute(sql, values)
+        self.net.note(key, text + (f", committed {hold:.1f} s later" if hold else ""))
+        held = (str(values[-1]),) if hold else ()
+        scope = "schedules" if hold else "nothing"
+        self.net.disturb(key.partition("@")[0], self.world.now + hold + 0.5, scope, schedules=held)
+        if hold:
+            self.world.sleep(hold)
+        session.commit()
+        self.note_commits()
+
+    def _session(self) -> StepConnection:
+        return self.server.open(None, "psql", None)
+
+    # --- wishes, by the product's own doors ---
+
+    def _run(self, key: str, schedule: Schedule) -> None:
+        JobHistory(self._db()).request_run(schedule.schedule_id, "people")
+        self.net.note(key, f"{schedule.name} runs now")
+
+    def _retry(self, key: str, schedule: Schedule) -> None:
+        if (execution := self._execution(key, "status NOT IN ('pending', 'claimed', 'running')")) is not None:
+            retry = JobHistory(self._db()).request_retry(execution, "people")
+            self.net.note(key, f"{execution}: {retry.outcome}")
+
+    def _cancel(self, key: str, schedule: Schedule) -> None:
+        if (execution := self._execution(key, "status IN ('pending', 'claimed', 'running')")) is not None:
+            asked = JobHistory(self._db()).request_cancel(execution)
+            self.net.note(key, f"{execution}: {'asked' if asked else 'too late'}")
+
+    def _execution(self, key: str, condition: str) -> str | None:
+        rows = self.server.control.run(
+            f"""SELECT execution_id::text FROM job_executions WHERE {condition}
+                ORDER BY scheduled_for, schedule_id, attempt"""
+        )
+        return self.world.dice.one_of(f"{key} execution", rows)[0] if rows else None
+
+    def _backfill(self, key: str, schedule: Schedule) -> None:
+        until = datetime.fromtimestamp(self.world.now, UTC) - timedelta(hours=1)
+        done = Backfills(self._db(), timedelta(days=30)).request(
+            UUID(schedule.schedule_id), until - timedelta(seconds=3 * schedule.seconds), until, "people"
+        )
+        self.net.note(key, f"{schedule.name}: {done}"[:120])
+
+    def _db(self) -> VirtualDatabase:
+        return VirtualDatabase.of(self.server, None, self.settings)
