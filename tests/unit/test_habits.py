@@ -69,7 +69,10 @@ def test_the_workflow_runs_what_people_run() -> None:
     (job,) = yaml.safe_load(WORKFLOW.read_text())["jobs"].values()
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
     lines = (PROJECT_ROOT / ".ci/run").read_text().splitlines()
-    assert [line for line in lines if line.startswith("make ")] == ["make check", "make test"]
+    assert [line for line in lines if line.startswith("make ")] == [
+        "make check",
+        "make test || .venv/bin/python .ci/again.py",
+    ]
 
 
 def test_hooks_and_workflow_name_no_host() -> None:
