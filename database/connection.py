@@ -125,10 +125,9 @@ class DatabaseConnection:
 
     def run_alone(self, sql: str, values: Mapping[str, Any]) -> list[Row[Any]]:
         """One statement with its own commit: its locks end with it, even if this process freezes right after it."""
-        with self.clear_errors(), self.engine.connect() as connection:
-            alone = connection.execution_options(isolation_level="AUTOCOMMIT")
+        with self.clear_errors(), self.engine.connect() as connection, _autocommit(connection):
             limits = f"{self.limits_of_a_transaction}; " if self.transaction_pooler else ""
-            result = alone.exec_driver_sql(limits + sql, dict(values))
+            result = connection.exec_driver_sql(limits + sql, dict(values))
             return list(result) if result.returns_rows else []
 
     @contextmanager
@@ -187,6 +186,24 @@ class DatabaseConnection:
 
     def lost(self, cause: object) -> Unavailable:
         return Unavailable("Postgres", self.where, (str(cause).strip() or type(cause).__name__).splitlines()[0])
+
+
+@contextmanager
+def _autocommit(connection: Connection) -> Iterator[None]:
+    """Commits each statement by itself.
+
+    Not by SQLAlchemy's isolation level: that is reset when the connection returns to the pool, with a round trip. If
+    the server ends the session in that moment, the reset fails, and the pool never gets its place back.
+    """
+    driver = cast(Any, connection.connection.driver_connection)
+    try:
+        driver.autocommit = True
+        yield
+    finally:
+        try:
+            driver.autocommit = False
+        except psycopg2.Error:  # closed; what the statement returned, or raised, stands
+            connection.invalidate()
 
 
 class DedicatedConnection:

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import event, select, text
 from sqlalchemy.exc import DBAPIError
 
 import database.connection
@@ -249,3 +249,26 @@ def test_a_table_that_was_never_ours_is_no_missing_schema(db: DatabaseConnection
     with pytest.raises(DBAPIError, match='relation "of_a_job" does not exist') as refused, db.transaction() as own:
         own.execute(text("SELECT * FROM of_a_job"))
     assert not isinstance(refused.value, SchedulerError)
+
+
+def test_a_session_that_ends_with_its_answer_costs_neither_the_answer_nor_a_place_in_the_pool(
+    db: DatabaseConnection, database_url: str
+) -> None:
+    def end(*_: object) -> None:
+        with db.transaction() as connection:
+            connection.exec_driver_sql(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'short-lived'"
+            )
+
+    with closing(DatabaseConnection(database_url, application_name="short-lived", pool_size=1)) as own:
+        event.listen(own.engine, "after_cursor_execute", end)
+        assert [own.run_alone("SELECT %(n)s::int", {"n": n})[0][0] for n in range(3)] == [0, 1, 2]
+
+
+def test_a_statement_that_runs_alone_leaves_no_autocommit_behind(database_url: str) -> None:
+    with closing(DatabaseConnection(database_url, pool_size=1)) as own:
+        own.run_alone("INSERT INTO scan_profiles (name) VALUES (%(name)s)", {"name": "alone"})
+        with pytest.raises(DBAPIError), own.transaction() as connection:
+            connection.execute(text("INSERT INTO scan_profiles (name) VALUES ('lost'); SELECT 1 / 0"))
+        with own.transaction() as connection:
+            assert connection.scalars(text("SELECT name FROM scan_profiles")).all() == ["alone"]
