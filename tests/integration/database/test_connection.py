@@ -254,15 +254,18 @@ def test_a_table_that_was_never_ours_is_no_missing_schema(db: DatabaseConnection
 def test_a_session_that_ends_with_its_answer_costs_neither_the_answer_nor_a_place_in_the_pool(
     db: DatabaseConnection, database_url: str
 ) -> None:
-    def end(*_: object) -> None:
-        with db.transaction() as connection:
-            connection.exec_driver_sql(
-                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'short-lived'"
-            )
+    def end(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if "last" in statement:
+            with db.transaction() as connection:
+                connection.exec_driver_sql(
+                    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'mortal'"
+                )
 
-    with closing(DatabaseConnection(database_url, application_name="short-lived", pool_size=1)) as own:
+    with closing(DatabaseConnection(database_url, application_name="mortal", pool_size=1)) as own:
         event.listen(own.engine, "after_cursor_execute", end)
-        assert [own.run_alone("SELECT %(n)s::int", {"n": n})[0][0] for n in range(3)] == [0, 1, 2]
+        for _ in range(2):
+            said = [own.run_alone(f"SELECT '{words}'", {})[0][0] for words in ("first words", "last words")]
+            assert said == ["first words", "last words"]
 
 
 def test_a_statement_that_runs_alone_leaves_no_autocommit_behind(database_url: str) -> None:
