@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.checks.job_secrets import JobSecrets
+from services.checks.labels import LABEL
 from services.checks.model_errors import PREFIX, reason_of
 from services.checks.queue_numbers import QueueNumbers
 from services.errors import ConfigurationError
@@ -214,8 +215,14 @@ class Settings(WorkflowSettings):
     abilities: str = _knob(
         "",
         "Replica",
-        "labels of what this replica offers to job types that ask for it, comma-separated; `browser` needs no mention",
-        pattern=r"^\s*([a-z0-9][a-z0-9_.-]{0,62}(\s*,\s*[a-z0-9][a-z0-9_.-]{0,62})*\s*)?$",
+        "labels that this replica offers to jobs that need them, comma-separated; `browser` needs no mention",
+        pattern=rf"^\s*({LABEL}(\s*,\s*{LABEL})*\s*)?$",
+    )
+    queues: str = _knob(
+        "default",
+        "Replica",
+        "queues whose executions this replica runs, comma-separated; a schedule without a queue is in `default`",
+        pattern=rf"^\s*{LABEL}(\s*,\s*{LABEL})*\s*$",
     )
     metrics_port: int = _knob(
         9108,
@@ -462,6 +469,10 @@ class Settings(WorkflowSettings):
     @property
     def ability_labels(self) -> frozenset[str]:
         return frozenset(label.strip() for label in self.abilities.split(",") if label.strip())
+
+    @property
+    def served_queues(self) -> frozenset[str]:
+        return frozenset(queue.strip() for queue in self.queues.split(","))
 
     @property
     def warnings(self) -> list[str]:

@@ -92,6 +92,13 @@ ConfigId = Annotated[
     str | None, typer.Option("--config-id", help="Id of the domain's configuration in another system.")
 ]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be given several times, replaces all tags.")]
+Requires = Annotated[
+    str | None,
+    typer.Option(help="Labels that a replica must offer (ABILITIES), e.g. gpu,eu; an empty text requires none."),
+]
+Queue = Annotated[
+    str | None, typer.Option(help="The queue that a replica must serve (QUEUES); an empty text means default.")
+]
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -127,6 +134,8 @@ def add(
     profile: Profile = None,
     config_id: ConfigId = None,
     tag: Tags = None,
+    requires: Requires = None,
+    queue: Queue = None,
     set_: Set = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     as_json: AsJson = False,
@@ -140,6 +149,8 @@ def add(
       manage.py schedule add "nightly report" --when "cron 0 3 * * 1-5" --job-type http_request --job-config '{"url": "https://example.com/run"}'
 
       manage.py schedule add example.com --when "every 15m" --set max_retries=3 --set timeout_seconds=120
+
+      manage.py schedule add example.com --when "daily 04:00" --queue browser --requires eu
     """
     given = _fields_from(ctx.params, {"domain": domain, **({"enabled": False} if disabled else {})})
     repository = get_schedule_repository()
@@ -218,6 +229,8 @@ def edit(
     profile: Profile = None,
     config_id: ConfigId = None,
     tag: Tags = None,
+    requires: Requires = None,
+    queue: Queue = None,
     set_: Set = None,
     expected_revision: Annotated[int | None, typer.Option(help="Refuse if it was changed since this revision.")] = None,
     as_json: AsJson = False,
@@ -427,6 +440,10 @@ def _fields_from(
     for option, field in OPTION_FIELDS.items():
         if options[option] or options[option] == "":  # an empty text was given, too
             given[field] = options[option]
+    if options["requires"] is not None:
+        given["requires"] = [label.strip() for label in options["requires"].split(",") if label.strip()]
+    if options["queue"] is not None:
+        given["queue"] = options["queue"].strip() or None
     if options["job_config"] is not None:
         given["job_config"] = json_value("job_config", options["job_config"])
     if options["profile"] is not None:

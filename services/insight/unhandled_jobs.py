@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from database.connection import DatabaseConnection
+from services.ledger.needs import QUEUE
+from services.schedules.spec import DEFAULT_QUEUE
 
 MOST_TYPES = 20
 
@@ -51,7 +53,7 @@ def unhandled_jobs(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnmetNeeds:
-    needs: tuple[str, ...]
+    needs: tuple[str, ...]  # with `queue:<name>` if no live replica serves it, or it is not the default one
     executions: int  # that wait
     schedule_id: UUID | None  # of the only one
 
@@ -62,11 +64,18 @@ class UnmetNeeds:
 
 
 def unmet_needs(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> list[UnmetNeeds]:
-    """Of labels; a job type that no replica knows is listed with `unhandled_jobs`, before anything waits."""
-    values = {"timeout": heartbeat_timeout_seconds, "limit": MOST_TYPES}
+    """Of labels and queues; `unhandled_jobs` lists a job type that no replica knows, before anything waits."""
+    values = {"timeout": heartbeat_timeout_seconds, "limit": MOST_TYPES, "default": DEFAULT_QUEUE}
     with db.transaction() as connection:
         rows = connection.exec_driver_sql(UNMET, values).all()
-    return [UnmetNeeds(needs=tuple(row.needs), executions=row.executions, schedule_id=row.schedule_id) for row in rows]
+    return [
+        UnmetNeeds(
+            needs=(*([f"{QUEUE}{row.queue}"] if row.names_queue else []), *row.needs),
+            executions=row.executions,
+            schedule_id=row.schedule_id,
+        )
+        for row in rows
+    ]
 
 
 def _who(names: tuple[str, ...], one: str, many: str) -> str:
@@ -87,17 +96,20 @@ FROM schedules WHERE enabled AND invalid_reason IS NULL AND job_type <> ALL (%(c
 GROUP BY job_type ORDER BY count(*) DESC, job_type LIMIT %(limit)s
 """
 
-# Needs of one word are a job type alone.
+# Needs of one word are a job type alone. The empty queue is that of rows which nobody has sorted.
 UNMET = """
-SELECT w.* FROM (
-    SELECT needs, count(*) AS executions,
-           CASE WHEN count(DISTINCT schedule_id) = 1 THEN (array_agg(schedule_id))[1] END AS schedule_id
+WITH living AS (
+    SELECT abilities, queues FROM scheduler_instances WHERE heartbeat_at > now() - make_interval(secs => %(timeout)s)
+), waiting AS (
+    SELECT queue, needs, count(*) AS executions,
+           CASE WHEN count(DISTINCT schedule_id) = 1 THEN (array_agg(schedule_id))[1] END AS schedule_id,
+           EXISTS (SELECT FROM living)
+           AND NOT EXISTS (SELECT FROM living AS i WHERE e.queue = ANY(i.queues)) AS unserved
     FROM job_executions AS e
-    WHERE coalesce(e.status, 'w') = 'pending' AND e.reason IS NULL AND cardinality(e.needs) > 1 GROUP BY needs
-) AS w
-WHERE NOT EXISTS (
-    SELECT FROM scheduler_instances AS i
-    WHERE i.heartbeat_at > now() - make_interval(secs => %(timeout)s)
-      AND (i.abilities IS NULL OR w.needs <@ i.abilities))
-ORDER BY w.executions DESC, w.needs LIMIT %(limit)s
+    WHERE coalesce(e.status, 'w') = 'pending' AND e.reason IS NULL AND e.queue <> '' GROUP BY queue, needs
+)
+SELECT w.*, w.unserved OR w.queue <> %(default)s AS names_queue FROM waiting AS w
+WHERE (cardinality(w.needs) > 1 OR w.unserved) AND NOT EXISTS (
+    SELECT FROM living AS i WHERE i.abilities IS NULL OR w.needs <@ i.abilities AND w.queue = ANY(i.queues))
+ORDER BY w.executions DESC, w.queue, w.needs LIMIT %(limit)s
 """

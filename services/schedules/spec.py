@@ -22,7 +22,7 @@ from services.triggers import Trigger, parse_trigger, stored_trigger
 EXTERNAL_IDS = UUID("7d4c9d52-64b5-5a9c-8e0f-6a1c0a3c9b11")
 UUID_DIGITS = 32
 MOST_PROBLEMS, LONGEST_NAME = 20, 100  # problems listed for one schedule; the rest is only counted
-DEFAULT_JOB_TYPE, DEFAULT_TIMEZONE = "cookie_scan", "UTC"
+DEFAULT_JOB_TYPE, DEFAULT_TIMEZONE, DEFAULT_QUEUE = "cookie_scan", "UTC", "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,8 @@ class ScheduleSpec:
     job_config: Mapping[str, Any] = field(default_factory=dict)
     priority: int = 0
     tags: list[str] = field(default_factory=list)
+    requires: list[str] = field(default_factory=list)  # labels that a replica must offer
+    queue: str | None = None  # None: DEFAULT_QUEUE
     start_at: datetime | None = None
     end_at: datetime | None = None
     spread_seconds: int = 0
@@ -60,6 +62,10 @@ class ScheduleSpec:
         """Shared by all schedules with the same timing."""
         timing = json.dumps(self.time_config)
         return stored_trigger(self.frequency, timing, self.timezone, self.start_at, self.end_at)
+
+    @property
+    def queue_name(self) -> str:
+        return self.queue or DEFAULT_QUEUE
 
     def next_run_after(self, instant: datetime) -> datetime | None:
         return self.trigger.next_after(instant) if self.enabled else None
@@ -82,6 +88,8 @@ class ScheduleFields(TypedDict, total=False):
     job_config: Mapping[str, Any]
     priority: int
     tags: list[str]
+    requires: list[str]
+    queue: str | None
     start_at: datetime | str | None
     end_at: datetime | str | None
     spread_seconds: int

@@ -109,6 +109,8 @@ class ScheduleForm:
         self._put("job_config", area.props('input-class="es-mono" autogrow'))
         ui.label().classes("es-faint").bind_text_from(chosen, "value", field_words)
         self._text("tags", "Tags (comma-separated)", ", ".join(record.tags) if record else "")
+        self._text("requires", "Required labels (comma-separated)", ", ".join(record.requires) if record else "")
+        self._text("queue", "Queue (empty: default)", (record.queue or "") if record else "")
         self._enabled = ui.switch("Enabled", value=record.enabled if record else True)
 
     def _build_when(self, record: ScheduleRecord | None) -> None:
@@ -157,7 +159,9 @@ class ScheduleForm:
             "name": (values["name"] or "").strip() or None,
             "job_type": values["job_type"],
             "timezone": values["timezone"] or "UTC",
-            "tags": [tag.strip() for tag in (values["tags"] or "").split(",") if tag.strip()],
+            "tags": _comma_separated(values["tags"]),
+            "requires": _comma_separated(values["requires"]),
+            "queue": (values["queue"] or "").strip() or None,
             "enabled": self._enabled.value,
             "catchup": values["catchup"] or None,
             "start_at": (values["start_at"] or "").strip() or None,
@@ -270,6 +274,10 @@ def field_hint(name: str) -> str:
     rule = rule_of(name) if name in RULES else None
     words = [f"{rule.least:,} to {rule.most:,}"] if isinstance(rule, Whole) else []
     return ", or ".join([*words, *([DEFAULTS[name]] if name in DEFAULTS else [])])
+
+
+def _comma_separated(value: str | None) -> list[str]:
+    return [word.strip() for word in (value or "").split(",") if word.strip()]
 
 
 def _whole(value: float | None, otherwise: int | None) -> float | int | None:
