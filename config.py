@@ -22,7 +22,6 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from services.checks.job_secrets import JobSecrets
-from services.checks.labels import LABEL
 from services.checks.model_errors import PREFIX, reason_of
 from services.checks.queue_numbers import QueueNumbers
 from services.errors import ConfigurationError
@@ -30,6 +29,7 @@ from services.errors import ConfigurationError
 VERSION = "0.2.0"  # of programs, API and telemetry
 PROJECT_ROOT = Path(__file__).resolve().parent
 SECONDS_PER_DAY = 86_400
+LABEL = "[a-z0-9][a-z0-9_.-]{0,62}"  # of an ability, a requirement, a queue
 NAME_LENGTH = 63  # Postgres truncates application_name to this length
 
 

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
+from config import LABEL
 from database.models import Catchup, Source
-from services.checks.labels import LABEL
 from services.triggers import FREQUENCIES
 
 DAY_SECONDS = 86_400
