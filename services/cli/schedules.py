@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
+from config import get_settings
+from database.connection import get_db_connection
 from services.cli.assignments import split_off, with_assignments
 from services.cli.json_input import json_value
 from services.cli.lazy import Later, lazy
@@ -26,6 +28,7 @@ from services.cli.output import (
 )
 from services.cli.schedule_page import show_page
 from services.errors import InvalidInput, InvalidSchedule, Problem
+from services.insight.unhandled_jobs import unoffered
 from services.jobs import BUILT_IN_JOB_TYPES, default_registry
 from services.jobs.credentials import credential_warnings
 from services.scanning.profiles import get_scan_profiles
@@ -398,8 +401,13 @@ def describe(record: ScheduleRecord) -> str:
 
 def _print_warnings(spec: ScheduleSpec, *, timing: bool = True) -> None:
     about_timing = spec.trigger.warnings(datetime.now(UTC)) if timing else []
-    for warning in [*about_timing, *credential_warnings(spec.job_config)]:
+    for warning in [*about_timing, *credential_warnings(spec.job_config), *_unoffered(spec)]:
         print_note(warning)
+
+
+def _unoffered(spec: ScheduleSpec) -> list[str]:
+    timeout = get_settings().heartbeat_timeout_seconds
+    return unoffered(get_db_connection(), spec, default_registry, timeout) if spec.enabled else []
 
 
 def _next_run(record: ScheduleRecord) -> str:

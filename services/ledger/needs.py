@@ -14,10 +14,11 @@ from database.connection import DedicatedConnection
 from services.jobs.containment import Raised, contained
 from services.jobs.registry import JobRegistry, Labels
 from services.ledger.locked import Locked
+from services.schedules.announced import JOB as JOB
 from services.schedules.spec import DEFAULT_QUEUE, ScheduleSpec
 
 UNSORTED = ""  # the queue of a waiting row that nobody has looked at
-JOB, QUEUE = "job:", "queue:"
+QUEUE = "queue:"
 
 Needs = tuple[str, ...]
 

@@ -5,7 +5,7 @@
 
 import difflib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, TypedDict
@@ -103,8 +103,13 @@ class ScheduleFields(TypedDict, total=False):
     catchup: str | None
 
 
-def parse_spec(given: Mapping[str, Any], jobs: JobRegistry) -> ScheduleSpec:
-    """Validate all given fields; raises InvalidSchedule with all problems found."""
+def parse_spec(
+    given: Mapping[str, Any], jobs: JobRegistry, announced: Callable[[], Collection[str]] = tuple
+) -> ScheduleSpec:
+    """Validate all given fields; raises InvalidSchedule with all problems found.
+
+    `announced` are job types that this process does not know and a live replica does, which checks their configuration.
+    """
     problems = unknown_fields(given)
     problems += [Problem(name, "is required") for name in REQUIRED if name not in given]
     values: dict[str, Any] = {}
@@ -114,7 +119,7 @@ def parse_spec(given: Mapping[str, Any], jobs: JobRegistry) -> ScheduleSpec:
                 values[name] = RULES[name](value)
             except ValueError as error:
                 problems.append(Problem(name, str(error)))
-    problems += _check_job(values, jobs) + _check_timing(values, {problem.field for problem in problems})
+    problems += _check_job(values, jobs, announced) + _check_timing(values, {problem.field for problem in problems})
     problems += _check_note(values)
     if problems:
         raise InvalidSchedule(*_first(problems))
@@ -219,9 +224,11 @@ def _first(problems: list[Problem]) -> list[Problem]:
     return [*shown, Problem("schedule", f"{more} more problems", stands_for=more)]
 
 
-def _check_job(values: dict[str, Any], jobs: JobRegistry) -> list[Problem]:
+def _check_job(values: dict[str, Any], jobs: JobRegistry, announced: Callable[[], Collection[str]]) -> list[Problem]:
     job_type, known = values.get("job_type", DEFAULT_JOB_TYPE), jobs.job_types()
     if job_type not in known:
+        if job_type in announced():
+            return []
         reason = f"no job type {job_type!r} is registered{_did_you_mean(job_type, known)}"
         return [Problem("job_type", f"{reason} (known: {', '.join(sorted(known))})")]
     definition = jobs.get(job_type)

@@ -141,7 +141,10 @@ class ScheduleOut(BaseModel):
     created_at: datetime
     updated_at: datetime
     warnings: list[str] = Field(
-        [], description="Places in job_config that contain credentials; single schedules only", examples=[[]]
+        [],
+        description="Places in job_config that contain credentials, and after a write what no live replica offers; "
+        "single schedules only",
+        examples=[[]],
     )
 
 

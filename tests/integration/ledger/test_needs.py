@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from database.connection import DatabaseConnection
 from services.insight.overview import Overview, Trouble
-from services.insight.unhandled_jobs import unmet_needs
+from services.insight.unhandled_jobs import count_unmet, unmet_needs
 from services.jobs import ExecutionContext, JobRegistry
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Decision
@@ -285,3 +285,14 @@ def test_also_the_default_queue_is_told_when_nobody_serves_it(db: DatabaseConnec
     assert unmet_needs(db, 15) == [], "nothing lives: that is another trouble"
     alive(db, only)
     assert [each.needs for each in unmet_needs(db, 15)] == [("queue:default", "job:noop")]
+
+
+def test_the_metric_also_counts_what_waits_for_a_handler(db: DatabaseConnection, make: Make) -> None:
+    plain = store_with(db)
+    alive(db, plain)
+    theirs = make()
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE schedules SET job_type = 'theirs'")
+    plain.claim([fire(theirs), fire(make(queue="browser"))])
+    settle(db, plain)
+    assert count_unmet(db, 15) == {"job:theirs": 1, "queue:browser, job:noop": 1}
