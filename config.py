@@ -29,6 +29,7 @@ from services.errors import ConfigurationError
 VERSION = "0.2.0"  # of programs, API and telemetry
 PROJECT_ROOT = Path(__file__).resolve().parent
 SECONDS_PER_DAY = 86_400
+LABEL = "[a-z0-9][a-z0-9_.-]{0,62}"  # of an ability, a requirement, a queue
 NAME_LENGTH = 63  # Postgres truncates application_name to this length
 
 
@@ -214,8 +215,14 @@ class Settings(WorkflowSettings):
     abilities: str = _knob(
         "",
         "Replica",
-        "labels of what this replica offers to job types that ask for it, comma-separated; `browser` needs no mention",
-        pattern=r"^\s*([a-z0-9][a-z0-9_.-]{0,62}(\s*,\s*[a-z0-9][a-z0-9_.-]{0,62})*\s*)?$",
+        "labels that this replica offers to jobs that need them, comma-separated; `browser` needs no mention",
+        pattern=rf"^\s*({LABEL}(\s*,\s*{LABEL})*\s*)?$",
+    )
+    queues: str = _knob(
+        "default",
+        "Replica",
+        "queues whose executions this replica runs, comma-separated; a schedule without a queue is in `default`",
+        pattern=rf"^\s*{LABEL}(\s*,\s*{LABEL})*\s*$",
     )
     metrics_port: int = _knob(
         9108,
@@ -462,6 +469,10 @@ class Settings(WorkflowSettings):
     @property
     def ability_labels(self) -> frozenset[str]:
         return frozenset(label.strip() for label in self.abilities.split(",") if label.strip())
+
+    @property
+    def served_queues(self) -> frozenset[str]:
+        return frozenset(queue.strip() for queue in self.queues.split(","))
 
     @property
     def warnings(self) -> list[str]:

@@ -119,6 +119,7 @@ class TransactionId(UserDefinedType[int]):
 
 REVISIONS = Sequence("schedule_revision_seq", metadata=Base.metadata)
 FENCING_TOKENS = Sequence("fencing_token_seq", metadata=Base.metadata)
+LABEL = "[a-z0-9][a-z0-9_.-]{0,62}"
 WENT_WRONG = text("status IN ('failed', 'timed_out', 'cancelled', 'abandoned', 'skipped', 'missed')")
 NEW_UUID, NOW, CLOCK = text("gen_random_uuid()"), text("now()"), text("clock_timestamp()")
 
@@ -181,6 +182,8 @@ class Schedule(Base):
     revision: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
     effective_from: Mapped[datetime] = mapped_column(server_default=CLOCK)
     disabled_note: Mapped[str | None]
+    requires: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))
+    queue: Mapped[str | None]
 
     __table_args__ = (
         CheckConstraint("jsonb_typeof(time_config) = 'object'", "time_config_object"),
@@ -195,6 +198,12 @@ class Schedule(Base):
         *(_in_our_era(column) for column in ("start_at", "end_at", "next_run", "last_run", "created_at", "updated_at")),
         CheckConstraint("end_at > start_at", "ends_after_start"),
         CheckConstraint("length(disabled_note) <= 500", "disabled_note"),
+        CheckConstraint(
+            f"""array_ndims(requires) = 1 AND array_position(requires, NULL) IS NULL AND cardinality(requires) <= 10
+                AND array_to_string(requires, ',') ~ '^({LABEL}(,{LABEL})*)?$'""",
+            "requires",
+        ),
+        CheckConstraint(f"queue ~ '^{LABEL}$'", "queue"),
         CheckConstraint("disabled_note IS NULL OR NOT enabled", "disabled_note_while_on"),
         CheckConstraint("spread_seconds BETWEEN 0 AND 86400", "spread_seconds"),
         CheckConstraint("max_instances >= 1", "max_instances"),

@@ -28,6 +28,7 @@ from services.engine.housekeeping import Housekeeping
 from services.engine.parts import Parts
 from services.engine.start_patience import StartInterrupted, StartPatience
 from services.errors import SchedulerError
+from services.insight.unhandled_jobs import count_unmet
 from services.jobs import default_registry
 from services.ledger.fires import Owner
 from services.ledger.verdicts import Tolerances
@@ -202,6 +203,7 @@ class EnhancedScheduler:
             settings.history_retention_days,
             settings.fence_horizon_seconds,
             features={"scans": ScanRetention(self.db).delete_old, "queues": self.workflows.tidy},
+            unmet=lambda: count_unmet(self.db, settings.heartbeat_timeout_seconds),
         )
         engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops, self.workflows.loop)
         if self.syncs:

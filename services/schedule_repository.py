@@ -28,6 +28,7 @@ from services.api_sync.upsert import API_ACTOR, ApiUpsert
 from services.checks.hostnames import spellings
 from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict, ScheduleNotFound
 from services.jobs import JobRegistry, default_registry
+from services.schedules.announced import announced_types
 from services.schedules.batch import (
     RECORD_COLUMNS,
     TABLE,
@@ -270,6 +271,11 @@ class ScheduleRepository:
                 raise ScheduleNotFound(schedule)
             schedule = record
         return next_fires(schedule.trigger, n, after or self._now())
+
+    def announced_types(self) -> frozenset[str]:
+        """Job types of live replicas: a schedule of one may be saved by a process that does not know it."""
+        with self._db.transaction() as connection:
+            return announced_types(connection)
 
     def get_changes(self, schedule_id: UUID | str, limit: int = 20) -> list[Change]:
         """Newest first; also of a deleted schedule."""

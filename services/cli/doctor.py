@@ -178,7 +178,10 @@ def _replicas() -> Iterator[Finding]:
         yield Finding("jobs", verdict, f"job type {jobs.job_type!r}: {jobs.words}", way_out)
     for unmet in unmet_needs(get_db_connection(), get_settings().heartbeat_timeout_seconds):
         yield Finding(
-            "jobs", Verdict.FAILED, unmet.words, "give a replica what is missing (for `browser`: `make browser`)"
+            "jobs",
+            Verdict.FAILED,
+            unmet.words,
+            "give a replica what is missing: ABILITIES, QUEUES (for the label `browser`: `make browser`)",
         )
     if not (stale or idle or degraded):
         yield Finding("replicas", Verdict.OK, f"{len(live)} live; all claim and have the newest change")

@@ -81,6 +81,8 @@ def _print_definition(record: ScheduleRecord, problem: str | None) -> None:
         "state": "enabled" if record.enabled else disabled_state(record.disabled_note),
         "job": f"{record.job_type} {dict(record.job_config) or ''}",
         "tags": ", ".join(record.tags) or "-",
+        "queue": record.queue_name,
+        "requires": ", ".join(record.requires) or "-",
         "source": f"{record.source} (domain config {record.external_id or record.domain_config_id})",
         "last run": f"{moment(record.last_run, 'UTC')} {record.last_status or ''}",
         "revision": f"{record.revision}, changed {moment(record.updated_at)}",

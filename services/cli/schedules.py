@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
+from config import get_settings
+from database.connection import get_db_connection
 from services.cli.assignments import split_off, with_assignments
 from services.cli.json_input import json_value
 from services.cli.lazy import Later, lazy
@@ -26,6 +28,7 @@ from services.cli.output import (
 )
 from services.cli.schedule_page import show_page
 from services.errors import InvalidInput, InvalidSchedule, Problem
+from services.insight.unhandled_jobs import unoffered
 from services.jobs import BUILT_IN_JOB_TYPES, default_registry
 from services.jobs.credentials import credential_warnings
 from services.scanning.profiles import get_scan_profiles
@@ -92,6 +95,13 @@ ConfigId = Annotated[
     str | None, typer.Option("--config-id", help="Id of the domain's configuration in another system.")
 ]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be given several times, replaces all tags.")]
+Requires = Annotated[
+    str | None,
+    typer.Option(help="Labels that a replica must offer (ABILITIES), e.g. gpu,eu; an empty text requires none."),
+]
+Queue = Annotated[
+    str | None, typer.Option(help="The queue that a replica must serve (QUEUES); an empty text means default.")
+]
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -127,6 +137,8 @@ def add(
     profile: Profile = None,
     config_id: ConfigId = None,
     tag: Tags = None,
+    requires: Requires = None,
+    queue: Queue = None,
     set_: Set = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     as_json: AsJson = False,
@@ -140,6 +152,8 @@ def add(
       manage.py schedule add "nightly report" --when "cron 0 3 * * 1-5" --job-type http_request --job-config '{"url": "https://example.com/run"}'
 
       manage.py schedule add example.com --when "every 15m" --set max_retries=3 --set timeout_seconds=120
+
+      manage.py schedule add example.com --when "daily 04:00" --queue browser --requires eu
     """
     given = _fields_from(ctx.params, {"domain": domain, **({"enabled": False} if disabled else {})})
     repository = get_schedule_repository()
@@ -218,6 +232,8 @@ def edit(
     profile: Profile = None,
     config_id: ConfigId = None,
     tag: Tags = None,
+    requires: Requires = None,
+    queue: Queue = None,
     set_: Set = None,
     expected_revision: Annotated[int | None, typer.Option(help="Refuse if it was changed since this revision.")] = None,
     as_json: AsJson = False,
@@ -385,8 +401,13 @@ def describe(record: ScheduleRecord) -> str:
 
 def _print_warnings(spec: ScheduleSpec, *, timing: bool = True) -> None:
     about_timing = spec.trigger.warnings(datetime.now(UTC)) if timing else []
-    for warning in [*about_timing, *credential_warnings(spec.job_config)]:
+    for warning in [*about_timing, *credential_warnings(spec.job_config), *_unoffered(spec)]:
         print_note(warning)
+
+
+def _unoffered(spec: ScheduleSpec) -> list[str]:
+    timeout = get_settings().heartbeat_timeout_seconds
+    return unoffered(get_db_connection(), spec, default_registry, timeout) if spec.enabled else []
 
 
 def _next_run(record: ScheduleRecord) -> str:
@@ -427,6 +448,10 @@ def _fields_from(
     for option, field in OPTION_FIELDS.items():
         if options[option] or options[option] == "":  # an empty text was given, too
             given[field] = options[option]
+    if options["requires"] is not None:
+        given["requires"] = [label.strip() for label in options["requires"].split(",") if label.strip()]
+    if options["queue"] is not None:
+        given["queue"] = options["queue"].strip() or None
     if options["job_config"] is not None:
         given["job_config"] = json_value("job_config", options["job_config"])
     if options["profile"] is not None:

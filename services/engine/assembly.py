@@ -80,7 +80,7 @@ class Engine:
         self.coordinator = Coordinator(
             redis, owner=str(owner.incarnation), lease_seconds=settings.lock_timeout, mark_seconds=MARK_SECONDS
         )
-        self.abilities = Abilities.of_registry(registry, settings.ability_labels)
+        self.abilities = Abilities.of_registry(registry, settings.ability_labels, settings.served_queues)
         timeout = settings.heartbeat_timeout_seconds
         self.store = ExecutionStore(
             db, owner, self.policy, horizon, abilities=self.abilities, heartbeat_timeout_seconds=timeout

@@ -20,7 +20,10 @@ Tidy = Callable[[int], int | None]  # the days that are kept -> how many rows we
 
 
 class Housekeeping:
-    """`features` have their own history to clean up, each under its name in the log."""
+    """`features` have their own history to clean up, each under its name in the log.
+
+    `unmet` counts the executions that wait for what no living replica has, by what they need.
+    """
 
     def __init__(
         self,
@@ -28,8 +31,9 @@ class Housekeeping:
         retention_days: int,
         fence_horizon_seconds: int,
         features: Mapping[str, Tidy],
+        unmet: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
-        self._db, self._days, self._features = db, retention_days, features
+        self._db, self._days, self._features, self._unmet = db, retention_days, features, unmet
         self._retention = HistoryRetention(db, fence_horizon_seconds)
         self.loops = [Loop("tidy", self.tidy, TIDY_SECONDS), Loop("census", self.count_history, CENSUS_SECONDS)]
 
@@ -50,4 +54,5 @@ class Housekeeping:
         with self._db.transaction() as connection:
             rows, size_bytes = connection.exec_driver_sql(HISTORY_SIZE).one()
         metrics.observe_history(rows=rows, size_bytes=size_bytes)
+        metrics.observe_unmet(self._unmet())
         return None

@@ -26,6 +26,7 @@ class ReplicaRecord:
     buckets: int | None  # that it holds; None: of a version that loads every schedule
     host: str | None
     abilities: list[str] | None  # `job:<type>` and labels; None: of a version that does not list them
+    queues: list[str] | None  # that it serves; None: as above
     revision: int  # the newest change it has applied
     is_converged: bool
     clock_skew_seconds: float
@@ -84,6 +85,7 @@ def _to_record(row: Any) -> ReplicaRecord:
         buckets=None if row.holds is None else from_bytes(bytes(row.holds)).bit_count(),
         host=row.host,
         abilities=row.abilities,
+        queues=row.queues,
         revision=row.revision,
         is_converged=row.revision >= row.newest_revision,
         clock_skew_seconds=row.clock_skew_seconds,

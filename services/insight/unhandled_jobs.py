@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from database.connection import DatabaseConnection
+from services.jobs import JobRegistry
+from services.ledger.needs import QUEUE, Abilities
+from services.schedules.spec import DEFAULT_QUEUE, ScheduleSpec
 
 MOST_TYPES = 20
 
@@ -51,7 +54,7 @@ def unhandled_jobs(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnmetNeeds:
-    needs: tuple[str, ...]
+    needs: tuple[str, ...]  # with `queue:<name>` if no live replica serves it, or it is not the default one
     executions: int  # that wait
     schedule_id: UUID | None  # of the only one
 
@@ -61,12 +64,54 @@ class UnmetNeeds:
         return f"{wait}: no live replica has all of {', '.join(self.needs)}"
 
 
-def unmet_needs(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> list[UnmetNeeds]:
-    """Of labels; a job type that no replica knows is listed with `unhandled_jobs`, before anything waits."""
-    values = {"timeout": heartbeat_timeout_seconds, "limit": MOST_TYPES}
+def unmet_needs(
+    db: DatabaseConnection, heartbeat_timeout_seconds: float, *, also_handlers: bool = False
+) -> list[UnmetNeeds]:
+    """Of labels and queues; `unhandled_jobs` lists a job type that no replica knows, before anything waits."""
+    values = {
+        "timeout": heartbeat_timeout_seconds,
+        "limit": MOST_TYPES,
+        "default": DEFAULT_QUEUE,
+        "handlers": also_handlers,
+    }
     with db.transaction() as connection:
         rows = connection.exec_driver_sql(UNMET, values).all()
-    return [UnmetNeeds(needs=tuple(row.needs), executions=row.executions, schedule_id=row.schedule_id) for row in rows]
+    return [
+        UnmetNeeds(
+            needs=(*([f"{QUEUE}{row.queue}"] if row.names_queue else []), *row.needs),
+            executions=row.executions,
+            schedule_id=row.schedule_id,
+        )
+        for row in rows
+    ]
+
+
+def count_unmet(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> dict[str, int]:
+    """The executions that wait for what no live replica has, handlers included, by what they need."""
+    found = unmet_needs(db, heartbeat_timeout_seconds, also_handlers=True)
+    return {", ".join(each.needs): each.executions for each in found}
+
+
+def unoffered(
+    db: DatabaseConnection, spec: ScheduleSpec, jobs: JobRegistry, heartbeat_timeout_seconds: float
+) -> list[str]:
+    """A warning if no live replica could run this schedule. Without any replica there is nothing to compare with, and
+    one of an older version may be able.
+    """
+    if spec.job_type in jobs.job_types():
+        jobs.get(spec.job_type)  # loads what derives its labels
+    with db.transaction() as connection:
+        living = connection.exec_driver_sql(LIVING, {"timeout": heartbeat_timeout_seconds}).all()
+        if not living or any(each.abilities is None for each in living):
+            return []
+        profile = connection.exec_driver_sql(PROFILE, {"id": spec.profile_id}).scalar_one_or_none()
+    needs = {f"{QUEUE}{spec.queue_name}", *Abilities(labels_of=jobs.labels_of).needs_by(spec, profile)}
+    offers = [{*each.abilities, *(f"{QUEUE}{name}" for name in each.queues or ())} for each in living]
+    if any(needs <= offered for offered in offers):
+        return []
+    missing = sorted(needs.difference(*offers))
+    lack = f"offers {', '.join(missing)}" if missing else f"has all of {', '.join(sorted(needs))}"
+    return [f"no live replica {lack}: until one does, its executions wait and then are missed (nobody_able)"]
 
 
 def _who(names: tuple[str, ...], one: str, many: str) -> str:
@@ -81,23 +126,33 @@ WHERE heartbeat_at > now() - make_interval(secs => %(timeout)s) AND jsonb_typeof
 ORDER BY instance_id, started_at
 """
 
+LIVING = """
+SELECT abilities, queues FROM scheduler_instances
+WHERE heartbeat_at > now() - make_interval(secs => %(timeout)s)
+"""
+
+PROFILE = "SELECT config FROM scan_profiles WHERE profile_id = %(id)s"
+
 UNHANDLED = """
 SELECT job_type, count(*) AS schedules, CASE WHEN count(*) = 1 THEN (array_agg(schedule_id))[1] END AS schedule_id
 FROM schedules WHERE enabled AND invalid_reason IS NULL AND job_type <> ALL (%(common)s::text[])
 GROUP BY job_type ORDER BY count(*) DESC, job_type LIMIT %(limit)s
 """
 
-# Needs of one word are a job type alone.
+# Needs of one word are a job type alone. The empty queue is that of rows which nobody has sorted.
 UNMET = """
-SELECT w.* FROM (
-    SELECT needs, count(*) AS executions,
-           CASE WHEN count(DISTINCT schedule_id) = 1 THEN (array_agg(schedule_id))[1] END AS schedule_id
+WITH living AS (
+    SELECT abilities, queues FROM scheduler_instances WHERE heartbeat_at > now() - make_interval(secs => %(timeout)s)
+), waiting AS (
+    SELECT queue, needs, count(*) AS executions,
+           CASE WHEN count(DISTINCT schedule_id) = 1 THEN (array_agg(schedule_id))[1] END AS schedule_id,
+           EXISTS (SELECT FROM living)
+           AND NOT EXISTS (SELECT FROM living AS i WHERE e.queue = ANY(i.queues)) AS unserved
     FROM job_executions AS e
-    WHERE coalesce(e.status, 'w') = 'pending' AND e.reason IS NULL AND cardinality(e.needs) > 1 GROUP BY needs
-) AS w
-WHERE NOT EXISTS (
-    SELECT FROM scheduler_instances AS i
-    WHERE i.heartbeat_at > now() - make_interval(secs => %(timeout)s)
-      AND (i.abilities IS NULL OR w.needs <@ i.abilities))
-ORDER BY w.executions DESC, w.needs LIMIT %(limit)s
+    WHERE coalesce(e.status, 'w') = 'pending' AND e.reason IS NULL AND e.queue <> '' GROUP BY queue, needs
+)
+SELECT w.*, w.unserved OR w.queue <> %(default)s AS names_queue FROM waiting AS w
+WHERE (%(handlers)s OR cardinality(w.needs) > 1 OR w.unserved) AND NOT EXISTS (
+    SELECT FROM living AS i WHERE i.abilities IS NULL OR w.needs <@ i.abilities AND w.queue = ANY(i.queues))
+ORDER BY w.executions DESC, w.queue, w.needs LIMIT %(limit)s
 """

@@ -330,7 +330,8 @@ class ExecutionStore:
 
     def _able(self, schedules: Sequence[Locked]) -> list[bool]:
         """Of each: can this process run its job?"""
-        return self._abilities.able(self._abilities.needs_of(schedules, self._connection))
+        queues = [locked.spec.queue_name for locked in schedules]
+        return self._abilities.able(self._abilities.needs_of(schedules, self._connection), queues)
 
     def _locked(self, row: Row[Any]) -> Locked:
         return Locked.read(row, self._policy)

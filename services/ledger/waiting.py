@@ -23,7 +23,7 @@ from services.ledger import waiting_sql as sql
 from services.ledger.fires import Claim, Owner, Policy
 from services.ledger.history_sql import NOTIFY_PENDING
 from services.ledger.locked import Locked
-from services.ledger.needs import DEFAULT_QUEUE, UNSORTED, Abilities, Needs
+from services.ledger.needs import UNSORTED, Abilities, Needs
 from services.ledger.retrying import CarefulRetries
 
 SETTLED_AT_ONCE = 200
@@ -79,7 +79,8 @@ class WaitingJudge:
     ) -> list[Row[Any]]:
         """Take them, the first `start` straight to `running`; returns the rows that were written."""
         needs = self.abilities.needs_of(theirs, self._connection)
-        return self._ask(execution_ids, schedule_ids, theirs, needs, self.abilities.able(needs), start, settling=False)
+        able = self.abilities.able(needs, [locked.spec.queue_name for locked in theirs])
+        return self._ask(execution_ids, schedule_ids, theirs, needs, able, start, settling=False)
 
     def settle(
         self,
@@ -116,7 +117,7 @@ class WaitingJudge:
             "effective_from": [locked and locked.effective_from for locked in theirs],
             "able": flag_array(able),
             "starts": flag_array(place < start for place in range(len(theirs))),
-            "queues": [locked and DEFAULT_QUEUE for locked in theirs],
+            "queues": [locked and locked.spec.queue_name for locked in theirs],
             "needs": [None if each is None else text_array(each) for each in needs],
             "priorities": [locked and locked.spec.priority for locked in theirs],
         }
@@ -136,14 +137,15 @@ class WaitingStore:
         """
         abilities = self._judge.abilities
         values = {
-            "queues": [UNSORTED, *abilities.queues],
+            "queues": [UNSORTED, *([] if abilities.elders else abilities.queues)],
+            "elders": abilities.elders,
             "words": None if abilities.elders else abilities.words(),
             "timeout": self._judge.heartbeat_timeout_seconds,
         }
         rows = self._connection.run(sql.LANES, values)
         abilities.elders = rows[0].elders
         found = [Lane(row.queue, tuple(row.needs), row.priority, row.due_at) for row in rows if row.queue is not None]
-        able = abilities.able([lane.needs for lane in found])
+        able = abilities.able([lane.needs for lane in found], [lane.queue for lane in found])
         mine = [lane for lane, is_able in zip(found, able, strict=True) if is_able]
         return sorted(mine, key=lambda lane: (-lane.priority, lane.due_at))
 
@@ -232,5 +234,7 @@ class Settling:
             if rows:
                 theirs = [self._judge.locked(row) for row in rows]
                 ids, schedule_ids = [row.execution_id for row in rows], [row.wanted for row in rows]
-                self._judge.settle(ids, schedule_ids, theirs, hinted=hinted)
+                written = self._judge.settle(ids, schedule_ids, theirs, hinted=hinted)
+                if hinted and any(row.status == ExecutionStatus.PENDING for row in written):
+                    self._connection.run(NOTIFY_PENDING)  # a change has moved them into a lane of somebody else's
         return rows

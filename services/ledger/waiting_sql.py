@@ -7,7 +7,9 @@ is asked for in a subquery, once: only so can an index be read up to it.
 
 from services.ledger.claims_sql import CLAIMED, LIVE, SCHEDULE, STATUS, WAITS
 from services.ledger.living_sql import MOMENT, WE_LIVE
+from services.ledger.needs import QUEUE
 from services.ledger.verdicts import Reason, Situation, Stage, as_case, kind_of, patience_seconds
+from services.schedules.spec import DEFAULT_QUEUE
 
 MOST_LANES = 1000  # that are looked at together
 LOOK_AGAIN = "interval '10 minutes'"  # at the latest; only for what changes without a word
@@ -20,10 +22,16 @@ _KIND = kind_of("e")
 # The lanes of these queues, each with its oldest row: one step in the index per lane, however many rows wait in it.
 # Lanes of other needs are passed over, and so are those in which nothing is due: they take no place from the others. A
 # date that Python cannot read, written by SQL, is answered as the nearest that it can. Without any lane there is one
-# row, which only says whether a replica of a version that lists no abilities is alive.
+# row, which only says whether a replica of a version that lists no abilities is alive. While one is, the queues are all
+# that have rows: it serves each of them.
 LANES = f"""
-WITH RECURSIVE lanes AS (
-    SELECT n.* FROM unnest(%(queues)s::text[]) AS q (queue), LATERAL (
+WITH RECURSIVE queues AS (
+    SELECT unnest(%(queues)s::text[]) AS queue
+    UNION ALL
+    SELECT (SELECT e.queue FROM job_executions AS e WHERE {_IN_A_LANE} AND e.queue > q.queue ORDER BY e.queue LIMIT 1)
+    FROM queues AS q WHERE %(elders)s AND q.queue IS NOT NULL
+), lanes AS (
+    SELECT n.* FROM queues AS q, LATERAL (
         {_LANE} WHERE {_IN_A_LANE} AND e.queue = q.queue ORDER BY e.needs, e.priority DESC, e.due_at LIMIT 1
     ) AS n
     UNION ALL
@@ -163,7 +171,9 @@ WITH {MOMENT}, asked AS (
 UPDATE job_executions AS e SET
     status = CASE WHEN {CLAIMED} AND d.starts THEN 'running' ELSE {STATUS} END,
     error_message = CASE WHEN verdict = '{Reason.NOBODY_ABLE}'
-        THEN 'no living replica can run it; it needs ' || array_to_string(d.needs, ', ') ELSE e.error_message END,
+        THEN 'no living replica can run it; it needs '
+             || array_to_string(nullif(array['{QUEUE}' || d.queue], array['{QUEUE}{DEFAULT_QUEUE}']) || d.needs, ', ')
+        ELSE e.error_message END,
     reason = CASE WHEN {CLAIMED} OR {WAITS} THEN e.reason ELSE verdict END,
     claimed_at = CASE WHEN {CLAIMED} THEN clock_timestamp() END,
     started_at = CASE WHEN {CLAIMED} AND d.starts THEN clock_timestamp() END,

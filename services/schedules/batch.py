@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, and_, or_, select,
 from database.models import ScanProfile, Schedule, Source
 from services.errors import InvalidSchedule, Problem
 from services.jobs import JobRegistry
+from services.schedules.announced import announced_types
 from services.schedules.spec import DEFINITION_FIELDS, ScheduleSpec, config_id, normal_key, parse_spec, parse_uuid
 
 TIMING_FIELDS = frozenset({"frequency", "time_config", "timezone", "start_at", "end_at", "enabled"})
@@ -183,6 +184,7 @@ class ScheduleBatch:
     ) -> None:
         self._connection, self._jobs, self._match, self._adjust = connection, jobs, match, adjust
         self._before = before or {}
+        self._types: frozenset[str] | None = None
         self.taken: Taken = {}
         self._plans: list[_Plan] = []
         self._refused: list[Saved] = []
@@ -231,11 +233,17 @@ class ScheduleBatch:
             merged = existing.changed_by(self._adjust(item.index, item.given, existing))
         if merged.get("domain_config_id") is None:
             merged["domain_config_id"] = schedule_id  # without a domain configuration the schedule uses its own id
-        spec = parse_spec(merged, self._jobs)
+        spec = parse_spec(merged, self._jobs, self._announced)
         if item.given.get("external_id", spec.external_id) != spec.external_id:
             reason = "cannot be set directly: it is derived from domain_config_id; set that instead"
             raise InvalidSchedule(Problem("external_id", reason))
         return _Plan(item, schedule_id, spec, existing, _changes(existing, spec))
+
+    def _announced(self) -> frozenset[str]:
+        """Asked only for a job type that this process does not know, once per batch."""
+        if self._types is None:
+            self._types = announced_types(self._connection)
+        return self._types
 
     def _read_existing(self, items: Sequence[_Item], lock: bool) -> list[ScheduleRecord]:
         """Every row that an item refers to, or that holds a unique key which an item needs."""

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
+from config import LABEL
 from database.models import Catchup, Source
 from services.triggers import FREQUENCIES
 
@@ -185,6 +186,35 @@ class Tags:
         return {"type": "array", "items": self.tag.schema, "maxItems": self.most}
 
 
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A word that replicas offer, as ABILITIES and QUEUES spell them."""
+
+    def __call__(self, value: Any) -> str:
+        if not isinstance(value, str) or not re.fullmatch(LABEL, value.strip()):
+            allowed = "1 to 63 lower-case letters, digits, '_', '.' and '-', beginning with a letter or digit"
+            raise ValueError(f"must be {allowed}, got {excerpt(value)}")
+        return value.strip()
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": f"^{LABEL}$"}
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    most: int
+
+    def __call__(self, value: Any) -> list[str]:
+        if not isinstance(value, list | tuple | set) or len(value) > self.most:
+            raise ValueError(f"must be a list of at most {self.most} labels, got {excerpt(value)}")
+        return sorted({Label()(each) for each in value})
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": Label().schema, "maxItems": self.most}
+
+
 class JsonObject:
     def __call__(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
@@ -256,6 +286,8 @@ RULES: dict[str, Rule] = {
     "job_config": JsonObject(),
     "priority": Whole(-1000, 1000),
     "tags": Tags(50, Text(64)),
+    "requires": Labels(10),
+    "queue": OrNone(Label()),
     "start_at": OrNone(Instant()),
     "end_at": OrNone(Instant()),
     "spread_seconds": Whole(0, DAY_SECONDS),

@@ -1,6 +1,6 @@
 """Preview of a definition before it is saved: next fires, description, warnings and other problems."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -25,9 +25,14 @@ class Preview:
     problems: tuple[Problem, ...]  # of fields unrelated to the timing
 
 
-def preview_definition(given: Mapping[str, Any], n: int = 5, jobs: JobRegistry = default_registry) -> Preview:
+def preview_definition(
+    given: Mapping[str, Any],
+    n: int = 5,
+    jobs: JobRegistry = default_registry,
+    announced: Callable[[], Collection[str]] = tuple,
+) -> Preview:
     """Requires only a valid timing; otherwise raises InvalidSchedule with all problems."""
-    spec, problems = _readable(given, jobs)
+    spec, problems = _readable(given, jobs, announced)
     trigger, now = spec.trigger, datetime.now(UTC)
     warnings = [*trigger.warnings(now), *credential_warnings(spec.job_config)]
     return Preview(trigger.describe(), spec.timezone, next_fires(trigger, n, now), warnings, problems)
@@ -43,9 +48,11 @@ def next_fires(trigger: Trigger, n: int, after: datetime) -> list[datetime]:
     return fires
 
 
-def _readable(given: Mapping[str, Any], jobs: JobRegistry) -> tuple[ScheduleSpec, tuple[Problem, ...]]:
+def _readable(
+    given: Mapping[str, Any], jobs: JobRegistry, announced: Callable[[], Collection[str]]
+) -> tuple[ScheduleSpec, tuple[Problem, ...]]:
     try:
-        return parse_spec(given, jobs), ()
+        return parse_spec(given, jobs, announced), ()
     except InvalidSchedule as error:
         if any(problem.field.partition(".")[0] in TIMING for problem in error.problems):
             raise

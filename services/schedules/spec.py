@@ -5,7 +5,7 @@
 
 import difflib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, TypedDict
@@ -22,7 +22,7 @@ from services.triggers import Trigger, parse_trigger, stored_trigger
 EXTERNAL_IDS = UUID("7d4c9d52-64b5-5a9c-8e0f-6a1c0a3c9b11")
 UUID_DIGITS = 32
 MOST_PROBLEMS, LONGEST_NAME = 20, 100  # problems listed for one schedule; the rest is only counted
-DEFAULT_JOB_TYPE, DEFAULT_TIMEZONE = "cookie_scan", "UTC"
+DEFAULT_JOB_TYPE, DEFAULT_TIMEZONE, DEFAULT_QUEUE = "cookie_scan", "UTC", "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,8 @@ class ScheduleSpec:
     job_config: Mapping[str, Any] = field(default_factory=dict)
     priority: int = 0
     tags: list[str] = field(default_factory=list)
+    requires: list[str] = field(default_factory=list)  # labels that a replica must offer
+    queue: str | None = None  # None: DEFAULT_QUEUE
     start_at: datetime | None = None
     end_at: datetime | None = None
     spread_seconds: int = 0
@@ -60,6 +62,10 @@ class ScheduleSpec:
         """Shared by all schedules with the same timing."""
         timing = json.dumps(self.time_config)
         return stored_trigger(self.frequency, timing, self.timezone, self.start_at, self.end_at)
+
+    @property
+    def queue_name(self) -> str:
+        return self.queue or DEFAULT_QUEUE
 
     def next_run_after(self, instant: datetime) -> datetime | None:
         return self.trigger.next_after(instant) if self.enabled else None
@@ -82,6 +88,8 @@ class ScheduleFields(TypedDict, total=False):
     job_config: Mapping[str, Any]
     priority: int
     tags: list[str]
+    requires: list[str]
+    queue: str | None
     start_at: datetime | str | None
     end_at: datetime | str | None
     spread_seconds: int
@@ -95,8 +103,13 @@ class ScheduleFields(TypedDict, total=False):
     catchup: str | None
 
 
-def parse_spec(given: Mapping[str, Any], jobs: JobRegistry) -> ScheduleSpec:
-    """Validate all given fields; raises InvalidSchedule with all problems found."""
+def parse_spec(
+    given: Mapping[str, Any], jobs: JobRegistry, announced: Callable[[], Collection[str]] = tuple
+) -> ScheduleSpec:
+    """Validate all given fields; raises InvalidSchedule with all problems found.
+
+    `announced` are job types that this process does not know and a live replica does, which checks their configuration.
+    """
     problems = unknown_fields(given)
     problems += [Problem(name, "is required") for name in REQUIRED if name not in given]
     values: dict[str, Any] = {}
@@ -106,7 +119,7 @@ def parse_spec(given: Mapping[str, Any], jobs: JobRegistry) -> ScheduleSpec:
                 values[name] = RULES[name](value)
             except ValueError as error:
                 problems.append(Problem(name, str(error)))
-    problems += _check_job(values, jobs) + _check_timing(values, {problem.field for problem in problems})
+    problems += _check_job(values, jobs, announced) + _check_timing(values, {problem.field for problem in problems})
     problems += _check_note(values)
     if problems:
         raise InvalidSchedule(*_first(problems))
@@ -211,9 +224,11 @@ def _first(problems: list[Problem]) -> list[Problem]:
     return [*shown, Problem("schedule", f"{more} more problems", stands_for=more)]
 
 
-def _check_job(values: dict[str, Any], jobs: JobRegistry) -> list[Problem]:
+def _check_job(values: dict[str, Any], jobs: JobRegistry, announced: Callable[[], Collection[str]]) -> list[Problem]:
     job_type, known = values.get("job_type", DEFAULT_JOB_TYPE), jobs.job_types()
     if job_type not in known:
+        if job_type in announced():
+            return []
         reason = f"no job type {job_type!r} is registered{_did_you_mean(job_type, known)}"
         return [Problem("job_type", f"{reason} (known: {', '.join(sorted(known))})")]
     definition = jobs.get(job_type)

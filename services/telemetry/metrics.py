@@ -50,6 +50,11 @@ BUCKETS = Gauge(
     "Buckets of schedules, of 1024: loaded here; to be loaded here; loaded by no living replica",
     ["state"],
 )
+UNMET = Gauge(
+    "scheduler_waiting_unable",
+    "Executions that wait for what no living replica has, by queue, labels and job type; every replica reports all",
+    ["needs"],
+)
 REVISION = Gauge("scheduler_revision_applied", "Newest schedule revision applied by this replica")
 WATCHER_SECONDS = Histogram(
     "scheduler_watcher_seconds",
@@ -356,6 +361,13 @@ def observe_pools(*, running: int, workers: int, leaked: int, connections: int) 
     WORKERS.set(workers)
     LEAKED.set(leaked)
     CONNECTIONS.set(connections)
+
+
+def observe_unmet(waiting: Mapping[str, int]) -> None:
+    """Replaces what was found before."""
+    UNMET.clear()
+    for needs, executions in waiting.items():
+        UNMET.labels(needs).set(executions)
 
 
 def observe_history(*, rows: int, size_bytes: int) -> None:

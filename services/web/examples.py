@@ -21,6 +21,7 @@ STORY: dict[str, Any] = {
     "next_run": "2027-02-01T01:30:00Z", "last_run": "2027-01-31T01:30:00.021Z", "last_status": "success",
     "invalid_reason": None, "job_type": "cookie_scan", "job_config": {"max_pages": 50}, "external_id": None,
     "domain_config_id": "0c9b8a7d-6e5f-4a3b-8c2d-1e0f9a8b7c6d", "profile_id": None, "priority": 0, "tags": ["nightly"],
+    "requires": ["eu"],
     "start_at": None, "end_at": None, "spread_seconds": 300, "source": "manual", "max_instances": None,
     "coalesce": None, "misfire_grace_seconds": None, "timeout_seconds": 600, "max_retries": 2,
     "retry_backoff_seconds": None, "catchup": None, "revision": 4711, "effective_from": "2027-01-04T09:12:44.318Z",
@@ -47,6 +48,7 @@ STORY: dict[str, Any] = {
     "newest_revision": 4711, "are_converged": True, "incarnation": "9e8d7c6b-5a49-4382-9170-6f5e4d3c2b1a",
     "heartbeat_at": "2027-01-31T01:30:02.500Z", "heartbeat_age_seconds": 1.4, "is_live": True, "claiming": True,
     "schedules": 803, "buckets": 683, "host": "scheduler-1", "abilities": ["browser", "job:cookie_scan"],
+    "queues": ["browser", "default"],
     "is_converged": True, "clock_skew_seconds": 0.003, "version": "1.0.0", "tzdata": "2026.3", "max_workers": 5,
     "redis_degraded": False,
     # scans

@@ -90,8 +90,16 @@ class RowsExplained:
         elif due_at > now:
             yield f"It is waiting until {self._at(due_at)}: the backoff before a retry."
         else:
-            yield f"It has been waiting for a free slot since {self._at(due_at)}."
+            yield f"It has been waiting for a free slot{self._of_whom()} since {self._at(due_at)}."
             yield from self._blocked_by(record, now)
+
+    def _of_whom(self) -> str:
+        """On which replicas, if the schedule asks for special ones. An old line of the log knows neither."""
+        row = self._definition.row if self._definition else None
+        queue, requires = (row.queue, row.requires) if row else (None, None)
+        asked = [f"serves the queue {queue!r}"] if queue else []
+        asked += [f"offers {', '.join(requires)}"] if requires else []
+        return f" on a replica that {' and '.join(asked)}" if asked else ""
 
     def _claimed(self, record: ExecutionRecord) -> Iterator[str]:
         yield f"Replica {record.instance_id} claimed it at {self._at(record.claimed_at)} and is about to start it."

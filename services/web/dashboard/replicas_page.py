@@ -68,6 +68,7 @@ def _card(replica: ReplicaRecord, newest_revision: int) -> None:
             fact("Schedules", f"{replica.schedules:,} loaded")
             fact("Share", _share(replica))
             fact("Labels", ", ".join(_labels(replica)) or "none")
+            fact("Queues", "all (older version)" if replica.queues is None else ", ".join(replica.queues))
             fact("Host", replica.host or "?")
             fact("Applied revision", f"{replica.revision} of {newest_revision}")
             fact("Clock skew", f"{round(replica.clock_skew_seconds * 1000):+d} ms against Postgres")

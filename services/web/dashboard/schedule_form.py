@@ -1,7 +1,7 @@
 """The form of a new or an existing schedule, with errors at the fields and a live preview of the next fires."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -70,12 +70,13 @@ async def _show_form(visitor: Visitor, record: ScheduleRecord | None) -> None:
     if not visitor.may(Role.OPERATOR):
         empty("Read-only access", f"Editing schedules requires the role {Role.OPERATOR}.")
         return
-    await ScheduleForm(visitor, record).preview(blaming=record is not None)
+    announced = await visitor.read(visitor.parts.repository.announced_types)
+    await ScheduleForm(visitor, record, announced).preview(blaming=record is not None)
 
 
 class ScheduleForm:
-    def __init__(self, visitor: Visitor, record: ScheduleRecord | None) -> None:
-        self._visitor, self._record = visitor, record
+    def __init__(self, visitor: Visitor, record: ScheduleRecord | None, announced: Collection[str]) -> None:
+        self._visitor, self._record, self._announced = visitor, record, announced
         self._fields: dict[str, ValidationElement[Any]] = {}
         self._preview: Preview | None = None
         self._once, self._newest = Once(), Newest()
@@ -98,17 +99,19 @@ class ScheduleForm:
     # --- fields ---
 
     def _build_what(self, record: ScheduleRecord | None) -> None:
-        job_types = sorted(default_registry.job_types() | ({record.job_type} if record else set()))
+        known = {*default_registry.job_types(), *self._announced, *([record.job_type] if record else [])}
         self._text("domain", "Domain or subject", record.domain if record else "")
         self._text("name", "Name (optional, unique)", (record.name or "") if record else "")
         job_type = record.job_type if record else "cookie_scan"
-        chosen = ui.select(job_types, label="Job type", value=job_type, on_change=self.preview)
+        chosen = ui.select(sorted(known), label="Job type", value=job_type, on_change=self.preview)
         self._put("job_type", chosen)
         config = json.dumps(dict(record.job_config), indent=2, ensure_ascii=False) if record else "{}"
         area = ui.textarea("Configuration (JSON)", value=config, on_change=self.preview)
         self._put("job_config", area.props('input-class="es-mono" autogrow'))
         ui.label().classes("es-faint").bind_text_from(chosen, "value", field_words)
         self._text("tags", "Tags (comma-separated)", ", ".join(record.tags) if record else "")
+        self._text("requires", "Required labels (comma-separated)", ", ".join(record.requires) if record else "")
+        self._text("queue", "Queue (empty: default)", (record.queue or "") if record else "")
         self._enabled = ui.switch("Enabled", value=record.enabled if record else True)
 
     def _build_when(self, record: ScheduleRecord | None) -> None:
@@ -157,7 +160,9 @@ class ScheduleForm:
             "name": (values["name"] or "").strip() or None,
             "job_type": values["job_type"],
             "timezone": values["timezone"] or "UTC",
-            "tags": [tag.strip() for tag in (values["tags"] or "").split(",") if tag.strip()],
+            "tags": _comma_separated(values["tags"]),
+            "requires": _comma_separated(values["requires"]),
+            "queue": (values["queue"] or "").strip() or None,
             "enabled": self._enabled.value,
             "catchup": values["catchup"] or None,
             "start_at": (values["start_at"] or "").strip() or None,
@@ -190,8 +195,9 @@ class ScheduleForm:
         given, problems = self._definition()
         if any(problem.field == "when" for problem in problems):
             return None, problems
+        announced = self._visitor.parts.repository.announced_types
         try:
-            preview = await self._visitor.read(lambda: preview_definition(given))
+            preview = await self._visitor.read(lambda: preview_definition(given, announced=announced))
         except InvalidInput as error:
             return None, [*problems, *error.problems]
         return preview, [*problems, *preview.problems]
@@ -270,6 +276,10 @@ def field_hint(name: str) -> str:
     rule = rule_of(name) if name in RULES else None
     words = [f"{rule.least:,} to {rule.most:,}"] if isinstance(rule, Whole) else []
     return ", or ".join([*words, *([DEFAULTS[name]] if name in DEFAULTS else [])])
+
+
+def _comma_separated(value: str | None) -> list[str]:
+    return [word.strip() for word in (value or "").split(",") if word.strip()]
 
 
 def _whole(value: float | None, otherwise: int | None) -> float | int | None:

@@ -221,6 +221,9 @@ class _Page:
             for name, at in (("Not before", record.start_at), ("Not after", record.end_at)):
                 if at is not None:
                     fact(name, fire_words(at, ZoneInfo("UTC"), self._visitor.zone))
+            fact("Queue", record.queue_name)
+            if record.requires:
+                fact("Requires", ", ".join(record.requires))
             if record.tags:
                 fact("Tags", ", ".join(record.tags))
         ui.label("Configuration").classes("es-faint")

@@ -42,7 +42,7 @@ Zone = Annotated[
 @schedule_actions.post("/preview")
 def preview_new(body: ScheduleChanges, parts: PartsOf, who: Viewer, n: HowMany = 5, zone: Zone = None) -> PreviewOut:
     """The next fires of a definition. Only an invalid timing gives 422; other problems are part of the response."""
-    return _preview_out(preview_definition(body.given(), n), zone)
+    return _preview_out(preview_definition(body.given(), n, announced=parts.repository.announced_types), zone)
 
 
 @schedule_actions.post("/{schedule}/preview")
@@ -56,7 +56,7 @@ def preview_existing(
 ) -> PreviewOut:
     """The next fires of a schedule, with the given changes applied."""
     definition = find_schedule(parts, schedule).changed_by(body.given() if body else {})
-    return _preview_out(preview_definition(definition, n), zone)
+    return _preview_out(preview_definition(definition, n, announced=parts.repository.announced_types), zone)
 
 
 @schedule_actions.post("/{schedule}/run", status_code=202)

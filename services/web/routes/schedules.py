@@ -1,10 +1,13 @@
 """/api/v3/schedules: list, create, read, change, delete, enable or disable many."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Header, Query, Response
 
 from services.errors import InvalidSchedule, ScheduleNotFound
+from services.insight.unhandled_jobs import unoffered
+from services.jobs import default_registry
 from services.jobs.credentials import credential_warnings, without_credentials
 from services.schedules.batch import ScheduleRecord
 from services.schedules.defaults import whole_definition
@@ -77,7 +80,7 @@ def create_schedule(
     created = parts.repository.create_schedule(actor=who.actor, **_fields(body.given(), "schedule_id"))
     record = find_schedule(parts, str(created))
     response.headers["Location"] = f"{API}/schedules/{record.schedule_id}"
-    return _answer(record, response, who)
+    return _answer(record, response, who, _unoffered(parts, record))
 
 
 @schedules.post("/bulk", summary="Enable Or Disable Many")
@@ -158,12 +161,18 @@ def _change(
     record = find_schedule(parts, reference)
     expected = check_match(if_match, record)
     after = parts.repository.update_schedule(record.schedule_id, expected_revision=expected, actor=who.actor, **changes)
-    return _answer(after, response, who)
+    return _answer(after, response, who, _unoffered(parts, after))
 
 
-def _answer(record: ScheduleRecord, response: Response, who: Identity) -> ScheduleOut:
+def _answer(record: ScheduleRecord, response: Response, who: Identity, warnings: Sequence[str] = ()) -> ScheduleOut:
     response.headers["ETag"] = etag_of(record)
-    return _schedule_out(record, who).model_copy(update={"warnings": credential_warnings(record.job_config)})
+    found = [*credential_warnings(record.job_config), *warnings]
+    return _schedule_out(record, who).model_copy(update={"warnings": found})
+
+
+def _unoffered(parts: PartsOf, record: ScheduleRecord) -> list[str]:
+    timeout = parts.settings.heartbeat_timeout_seconds
+    return unoffered(parts.db, record, default_registry, timeout) if record.enabled else []
 
 
 def _schedule_out(record: ScheduleRecord, who: Identity) -> ScheduleOut:

@@ -57,6 +57,8 @@ class ScheduleChanges(BaseModel):
     profile_id: Any = _field(RULES["profile_id"])
     priority: Any = _field(RULES["priority"])
     tags: Any = _field(RULES["tags"])
+    requires: Any = _field(RULES["requires"], examples=[["gpu"]])
+    queue: Any = _field(RULES["queue"], examples=["browser"])
     start_at: Any = _field(RULES["start_at"])
     end_at: Any = _field(RULES["end_at"])
     spread_seconds: Any = _field(RULES["spread_seconds"])
@@ -119,6 +121,10 @@ class ScheduleOut(BaseModel):
     profile_id: UUID | None
     priority: int
     tags: list[str]
+    requires: list[str] = Field(description="Labels that a replica must offer to run it, besides those of its job type")
+    queue: str | None = Field(
+        description="Only replicas that serve this queue run it; null: `default`", examples=["browser"]
+    )
     start_at: datetime | None
     end_at: datetime | None
     spread_seconds: int
@@ -135,7 +141,10 @@ class ScheduleOut(BaseModel):
     created_at: datetime
     updated_at: datetime
     warnings: list[str] = Field(
-        [], description="Places in job_config that contain credentials; single schedules only", examples=[[]]
+        [],
+        description="Places in job_config that contain credentials, and after a write what no live replica offers; "
+        "single schedules only",
+        examples=[[]],
     )
 
 

@@ -30,6 +30,7 @@ class ReplicaOut(BaseModel):
     abilities: list[str] | None = Field(
         description="Job types and labels that it can run; null: an older version, which does not list them"
     )
+    queues: list[str] | None = Field(description="Queues that it serves; null: an older version, which serves all")
     revision: int = Field(description="Newest change that it has applied")
     is_converged: bool
     clock_skew_seconds: float

@@ -157,6 +157,40 @@ def test_a_new_schedule_is_confirmed_with_its_next_run(cli: Cli) -> None:
     assert "02:30 does not exist" in result.stderr, "the clock change of the coming year is announced"
 
 
+def test_a_schedule_gets_its_queue_and_its_labels_and_loses_them(cli: Cli) -> None:
+    record = add(cli, "--name", "shots", "--queue", "browser", "--requires", "gpu, eu")
+    assert (record["queue"], record["requires"]) == ("browser", ["eu", "gpu"])
+    shown = cli("schedule", "show", "shots").stdout
+    assert "browser" in shown
+    assert "eu, gpu" in shown
+    cli("schedule", "edit", "shots", "--queue", "", "--requires", "")
+    assert json.loads(cli("schedule", "show", "shots", "--json").stdout)["schedule"]["queue"] is None
+
+
+def test_a_schedule_that_no_live_replica_can_run_is_saved_with_a_warning(cli: Cli, db: Any) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO scheduler_instances (instance_id, incarnation, abilities, queues)
+               VALUES ('replica', gen_random_uuid(), '{job:cookie_scan,job:theirs}', '{default}')"""
+        )
+    given = ("schedule", "add", "example.com", "--when", "daily 02:00")
+    assert "no live replica" not in cli(*given).stderr
+    warned = cli(*given, "--queue", "browser", "--requires", "gpu")
+    assert warned.exit_code == 0
+    assert "no live replica offers gpu, queue:browser" in " ".join(warned.stderr.split())
+
+
+def test_a_job_type_that_only_a_live_replica_knows_may_be_saved(cli: Cli, db: Any) -> None:
+    given = ("schedule", "add", "their job", "--when", "daily 02:00", "--job-type", "theirs", "--json")
+    assert "no job type 'theirs'" in cli(*given).stderr
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO scheduler_instances (instance_id, incarnation, abilities, queues)
+               VALUES ('replica', gen_random_uuid(), '{job:theirs}', '{default}')"""
+        )
+    assert json.loads(cli(*given).stdout)["job_type"] == "theirs"
+
+
 def test_a_schedule_is_shown_with_its_fires_executions_and_changes(cli: Cli, db: Any) -> None:
     record = add(cli, "--name", "nightly", "--set", "max_retries=3", "--tag", "a")
     cli("schedule", "edit", "nightly", "--set", "max_retries=", "--when", "daily 03:00")

@@ -68,7 +68,15 @@ def test_new_timing_holds_from_now_on(sql: Any, change: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["job_config = '{\"a\": 1}'", "priority = 1", "max_retries = 2", "spread_seconds = 9"]
+    "change",
+    [
+        "job_config = '{\"a\": 1}'",
+        "priority = 1",
+        "max_retries = 2",
+        "spread_seconds = 9",
+        "requires = '{gpu}'",
+        "queue = 'q'",
+    ],
 )
 def test_a_change_that_is_not_about_time_keeps_the_timing_valid(sql: Any, change: str) -> None:
     sql(INSERT, 1)
@@ -87,6 +95,18 @@ def test_a_note_is_audited_and_is_not_about_time(sql: Any) -> None:
     assert sql(f"SELECT {words} FROM schedule_changes ORDER BY change_id DESC LIMIT 1") == [
         ("sql:postgres", "moving house", "still moving")
     ]
+
+
+@pytest.mark.parametrize(
+    ("change", "new"), [("requires = '{eu,gpu}'", ["eu", "gpu"]), ("queue = 'browser'", "browser")]
+)
+def test_what_a_schedule_requires_and_its_queue_are_audited(sql: Any, change: str, new: object) -> None:
+    sql(INSERT, 1)
+    ((revision,),) = sql("SELECT revision FROM schedules")
+    sql(f"UPDATE schedules SET {change}")
+    assert sql("SELECT revision > %s FROM schedules", revision) == [(True,)]
+    field = change.split(" ")[0]
+    assert sql(f"SELECT new->'{field}' FROM schedule_changes ORDER BY change_id DESC LIMIT 1") == [(new,)]
 
 
 def test_whoever_switches_a_schedule_on_ends_its_note(sql: Any) -> None:

@@ -479,6 +479,23 @@ def test_a_fire_to_come_says_when(explainer: Explainer, make: Make) -> None:
     assert "It will run in 2 h" in said(answer)
 
 
+def test_a_row_that_waits_for_a_special_replica_says_which(
+    explainer: Explainer, make: Make, db: DatabaseConnection
+) -> None:
+    schedule_id = make(queue="browser", requires=["eu"])
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, due_at)
+               VALUES (%(id)s, 'job', 'job', %(id)s, 'pending', %(at)s, %(at)s)""",
+            {"id": schedule_id, "at": ago(30)},
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO scheduler_instances (instance_id, incarnation) VALUES ('replica', gen_random_uuid())"
+        )
+    words = "waiting for a free slot on a replica that serves the queue 'browser' and offers eu since"
+    assert words in said(explainer.explain(schedule_id, ago(30)))
+
+
 def test_a_spread_fire_waits_for_its_turn(explainer: Explainer, make: Make, db: DatabaseConnection) -> None:
     schedule_id = make(spread_seconds=86_400)
     backdate(db, schedule_id, 1)

@@ -122,3 +122,31 @@ def test_a_job_configuration_has_the_same_largest_number(row: DatabaseConnection
     for number, fits in ((MAX_JSON_NUMBER - 1, True), (MAX_JSON_NUMBER, False)):
         assert allows("job_config", {"n": sign * number}) is fits
         assert stores(row, "job_config", Json({"n": sign * number})) is fits
+
+
+@pytest.mark.parametrize(
+    ("label", "fits"),
+    [
+        ("gpu", True),
+        ("a" * 63, True),
+        ("a" * 64, False),
+        ("GPU", False),
+        ("", False),
+        ("job:noop", False),
+        ("-a", False),
+    ],
+)
+def test_a_label_and_a_queue_have_the_same_spelling(row: DatabaseConnection, label: str, fits: bool) -> None:
+    for field, value in (("queue", label), ("requires", ["eu", label])):
+        assert allows(field, value) is fits
+        if label or field == "queue":
+            assert stores(row, field, value) is fits
+
+
+def test_a_schedule_may_require_ten_labels_in_one_order(row: DatabaseConnection) -> None:
+    labels = [f"label-{number}" for number in range(11)]
+    assert allows("requires", labels[:10])
+    assert stores(row, "requires", labels[:10])
+    assert not allows("requires", labels)
+    assert not stores(row, "requires", labels)
+    assert RULES["requires"](["gpu", "eu", "gpu"]) == ["eu", "gpu"]

@@ -40,6 +40,23 @@ def test_a_created_schedule_is_answered_whole_and_found_again(web: Web) -> None:
     assert web.get("/schedules/nightly").json() == made
 
 
+def test_what_no_live_replica_offers_is_a_warning(web: Web, db: DatabaseConnection) -> None:
+    run_sql(
+        db,
+        """INSERT INTO scheduler_instances (instance_id, incarnation, abilities, queues)
+           VALUES ('replica', gen_random_uuid(), '{eu,job:cookie_scan,job:theirs}', '{default}')""",
+    )
+    made = web.post("/schedules", {**VALID, "requires": ["eu"]}).json()
+    assert (made["requires"], made["queue"], made["warnings"]) == (["eu"], None, [])
+    answer = web.ask("PATCH", f"/schedules/{made['schedule_id']}", "operator", json={"queue": "browser"})
+    (warning,) = answer.json()["warnings"]
+    assert warning.startswith("no live replica offers queue:browser: ")
+    theirs = web.post("/schedules", {**VALID, "job_type": "theirs", "job_config": {"known": "there"}})
+    assert (theirs.status_code, theirs.json()["warnings"]) == (201, [])
+    refused = web.post("/schedules", {**VALID, "queue": "Not A Label"})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "queue")
+
+
 def test_the_caller_is_named_in_the_audit_trail(web: Web) -> None:
     made = create(web)
     web.ask("PATCH", f"/schedules/{made['schedule_id']}", "operator", json={"priority": 7})

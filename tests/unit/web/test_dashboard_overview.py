@@ -23,6 +23,7 @@ REPLICA = ReplicaRecord(
     buckets=1024,
     host="machine",
     abilities=["job:noop"],
+    queues=["default"],
     revision=7,
     is_converged=True,
     clock_skew_seconds=0.0,
