@@ -32,9 +32,12 @@ EXAMPLES = """examples:
   python -m tests.proof.simulation --seed 106 --trace             one history, step by step
   python -m tests.proof.simulation --seed 106 --shrink            the same with as little as possible
   python -m tests.proof.simulation --runs 500 --faults late_reply,freeze --until-found
+  python -m tests.proof.simulation --runs 20000 --processes 2 --write long.json --resume
+                                                                  hours of it: the same command goes on after a stop
   make simulate SEED=1 RUNS=150
 """
 TWICE_EVERY = 100
+ROUND = 250  # histories of each process until the next line of progress
 MANY = 1_000_000  # more than anybody waits for
 FOUND = Path(__file__).with_name("found.toml")
 MONOTONIC = time.monotonic  # before anybody replaces it
@@ -42,13 +45,12 @@ MONOTONIC = time.monotonic  # before anybody replaces it
 
 def main() -> int:
     given = _arguments()
-    began = MONOTONIC()
-    with_children = given.processes > 1 and given.runs > 1
+    with_children = given.resume or (given.processes > 1 and given.runs > 1)
     figures = _play_in_children(given) if with_children else _play_here(given)
     if given.json:
         print(json.dumps(figures.as_json()))
     else:
-        for line in figures.told(MONOTONIC() - began, given.processes if with_children else 1):
+        for line in figures.told(given.processes if with_children else 1):
             print(line)
     if given.record:
         results.record("simulation", f"make simulate SEED={given.seed} RUNS={given.runs}", figures.in_short())
@@ -82,9 +84,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="the figures as JSON")
     parser.add_argument("--record", action="store_true", help="note the figures for docs/guarantees.md")
     parser.add_argument("--write", type=Path, help="write the figures into this file, too")
+    parser.add_argument("--resume", action="store_true", help="go on where the file of --write ends")
     parser.add_argument("--server", help="the URL of a Postgres in which databases may be made; else an embedded one")
     parser.add_argument("--database", default=f"simulation_{os.getpid()}", help="made, and dropped at the end")
     given = parser.parse_args()
+    if given.resume and (given.write is None or given.seconds is not None):
+        parser.error("--resume needs --write FILE and a number of --runs")
     if given.seconds is not None:
         given.runs = MANY
     return given
@@ -175,7 +180,7 @@ def _play_all(stage: "Stage", given: argparse.Namespace) -> Figures:
                 _tell("\n".join(["as small as it gets:", *told(small), _broken(small)]))
             if given.until_found or given.shrink:
                 break
-    figures.cpu_seconds = time.process_time() - cpu
+    figures.cpu_seconds, figures.seconds = time.process_time() - cpu, MONOTONIC() - began
     return figures
 
 
@@ -203,22 +208,36 @@ def _tell(text: str) -> None:
 
 
 def _play_in_children(given: argparse.Namespace) -> Figures:
+    """In rounds: each ends with a line of progress, and with figures in the file from which --resume goes on."""
     from tests.proof.simulation.server import a_server
 
     figures = Figures()
+    if given.resume and given.write.exists():
+        figures = Figures.from_json(json.loads(given.write.read_text()))
+        _tell(f"{figures.histories:,} histories are in {given.write}")
     with a_server(given.server) as url:
-        children = [_child(given, number, url) for number in range(given.processes)]
-        for child in children:
-            out, _ = child.communicate()
-            if not out.strip():
-                raise SystemExit(f"a process of the simulation ended with {child.returncode}")
-            figures.merge(Figures.from_json(json.loads(out.splitlines()[-1])))
+        while (left := given.runs - figures.histories) > 0:
+            runs = left if given.seconds is not None else min(left, ROUND * given.processes)
+            seed, began = given.seed + figures.histories, MONOTONIC()
+            children = [_child(given, seed, runs, number, url) for number in range(given.processes)]
+            for child in children:
+                out, _ = child.communicate()
+                if not out.strip():
+                    raise SystemExit(f"a process of the simulation ended with {child.returncode}")
+                figures.merge(Figures.from_json(json.loads(out.splitlines()[-1])))
+            figures.seconds += MONOTONIC() - began
+            if given.write:
+                given.write.write_text(json.dumps(figures.as_json()))
+            if given.seconds is not None or (given.until_found and figures.failed):
+                break
+            _tell(f"{figures.histories:,} of {given.runs:,} histories, {len(figures.failed)} broke a promise; "
+                  f"{(given.runs / figures.histories - 1) * figures.seconds / 60:.0f} minutes to go")  # fmt: skip
     return figures
 
 
-def _child(given: argparse.Namespace, number: int, url: str) -> "subprocess.Popen[str]":
-    own = (given.runs - number + given.processes - 1) // given.processes
-    passed = {"--seed": given.seed + number, "--runs": own, "--step": given.processes, "--server": url,
+def _child(given: argparse.Namespace, seed: int, runs: int, number: int, url: str) -> "subprocess.Popen[str]":
+    own = (runs - number + given.processes - 1) // given.processes
+    passed = {"--seed": seed + number, "--runs": own, "--step": given.processes, "--server": url,
               "--database": f"{given.database}_{number}", "--faults": ",".join(given.faults)}  # fmt: skip
     command = [sys.executable, "-m", "tests.proof.simulation", "--json"]
     command += [str(part) for pair in passed.items() for part in pair]

@@ -25,6 +25,7 @@ class Figures:
     worst_takeover_any: float = 0.0
     worst_lateness: float = 0.0
     cpu_seconds: float = 0.0
+    seconds: float = 0.0  # real ones, of all processes together
 
     def add(self, result: Result) -> None:
         verdict = result.verdict
@@ -79,8 +80,7 @@ class Figures:
         named = {name.removeprefix("fault "): count for name, count in self.counts.items() if name.startswith("fault ")}
         return dict(sorted(named.items(), key=lambda item: -item[1]))
 
-    def told(self, seconds: float, processes: int) -> Iterable[str]:
-        plays = self.histories + self.twice
+    def told(self, processes: int) -> Iterable[str]:
         statements = sum(self.statements)
         if not self.histories:
             return
@@ -102,9 +102,10 @@ class Figures:
                f"{self.counts['pool waits']} waits for the pool")  # fmt: skip
         yield (f"worst takeover {self.worst_takeover:.1f} s (with all faults about {self.worst_takeover_any:.1f} s), "
                f"worst lateness in calm {self.worst_lateness:.2f} s")  # fmt: skip
-        yield (f"{seconds:.1f} s in {processes} process{'es' if processes > 1 else ''}: "
-               f"{60 * plays / seconds / processes:.0f} histories a minute and {statements / seconds / processes:.0f} "
-               f"statements a second for each")  # fmt: skip
+        each = self.seconds * processes
+        yield (f"{self.seconds:.1f} s in {processes} process{'es' if processes > 1 else ''}: "
+               f"{60 * (self.histories + self.twice) / each:.0f} histories a minute and "
+               f"{statements / each:.0f} statements a second for each")  # fmt: skip
         which = f": {self.different[:5]}" if self.different else ""
         yield f"{self.twice} played twice, {len(self.different)} differ{which}"
         yield f"{len(self.failed)} histories broke a promise" if self.failed else "nothing is broken"
