@@ -50,8 +50,9 @@ os.execv(sys.executable, [sys.executable, "services/enhanced_scheduler.py"])"""
 ALIVE_SECONDS = 120.0
 MOST_REFUSALS = 20
 # The first heartbeat is a part of the start; whoever has loaded schedules has started.
+# By process: the heartbeat of one that was killed may still be on its way when its successor has started.
 LIVING = """
-SELECT instance_id, extract(epoch FROM max(heartbeat_at))::float8,
+SELECT (facts->>'pid')::int, extract(epoch FROM max(heartbeat_at))::float8,
        extract(epoch FROM max(heartbeat_at) FILTER (WHERE revision > 0))::float8
 FROM scheduler_instances GROUP BY 1
 """
@@ -132,8 +133,8 @@ class World:
         self._servers = EmbeddedServers(directory / "servers", postgres_options=POSTGRES, linger_seconds=0)
         self._count = replicas
         self._orders: deque[Replica] = deque()
-        self._last_seen: dict[str, float] = {}
-        self._last_at_work: dict[str, float] = {}
+        self._last_seen: dict[int, float] = {}  # by process id
+        self._last_at_work: dict[int, float] = {}
         self._refusals: Counter[str] = Counter()
         self._closing = threading.Event()
         self._stalled: set[int] = set()
@@ -192,7 +193,7 @@ class World:
     def _start_again(self, replica: Replica) -> None:
         """One that cannot reach Postgres when it starts says so and ends; one that has started must not end."""
         assert replica.process is not None
-        has_started = self._last_at_work.get(replica.name, 0.0) > replica.started_at
+        has_started = self._last_at_work.get(replica.pid, 0.0) > replica.started_at
         died = has_started or replica.process.returncode != REFUSED
         self._refusals[replica.name] = 0 if has_started else self._refusals[replica.name] + 1
         if died or self._refusals[replica.name] > MOST_REFUSALS:
@@ -207,7 +208,7 @@ class World:
         """Until it has said that it lives since it was started; False when it does not in time."""
         deadline = time.monotonic() + ALIVE_SECONDS
         while time.monotonic() < deadline and not self._closing.is_set():
-            if replica.process is not None and self._last_seen.get(replica.name, 0.0) > replica.started_at:
+            if replica.process is not None and self._last_seen.get(replica.pid, 0.0) > replica.started_at:
                 return True
             self._closing.wait(0.2)
         return False
@@ -227,8 +228,8 @@ class World:
                 while not self._closing.wait(0.5):
                     cursor.execute(LIVING)
                     seen = cursor.fetchall()
-                    self._last_seen = {name: at for name, at, _ in seen}
-                    self._last_at_work |= {name: at for name, _, at in seen if at is not None}
+                    self._last_seen = {pid: at for pid, at, _ in seen}
+                    self._last_at_work |= {pid: at for pid, _, at in seen if at is not None}
             self._closing.wait(0.5)
 
     # --- the servers ---
