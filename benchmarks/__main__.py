@@ -28,6 +28,7 @@ from benchmarks import (
     replicas,
     repository,
     round_trips,
+    shares,
     sheet,
     steady,
     surface,
@@ -51,6 +52,7 @@ ENGINE: dict[str, Scenario] = {
     "load": load.run,
     "failover": failover.run,
     "replicas": replicas.run,
+    "shares": shares.run,
     "cleanup": history.run,
 }
 OTHERS: dict[str, Scenario] = {

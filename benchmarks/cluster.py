@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -104,6 +105,14 @@ def metric(port: int, name: str) -> float:
     except requests.ConnectionError:  # it has only just been started
         return -1.0
     return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+
+def free_ports(number: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
 
 
 def memory_mb(pid: int) -> float:

@@ -5,14 +5,13 @@ nothing is due is subtracted from what they use while 200 fires a second are. Nu
 do in burst.py.
 """
 
-import socket
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from benchmarks import costs
-from benchmarks.cluster import WORKERS, cluster, metric, sleep_until, soon, tally
+from benchmarks.cluster import WORKERS, cluster, free_ports, metric, sleep_until, soon, tally
 from benchmarks.costs import Cost
 from benchmarks.designs.catalogue import insert_schedules
 from benchmarks.designs.ledger import Tally
@@ -91,19 +90,11 @@ def median(turns: Sequence[Cost]) -> Cost:
 
 def _start(made: Cluster, number: int) -> list[int]:
     """The ports of their metrics."""
-    ports = _free_ports(number)
+    ports = free_ports(number)
     for first in range(0, number, AT_ONCE):
         for port in ports[first : first + AT_ONCE]:
             made.one(f"replica-{len(made.replicas) + 1}", METRICS_PORT=str(port), METRICS_HOST="127.0.0.1")
         made.await_live({replica.name for replica in made.replicas})
-    return ports
-
-
-def _free_ports(number: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
     return ports
 
 

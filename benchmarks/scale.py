@@ -14,6 +14,7 @@ class Scale:
     claim_fires: int
     replicas: tuple[int, ...]
     replicas_seconds: tuple[int, int, int]  # settling, idle, fires
+    shared: int  # schedules
     peers: bool = False
 
 
@@ -27,6 +28,7 @@ FULL = Scale(
     claim_fires=10_000,
     replicas=(1, 3, 6, 12),
     replicas_seconds=(20, 20, 30),
+    shared=3_000_000,
 )
 QUICK = Scale(
     rounds=1,
@@ -38,4 +40,5 @@ QUICK = Scale(
     claim_fires=2000,
     replicas=(1, 3),
     replicas_seconds=(3, 5, 5),
+    shared=20_000,
 )
