@@ -134,7 +134,8 @@ def test_the_figures_of_two_processes_become_one() -> None:
     assert both.faults() == {"crash": 4}
     assert both.statements == [401, 402]
     assert set(both.failed) == {1, 2}
-    assert any("2 histories broke a promise" in line for line in both.told(1.0, 2))
+    both.seconds = 1.0
+    assert any("2 histories broke a promise" in line for line in both.told(processes=2))
 
 
 # --- shrinking ---
