@@ -21,15 +21,17 @@ from sqlalchemy.exc import DBAPIError
 from config import VERSION, Settings, get_settings
 from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS
 from database.schema import newest_revision, require_schema
+from enhanced_scheduler.extras import how_to_install, is_installed
 from services.api_sync.replica import ReplicaSync
 from services.engine.assembly import Engine
 from services.engine.gap_scan.scanner import GapScanner
 from services.engine.housekeeping import Housekeeping
 from services.engine.parts import Parts
 from services.engine.start_patience import StartInterrupted, StartPatience
-from services.errors import SchedulerError
+from services.errors import ConfigurationError, SchedulerError
 from services.insight.unhandled_jobs import count_unmet
 from services.jobs import default_registry
+from services.jobs.users import load_users_jobs
 from services.ledger.fires import Owner
 from services.ledger.verdicts import Tolerances
 from services.scanning.cookies.categories import CategoryRules
@@ -38,8 +40,11 @@ from services.schedule_watcher import ScheduleWatcher
 from services.telemetry import metrics
 from services.telemetry.logs import configure_logging
 from services.triggers import tzdata_version
+from services.wording.commands import as_called_here
 from services.wording.refusals import refusal
-from services.workflows.replica import ReplicaWorkflows
+
+if is_installed("workflows"):
+    from services.workflows.replica import ReplicaWorkflows
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +82,7 @@ class EnhancedScheduler:
         )
         interval = api_sync_interval or self.settings.api_sync_interval
         self.api_sync = ReplicaSync(self.settings, self.db, interval, self._stopping)
-        self.workflows = ReplicaWorkflows(self.settings, self.db)
+        self.workflows = self._workflows()
 
     # --- life ---
 
@@ -88,7 +93,7 @@ class EnhancedScheduler:
         for warning in self.settings.warnings:
             logger.warning("%s", warning, extra={"event": "setting_without_effect"})
         default_registry.load_built_in()
-        default_registry.load_modules(self.settings.job_modules)
+        load_users_jobs(self.settings)
         metrics.job_types_known(default_registry.job_types())
         CategoryRules.load(self.settings.scan_cookie_rules_file)  # a broken table ends us here, not the first scan
         self._build()
@@ -146,7 +151,8 @@ class EnhancedScheduler:
     def _start_parts(self, patiently: StartPatience) -> None:
         self.health.start()  # first: a port in use must end this process before other replicas know of it
         patiently(self.engine.heart.beat)  # before anything is claimed: the others must know us, and we the clock
-        patiently(self.workflows.install)
+        if self.workflows is not None:
+            patiently(self.workflows.install)
         self.engine.loops.start()
         self.engine.timer.start()
 
@@ -158,6 +164,13 @@ class EnhancedScheduler:
             part.close()
 
     # --- parts ---
+
+    def _workflows(self) -> "ReplicaWorkflows | None":
+        if is_installed("workflows"):
+            return ReplicaWorkflows(self.settings, self.db)
+        if self.settings.workflows_enabled:
+            raise ConfigurationError(f"WORKFLOWS_ENABLED=true needs {how_to_install('workflows')}")
+        return None
 
     def _build(self) -> None:
         settings = self.settings
@@ -202,10 +215,15 @@ class EnhancedScheduler:
             self.db,
             settings.history_retention_days,
             settings.fence_horizon_seconds,
-            features={"scans": ScanRetention(self.db).delete_old, "queues": self.workflows.tidy},
+            features={
+                "scans": ScanRetention(self.db).delete_old,
+                **({} if self.workflows is None else {"queues": self.workflows.tidy}),
+            },
             unmet=lambda: count_unmet(self.db, settings.heartbeat_timeout_seconds),
         )
-        engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops, self.workflows.loop)
+        engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops)
+        if self.workflows is not None:
+            engine.add_loops(self.workflows.loop)
         if self.syncs:
             engine.add_loops(self.api_sync.loop)
         self.health = self._parts.health(
@@ -245,11 +263,11 @@ def run_enhanced_scheduler() -> None:
         configure_logging(settings.log_level, settings.log_format)
         EnhancedScheduler(settings=settings).run()
     except SchedulerError as error:
-        sys.exit(str(error))
+        sys.exit(as_called_here(str(error)))
     except DBAPIError as error:  # no schema, no rights
         if (reason := refusal(error)) is None:
             raise
-        sys.exit(reason)
+        sys.exit(as_called_here(reason))
 
 
 if __name__ == "__main__":
