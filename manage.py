@@ -112,6 +112,7 @@ COMMANDS = (
         "services.cli.completion:completion",
         "Print the script for tab completion of `python manage.py …` in your shell.",
     ),
+    Later("job", "services.cli.job_run:app", "Call the handlers of job types."),
     Later("schedule", "services.cli.schedules:app", "Create, change and inspect schedules."),
     Later("scans", "services.cli.scans:app", "List cookie scans, newest first; show or export one."),
     Later("scan-profile", "services.cli.scan_profiles:app", "Settings of cookie scans that several schedules share."),
