@@ -80,8 +80,8 @@ def _type(schema: Mapping[str, Any]) -> str:
         case {"type": "array"}:
             return f"list[{_type(schema.get('items', {}))}]"
         case {"type": "object"}:
-            values = schema.get("additionalProperties")
-            return f"dict[str, {_type(values)}]" if isinstance(values, Mapping) else "dict[str, Any]"
+            inside = schema.get("additionalProperties")
+            return f"dict[str, {_type(inside)}]" if isinstance(inside, Mapping) else "dict[str, Any]"
         case {"type": str(kind)}:
             return KINDS[kind]
         case _:
