@@ -29,6 +29,7 @@ from services.engine.housekeeping import Housekeeping
 from services.engine.parts import Parts
 from services.engine.start_patience import StartInterrupted, StartPatience
 from services.errors import ConfigurationError, SchedulerError
+from services.insight.hourly_audit import HourlyAudit
 from services.insight.unhandled_jobs import count_unmet
 from services.jobs import default_registry
 from services.jobs.users import load_users_jobs
@@ -221,7 +222,8 @@ class EnhancedScheduler:
             },
             unmet=lambda: count_unmet(self.db, settings.heartbeat_timeout_seconds),
         )
-        engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops)
+        audit = HourlyAudit(settings, self.db, self._stopping)
+        engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops, audit.loop)
         if self.workflows is not None:
             engine.add_loops(self.workflows.loop)
         if self.syncs:

@@ -1,8 +1,5 @@
 """Lazy commands: each is imported when it is called. The list of commands and tab completion need only the names."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -12,6 +9,7 @@ from typer.core import TyperCommand
 
 from enhanced_scheduler.extras import how_to_install, is_installed
 from services.cli.output import ClearErrors
+from services.coordination.collection import no_collection
 from services.errors import ConfigurationError
 
 
@@ -36,7 +34,7 @@ class _Listed(TyperCommand):
         if missing := [extra for extra in self._extras if not is_installed(extra)]:
             raise ConfigurationError(f"`{self.name}` needs {' and '.join(missing)}: {how_to_install(*missing)}")
         module, _, attribute = self._target.partition(":")
-        with _no_collection():
+        with no_collection():
             found = getattr(import_module(module), attribute)
         parent = typer.Typer()
         if isinstance(found, typer.Typer):
@@ -44,18 +42,6 @@ class _Listed(TyperCommand):
         else:
             parent.command(self.name)(found)
         return typer.main.get_group(parent).commands[str(self.name)]
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """What an import makes stays: looking for garbage meanwhile is a fifth of its time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class LazyGroup(ClearErrors):
