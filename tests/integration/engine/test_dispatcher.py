@@ -13,13 +13,13 @@ from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
+from enhanced_scheduler.results import failed
 from services.distributed_lock import Coordinator
 from services.embedded import Addresses
 from services.engine.dispatcher import BUSY_POLL_SECONDS, PENDING_POLL_SECONDS
 from services.engine.pool import WorkerPool
 from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobFailed
-from services.jobs.results import failed
 from services.ledger.claims import ClaimReport, ExecutionStore
 from services.ledger.fires import Ending, Fire
 from services.ledger.waiting import WaitingStore
@@ -636,6 +636,6 @@ def test_a_place_that_is_freed_is_taken_at_once(
     parts.dispatcher.hand_over([fire(make(limit_keys=["customer"])) for _ in range(3)])
     for number in (1, 2, 3):
         parts.dispatcher.tick()
-        eventually(lambda number=number: len(parts.ran) == number)
         eventually(lambda: parts.held.in_pool == 0)
+        assert len(parts.ran) == number
         parts.finisher.tick()

@@ -468,8 +468,8 @@ def test_a_limit_is_exceeded_by_calls_of_all_schedules_together(
 
 
 def test_a_row_that_waits_for_a_limit_although_there_is_room() -> None:
-    late = {"began": 90.0, "started": 89.9, "completed": 91.0, "waited_for": "k:1", "due": 10.0}
+    late: dict[str, Any] = {"began": 90.0, "started": 89.9, "completed": 91.0, "waited_for": "k:1", "due": 10.0}
     assert limited((0.0, "k:1", 1), **late) == {"waits for a limit that has room": 1}
     assert limited((-90.0, "k:1", 1), (12.0, "k:1", 0), (80.0, "k:1", 1), **late) == {}
-    soon = {"began": 14.0, "started": 13.9, "completed": 15.0, "waited_for": "k:1", "due": 10.0}
+    soon: dict[str, Any] = {"began": 14.0, "started": 13.9, "completed": 15.0, "waited_for": "k:1", "due": 10.0}
     assert limited((0.0, "k:1", 1), **soon) == {}
