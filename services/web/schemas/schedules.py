@@ -59,6 +59,7 @@ class ScheduleChanges(BaseModel):
     tags: Any = documented_field(RULES["tags"])
     requires: Any = documented_field(RULES["requires"], examples=[["gpu"]])
     queue: Any = documented_field(RULES["queue"], examples=["browser"])
+    limit_keys: Any = documented_field(RULES["limit_keys"], examples=[["customer:42"]])
     start_at: Any = documented_field(RULES["start_at"])
     end_at: Any = documented_field(RULES["end_at"])
     spread_seconds: Any = documented_field(RULES["spread_seconds"])
@@ -124,6 +125,9 @@ class ScheduleOut(BaseModel):
     requires: list[str] = Field(description="Labels that a replica must offer to run it, besides those of its job type")
     queue: str | None = Field(
         description="Only replicas that serve this queue run it; null: `default`", examples=["browser"]
+    )
+    limit_keys: list[str] = Field(
+        description="Keys by which limits count its executions, besides `job:<job_type>`", examples=[["customer:42"]]
     )
     start_at: datetime | None
     end_at: datetime | None
