@@ -27,7 +27,7 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="LIMIT",
-        help='A key (customer:42, job:cookie_scan), or a pattern for each key that begins so ("customer:*", in quotes).',
+        help='A key (customer:42, job:cookie_scan), or a pattern for all keys that begin so ("customer:*").',
     ),
 ]
 Note = Annotated[str | None, typer.Option(help="Why it exists; shown wherever the limit is shown.")]

@@ -4,7 +4,7 @@ A waiting row carries the key that it waits for (`limit:<key>`), an execution th
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -14,6 +14,7 @@ from sqlalchemy import Row
 
 from database.connection import DatabaseConnection
 from services.insight import limits_sql as sql
+from services.schedules.field_rules import ANY
 from services.schedules.limits import LimitRecord
 from services.wording.counts import counted
 from services.wording.durations import duration
@@ -163,7 +164,7 @@ class LimitUses:
         """What happens to its schedules when it is deleted."""
         if not limit.enabled:
             return Freed(0, None)
-        values = {"beginning": limit.name.removesuffix("*"), "name": limit.name}
+        values = {"beginning": limit.name.removesuffix(ANY), "name": limit.name}
         then = next(iter(self._rows(sql.NEXT, **values)), None)
         return Freed(self.schedules().get(limit.name, 0), None if then is None else then.name)
 
@@ -180,9 +181,9 @@ class LimitUses:
             for name in busiest
         }
 
-    def _rows(self, statement: str, **values: Any) -> Sequence[Row[Any]]:
+    def _rows(self, statement: str, **values: Any) -> list[Row[Any]]:
         with self._db.transaction() as connection:
-            return connection.exec_driver_sql(statement, values).all()
+            return list(connection.exec_driver_sql(statement, values or None))
 
 
 def _key_use(row: Row[Any]) -> KeyUse:

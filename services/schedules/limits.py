@@ -5,12 +5,11 @@ has the keys of its `limit_keys`, and `job:<type>` by itself. Of several limits 
 the longest pattern. Replicas read the table with every claim, so a change holds from the next start on.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -21,34 +20,22 @@ from database.pages import Keyset
 from database.sqlstates import UNIQUE_VIOLATION, sqlstate
 from database.writing import write_as
 from services.errors import InvalidInput, LimitNotFound, Problem
-from services.schedules.field_rules import NOTE, Flag, Rule, Whole, excerpt
+from services.schedules.field_rules import ANY, LIMIT_NAME, MAX_RUNNING, NOTE, Flag, Rule
 from services.schedules.spec import plain_text
 
-ANY = "*"  # at the end of a pattern
-MOST_RUNNING = 100_000
-LONGEST_NAME = 200
-NAME = r"[^\s,*]{1,200}|[^\s,*]{0,199}\*"
+T = TypeVar("T")
+
 MOST_CHANGES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class LimitName:
-    """A key, or the beginning of keys with an asterisk behind it."""
-
-    def __call__(self, value: Any) -> str:
-        if not isinstance(value, str) or not re.fullmatch(NAME, value) or not value.isprintable():
-            allowed = f"1 to {LONGEST_NAME} printable characters without spaces, commas and '*'"
-            raise ValueError(f"must be {allowed}, which only a pattern has at its end, got {excerpt(value)}")
-        return value
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "pattern": f"^({NAME})$"}
-
+FORGOTTEN_AT_ONCE = 5000
+FORGET = """
+DELETE FROM limit_changes WHERE change_id = ANY(ARRAY(
+    SELECT change_id FROM limit_changes WHERE changed_at < (SELECT now() - make_interval(days => %(days)s))
+    ORDER BY changed_at LIMIT %(batch)s))
+"""
 
 RULES: dict[str, Rule] = {
-    "name": LimitName(),
-    "max_running": Whole(0, MOST_RUNNING),
+    "name": LIMIT_NAME,
+    "max_running": MAX_RUNNING,
     "enabled": Flag(),
     "note": NOTE,
 }
@@ -167,7 +154,13 @@ class Limits:
             found = connection.execute(query.order_by(LimitChange.change_id.desc()).limit(limit))
             return [LimitChanged(**row._mapping) for row in found]
 
-    def _write(self, actor: str, work: Callable[[Connection], Any]) -> Any:
+    def forget_changes(self, days: int) -> int:
+        """Deletes the oldest changes before that, a bounded number at once."""
+        with self._db.transaction() as connection:
+            values = {"days": days, "batch": FORGOTTEN_AT_ONCE}
+            return connection.exec_driver_sql(FORGET, values).rowcount
+
+    def _write(self, actor: str, work: Callable[[Connection], T]) -> T:
         return write_as(self._db, plain_text("actor", actor), work)
 
 

@@ -1,6 +1,7 @@
 """One limit: its keys, the executions that run and wait, its form and its changes."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from nicegui import ui
 
@@ -94,7 +95,7 @@ class _Page:
                 chip(one.status, "waits" if one.status == "pending" else "")
                 ui.link(one.label, f"/executions/{one.execution_id}").classes("ellipsis es-what")
                 since = one.started_at or one.due_at
-                ages.label(lambda since=since: ago(since)).classes("es-faint es-short")
+                ages.label(partial(ago, since)).classes("es-faint es-short")
                 ui.label(one.key if one.status == "pending" else one.instance_id or "").classes("es-faint ellipsis")
 
     async def _changed(self, _: str) -> None:
