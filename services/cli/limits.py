@@ -10,7 +10,7 @@ from database.connection import get_db_connection
 from services.cli.output import AsJson, ClearErrors, actor, console, moment, print_json
 from services.errors import InvalidInput, Problem
 from services.insight.limits import KeyUse, LimitedExecution, LimitUse, LimitUses
-from services.schedules.limits import LimitRecord, differences, get_limits
+from services.schedules.limits import LimitRecord, Limits, differences
 from services.wording.counts import counted
 from services.wording.durations import duration
 from services.wording.short_ids import ID_PREFIX
@@ -56,7 +56,7 @@ def add(
       manage.py limit add job:cookie_scan --max 20
     """
     given = {"name": name, "max_running": max_running, "note": note, "enabled": not disabled}
-    added = get_limits().add(given, actor())
+    added = _limits().add(given, actor())
     if as_json:
         print_json(added)
         return
@@ -79,7 +79,7 @@ def list_(
 
       manage.py limit list --json
     """
-    page, uses = get_limits().page(limit=limit, cursor=cursor), LimitUses(get_db_connection())
+    page, uses = _limits().page(limit=limit, cursor=cursor), LimitUses(get_db_connection())
     found, schedules = uses.look(), uses.schedules()
     rows = [(record, found.get(record.name, LimitUse()), schedules.get(record.name, 0)) for record in page.items]
     if as_json:
@@ -100,10 +100,10 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
       manage.py limit show "customer:*"
     """
-    record, uses = get_limits().find(name), LimitUses(get_db_connection())
+    record, uses = _limits().find(name), LimitUses(get_db_connection())
     use, schedules = uses.look().get(record.name, LimitUse()), uses.schedules().get(record.name, 0)
     executions = uses.executions(key.key for key in use.keys)
-    changes = get_limits().changes(record.name)
+    changes = _limits().changes(record.name)
     if as_json:
         shown = {"limit": _as_row(record, use, schedules), "keys": use.keys, "executions": executions}
         print_json({**shown, "changes": changes})
@@ -140,7 +140,7 @@ def edit(
     changes = {field: value for field, value in given.items() if value is not None}
     if not changes:
         raise InvalidInput(Problem("edit", "give at least one field to change; see --help"))
-    before, after = get_limits().edit(name, changes, actor())
+    before, after = _limits().edit(name, changes, actor())
     if as_json:
         print_json(after)
         return
@@ -166,17 +166,21 @@ def delete(
 
       manage.py limit delete customer:42 --yes
     """
-    record = get_limits().find(name)
+    record = _limits().find(name)
     freed = LimitUses(get_db_connection()).freed_without(record)
     if not dry_run:
         if not yes:
             typer.confirm(f"{freed.words}. Delete limit {record.name}?", abort=True, err=True)
-        get_limits().delete(record.name, actor())
+        _limits().delete(record.name, actor())
     if as_json:
         facts = {"schedules": freed.schedules, "then": freed.then, "words": freed.words}
         print_json({"name": record.name, "deleted": not dry_run, **facts})
     else:
         console().print(freed.words if dry_run else f"deleted {record.name}; {freed.words}")
+
+
+def _limits() -> Limits:
+    return Limits(get_db_connection())
 
 
 def _fields(record: LimitRecord) -> Mapping[str, Any]:

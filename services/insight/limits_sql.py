@@ -7,7 +7,7 @@ MOST_WAITING = 1000  # of one key that are counted; the rest is "more than"
 MOST_OLD = 1000  # of those that wait longest, which are told by key
 
 # As job_executions_limited_idx spells it, by which a replica finds the rows of a key. It has them in lanes, not by age.
-WAITS = "coalesce(e.status, 'l') = 'pending' AND e.reason IS NOT NULL AND e.reason LIKE 'limit:%%'"
+WAITS = "coalesce(e.status, 'l') = 'pending' AND e.reason IS NOT NULL AND starts_with(e.reason, 'limit:')"
 LIVE = "e.status IN ('claimed', 'running')"
 
 # key -> the limit that counts for it: its own, otherwise the longest pattern.
@@ -35,9 +35,9 @@ WITH RECURSIVE patterns AS MATERIALIZED ({PATTERNS}), reasons AS (
     SELECT substr(r.reason, 7) AS key, n.waiting, n.due_at
     FROM (SELECT reason FROM reasons WHERE reason IS NOT NULL LIMIT {MOST_KEYS}) AS r
     CROSS JOIN LATERAL (
-        SELECT count(*) AS waiting, min(some.due_at) AS due_at FROM (
+        SELECT count(*) AS waiting, min(few.due_at) AS due_at FROM (
             SELECT e.due_at FROM job_executions AS e WHERE {WAITS} AND e.reason = r.reason LIMIT {MOST_WAITING} + 1
-        ) AS some
+        ) AS few
     ) AS n
 ), running AS (
     SELECT key, count(*) AS running FROM job_executions AS e, unnest(e.limit_keys) AS key WHERE {LIVE} GROUP BY key
@@ -59,12 +59,12 @@ SELECT * FROM (
     (SELECT {_FACTS}, key FROM job_executions AS e, unnest(e.limit_keys) AS key
      WHERE {LIVE} AND key = ANY(%(keys)s) ORDER BY e.started_at NULLS LAST LIMIT %(limit)s)
     UNION ALL
-    (SELECT some.* FROM unnest(%(keys)s::text[]) AS wanted (key) CROSS JOIN LATERAL (
+    (SELECT few.* FROM unnest(%(keys)s::text[]) AS wanted (key) CROSS JOIN LATERAL (
          SELECT * FROM (
              SELECT {_FACTS}, wanted.key FROM job_executions AS e
              WHERE {WAITS} AND e.reason = 'limit:' || wanted.key LIMIT {MOST_WAITING} + 1
-         ) AS some ORDER BY due_at LIMIT %(limit)s) AS some
-     ORDER BY some.due_at LIMIT %(limit)s)
+         ) AS few ORDER BY due_at LIMIT %(limit)s) AS few
+     ORDER BY few.due_at LIMIT %(limit)s)
 ) AS found ORDER BY found.status = 'pending', coalesce(found.started_at, found.due_at) LIMIT %(limit)s
 """
 
@@ -72,7 +72,8 @@ SELECT * FROM (
 HELD = f"""
 WITH patterns AS MATERIALIZED ({PATTERNS}), oldest AS (
     SELECT substr(e.reason, 7) AS key, e.due_at FROM job_executions AS e
-    WHERE e.status = 'pending' AND e.due_at < now() - make_interval(secs => %(seconds)s) AND e.reason LIKE 'limit:%%'
+    WHERE e.status = 'pending' AND e.due_at < now() - make_interval(secs => %(seconds)s)
+      AND starts_with(e.reason, 'limit:')
     ORDER BY e.due_at LIMIT {MOST_OLD}
 )
 SELECT k.key, found.name, found.max_running, k.waiting, k.due_at AS since,

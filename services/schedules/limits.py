@@ -8,13 +8,12 @@ the longest pattern. Replicas read the table with every claim, so a change holds
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from functools import cache
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from database.connection import DatabaseConnection, get_db_connection
+from database.connection import DatabaseConnection
 from database.models import Limit, LimitChange
 from database.pages import Keyset
 from database.sqlstates import UNIQUE_VIOLATION, sqlstate
@@ -208,9 +207,3 @@ def _read(connection: Connection, name: str, *, lock: bool = False) -> LimitReco
 
 def _to_record(row: Row[Any]) -> LimitRecord:
     return LimitRecord(**row._mapping)
-
-
-@cache
-def get_limits() -> Limits:
-    """The limits of this process."""
-    return Limits(get_db_connection())

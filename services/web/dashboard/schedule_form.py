@@ -112,6 +112,8 @@ class ScheduleForm:
         self._text("tags", "Tags (comma-separated)", ", ".join(record.tags) if record else "")
         self._text("requires", "Required labels (comma-separated)", ", ".join(record.requires) if record else "")
         self._text("queue", "Queue (empty: default)", (record.queue or "") if record else "")
+        keys = ", ".join(record.limit_keys) if record else ""
+        self._text("limit_keys", "Limit keys (comma-separated)", keys)
         self._enabled = ui.switch("Enabled", value=record.enabled if record else True)
 
     def _build_when(self, record: ScheduleRecord | None) -> None:
@@ -163,6 +165,7 @@ class ScheduleForm:
             "tags": _comma_separated(values["tags"]),
             "requires": _comma_separated(values["requires"]),
             "queue": (values["queue"] or "").strip() or None,
+            "limit_keys": _comma_separated(values["limit_keys"]),
             "enabled": self._enabled.value,
             "catchup": values["catchup"] or None,
             "start_at": (values["start_at"] or "").strip() or None,
