@@ -28,6 +28,7 @@ from services.engine.housekeeping import Housekeeping
 from services.engine.parts import Parts
 from services.engine.start_patience import StartInterrupted, StartPatience
 from services.errors import SchedulerError
+from services.insight.limits import LimitUses
 from services.insight.unhandled_jobs import count_unmet
 from services.jobs import default_registry
 from services.ledger.fires import Owner
@@ -35,6 +36,7 @@ from services.ledger.verdicts import Tolerances
 from services.scanning.cookies.categories import CategoryRules
 from services.scanning.retention import ScanRetention
 from services.schedule_watcher import ScheduleWatcher
+from services.schedules.limits import Limits
 from services.telemetry import metrics
 from services.telemetry.logs import configure_logging
 from services.triggers import tzdata_version
@@ -202,8 +204,13 @@ class EnhancedScheduler:
             self.db,
             settings.history_retention_days,
             settings.fence_horizon_seconds,
-            features={"scans": ScanRetention(self.db).delete_old, "queues": self.workflows.tidy},
+            features={
+                "scans": ScanRetention(self.db).delete_old,
+                "queues": self.workflows.tidy,
+                "limit_changes": Limits(self.db).forget_changes,
+            },
             unmet=lambda: count_unmet(self.db, settings.heartbeat_timeout_seconds),
+            limits=LimitUses(self.db).figures,
         )
         engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops, self.workflows.loop)
         if self.syncs:

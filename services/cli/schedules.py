@@ -106,8 +106,7 @@ LimitKeys = Annotated[
     list[str] | None,
     typer.Option(
         "--limit-key",
-        help="A key by which limits count it (manage.py limit); may be given several times, replaces all keys; an empty "
-        "text removes them.",
+        help="A key by which limits count it (manage.py limit); several replace all; an empty text removes them.",
     ),
 ]
 Set = Annotated[

@@ -4,7 +4,7 @@ A waiting row carries the key that it waits for (`limit:<key>`), an execution th
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,8 @@ from services.schedules.limits import LimitRecord
 from services.wording.counts import counted
 from services.wording.durations import duration
 
+LIMIT, MARK = "limit:", "waited_for_limit"  # before the key as the reason of a waiting row; in the metadata of any row
+STOPPED_WORDS = "lets nothing start (max_running 0)"
 HELD_SECONDS = 3600
 MOST_EXECUTIONS = 50
 MOST_IN_METRICS = 100  # limits
@@ -94,9 +96,9 @@ class OfKey:
     max_running: int
     running: int
 
-    @property
-    def words(self) -> str:
-        return f"{self.running} of {self.max_running} running"
+    def words(self, key: str) -> str:
+        by = "" if self.limit == key else f" by {self.limit}"
+        return f"{self.running} of {self.max_running} running{by}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,12 @@ class LimitUses:
         """Limits of which nothing may run, with the time since when and their note."""
         return self._rows(sql.STOPPED, limit=limit)
 
+    def waits_in_words(self, key: str, seconds: float) -> str:
+        """`40 s for limit customer:42 (2 of 2 running)`."""
+        found = self.of_key(key)
+        now = "which no longer exists" if found is None else found.words(key)
+        return f"{duration(round(seconds))} for limit {key} ({now})"
+
     def of_key(self, key: str) -> OfKey | None:
         row = next(iter(self._rows(sql.OF_KEY, key=key)), None)
         return None if row is None else OfKey(limit=row.name, max_running=row.max_running, running=row.running)
@@ -184,6 +192,14 @@ class LimitUses:
     def _rows(self, statement: str, **values: Any) -> list[Row[Any]]:
         with self._db.transaction() as connection:
             return list(connection.exec_driver_sql(statement, values or None))
+
+
+def key_waited_for(reason: str | None, details: Mapping[str, Any] | None) -> str | None:
+    """The key that an execution waits for, or waited for before it ran."""
+    if reason is not None and reason.startswith(LIMIT):
+        return reason.removeprefix(LIMIT)
+    key = (details or {}).get(MARK)
+    return None if key is None else str(key)
 
 
 def _key_use(row: Row[Any]) -> KeyUse:

@@ -94,11 +94,12 @@ SELECT NULL::uuid AS schedule_id, 'queue ' || queue AS label, coalesce(paused_by
 FROM workflow_queues WHERE paused_at IS NOT NULL ORDER BY paused_at LIMIT %(limit)s
 """
 
-# Backfills wait for each other.
+# Backfills wait for each other. What waits for a limit is not late.
 WAITING = f"""
 SELECT e.execution_id, e.schedule_id, {LABEL} AS label, e.due_at AS since
 FROM job_executions AS e
-WHERE e.status = 'pending' AND e.cause <> 'backfill' AND e.due_at < now() - make_interval(secs => %(seconds)s)
+WHERE e.status = 'pending' AND e.cause <> 'backfill' AND e.reason IS NULL
+  AND e.due_at < now() - make_interval(secs => %(seconds)s)
 ORDER BY e.due_at LIMIT %(limit)s
 """
 

@@ -114,6 +114,8 @@ class AttentionOut(BaseModel):
             "silent",
             "unhandled",
             "unable",
+            "held",
+            "stopped",
             "circuit",
             "parked",
             "dead",
