@@ -4,7 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import generate_latest
+
 from database.connection import DatabaseConnection
+from services.engine.housekeeping import Housekeeping
+from services.insight.limits import LimitUses
 from services.schedule_repository import ScheduleRepository
 from tests.integration.cli.test_command_line import Cli, add
 from tests.integration.cli.test_command_line import cli as cli
@@ -93,3 +97,34 @@ def test_an_export_carries_the_limit_keys_and_an_import_reads_them(
     cli("schedule", "edit", "nightly", "--limit-key", "")
     cli("schedule", "import", str(file))
     assert repository.find_schedule("nightly").limit_keys == ["customer:42"]
+
+
+def test_the_doctor_names_limits_that_stop_and_keys_that_wait_for_an_hour(cli: Cli, db: DatabaseConnection) -> None:
+    cli("limit", "add", "customer:42", "--max", "0")
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, reason, due_at)
+               VALUES (gen_random_uuid(), 'scan', 'b', gen_random_uuid(), 'pending', 'limit:customer:42',
+                       now() - interval '3 hours')"""
+        )
+    told = words(cli("doctor").stdout)
+    assert "warn limits customer:42 lets nothing start (max_running 0)" in told
+    assert "warn limits 1 execution waits for limit customer:42 (max_running 0), the first for 3 h" in told
+
+
+def test_what_runs_and_waits_under_a_limit_is_a_metric(cli: Cli, db: DatabaseConnection) -> None:
+    cli("limit", "add", "customer:*", "--max", "1")
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, reason, limit_keys,
+                                           due_at)
+               SELECT gen_random_uuid(), 'scan', 'b', gen_random_uuid(), 'pending', 'limit:customer:' || n, '{}',
+                      now() - make_interval(hours => n) FROM generate_series(1, 3) AS n"""
+        )
+    Housekeeping(db, 90, 86_400, {}, limits=LimitUses(db).figures).count_history()
+    lines = [line for line in generate_latest().decode().splitlines() if line.startswith("scheduler_limit_")]
+    told = {line.partition(" ")[0]: float(line.partition(" ")[2]) for line in lines}
+    assert told['scheduler_limit_waiting{limit="customer:*"}'] == 3
+    assert told['scheduler_limit_running{limit="customer:*"}'] == 0
+    assert told['scheduler_limit_oldest_seconds{limit="customer:*"}'] >= 3 * 3600
+    assert len(lines) == 3
