@@ -14,12 +14,12 @@ from sqlalchemy import Row
 
 from database.connection import DatabaseConnection
 from services.insight import limits_sql as sql
+from services.ledger.limits_sql import LIMIT, MARK
 from services.schedules.field_rules import ANY
 from services.schedules.limits import LimitRecord
 from services.wording.counts import counted
 from services.wording.durations import duration
 
-LIMIT, MARK = "limit:", "waited_for_limit"  # before the key as the reason of a waiting row; in the metadata of any row
 STOPPED_WORDS = "lets nothing start (max_running 0)"
 HELD_SECONDS = 3600
 MOST_EXECUTIONS = 50

@@ -1,13 +1,14 @@
 """The statements of limits.py. Each reads a bounded part of the history, whatever waits, but for SCHEDULES."""
 
 from services.insight.overview_sql import LABEL
+from services.ledger.limits_sql import FOR_A_LIMIT, LIMIT, WAITS_FOR_LIMIT
 
 MOST_KEYS = 500  # with waiting executions that one look counts
 MOST_WAITING = 1000  # of one key that are counted; the rest is "more than"
 MOST_OLD = 1000  # of those that wait longest, which are told by key
 
-# As job_executions_limited_idx spells it, by which a replica finds the rows of a key. It has them in lanes, not by age.
-WAITS = "coalesce(e.status, 'l') = 'pending' AND e.reason IS NOT NULL AND starts_with(e.reason, 'limit:')"
+# Only limits give a waiting row a reason. The index has its rows in lanes, not by age.
+WAITS = f"{FOR_A_LIMIT} AND starts_with(e.reason, '{LIMIT}')"
 LIVE = "e.status IN ('claimed', 'running')"
 
 # key -> the limit that counts for it: its own, otherwise the longest pattern.
@@ -32,7 +33,7 @@ WITH RECURSIVE patterns AS MATERIALIZED ({PATTERNS}), reasons AS (
     SELECT (SELECT e.reason FROM job_executions AS e WHERE {WAITS} AND e.reason > r.reason ORDER BY e.reason LIMIT 1)
     FROM reasons AS r WHERE r.reason IS NOT NULL
 ), waiting AS (
-    SELECT substr(r.reason, 7) AS key, n.waiting, n.due_at
+    SELECT substr(r.reason, {len(LIMIT) + 1}) AS key, n.waiting, n.due_at
     FROM (SELECT reason FROM reasons WHERE reason IS NOT NULL LIMIT {MOST_KEYS}) AS r
     CROSS JOIN LATERAL (
         SELECT count(*) AS waiting, min(few.due_at) AS due_at FROM (
@@ -62,7 +63,7 @@ SELECT * FROM (
     (SELECT few.* FROM unnest(%(keys)s::text[]) AS wanted (key) CROSS JOIN LATERAL (
          SELECT * FROM (
              SELECT {_FACTS}, wanted.key FROM job_executions AS e
-             WHERE {WAITS} AND e.reason = 'limit:' || wanted.key LIMIT {MOST_WAITING} + 1
+             WHERE {WAITS} AND e.reason = '{LIMIT}' || wanted.key LIMIT {MOST_WAITING} + 1
          ) AS few ORDER BY due_at LIMIT %(limit)s) AS few
      ORDER BY few.due_at LIMIT %(limit)s)
 ) AS found ORDER BY found.status = 'pending', coalesce(found.started_at, found.due_at) LIMIT %(limit)s
@@ -71,9 +72,9 @@ SELECT * FROM (
 # What has waited too long, by key: from the beginning of the index of all that waits, whatever its key.
 HELD = f"""
 WITH patterns AS MATERIALIZED ({PATTERNS}), oldest AS (
-    SELECT substr(e.reason, 7) AS key, e.due_at FROM job_executions AS e
+    SELECT substr(e.reason, {len(LIMIT) + 1}) AS key, e.due_at FROM job_executions AS e
     WHERE e.status = 'pending' AND e.due_at < now() - make_interval(secs => %(seconds)s)
-      AND starts_with(e.reason, 'limit:')
+      AND {WAITS_FOR_LIMIT}
     ORDER BY e.due_at LIMIT {MOST_OLD}
 )
 SELECT k.key, found.name, found.max_running, k.waiting, k.due_at AS since,

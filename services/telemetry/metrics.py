@@ -202,7 +202,7 @@ def _of_executions(job_type: str, status: str) -> tuple[Counter, Histogram]:
 
 
 def execution_started(claim: Claim, now: datetime) -> None:
-    if claim.cause != Cause.BACKFILL:  # backfills wait for each other by design
+    if claim.cause != Cause.BACKFILL and not claim.has_waited:  # backfills wait for each other by design
         LATENESS.observe(max(0.0, (now - claim.due_at).total_seconds()))
 
 

@@ -152,8 +152,8 @@ class RowsExplained:
             case Reason.NOBODY_ABLE:
                 yield f"Nobody could run it: {record.error_message or 'no living replica had what it needs'}."
                 yield "Give a replica what it needs; `manage.py doctor` lists what none has."
-            case "limit":
-                yield "It waited for the limit as long as a fire may wait, and there was no room for it."
+            case Reason.LIMIT:
+                yield "In that time (FENCE_HORIZON_SECONDS at most) the limit had no room for it."
             case Reason.NO_HANDLER:
                 yield f"No replica could run it: {record.error_message or 'none has a handler for its job type'}."
                 yield "Load the module of the handler on all replicas (JOB_MODULES); `manage.py doctor` lists them."

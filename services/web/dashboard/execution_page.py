@@ -9,8 +9,9 @@ from nicegui import ui
 
 from database.models import ExecutionStatus
 from services.errors import ScheduleNotFound
-from services.insight.limits import MARK, LimitUses, key_waited_for
+from services.insight.limits import LimitUses, key_waited_for
 from services.job_history import Retry
+from services.ledger.limits_sql import MARK
 from services.ledger.listing import ExecutionRecord
 from services.ledger.timeline import timeline
 from services.web.auth.roles import Role

@@ -176,7 +176,7 @@ def test_what_was_claimed_starts_although_nothing_more_can_be_claimed(
     with interrupted_before_the_start(db, parts):
         assert rows(db, "status") == [("claimed",)]
 
-    def refuse(self: WaitingStore, count: int, start: int) -> NoReturn:
+    def refuse(self: WaitingStore, *_: object) -> NoReturn:
         raise refusal("42703")
 
     monkeypatch.setattr(WaitingStore, "take", refuse)
@@ -189,7 +189,7 @@ def test_what_was_claimed_starts_although_nothing_more_can_be_claimed(
 def test_rows_that_cannot_be_claimed_do_not_keep_fires_from_being_claimed(
     make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(count: int, start: int) -> NoReturn:
+    def refuse(*_: object) -> NoReturn:
         raise refusal("22008")
 
     monkeypatch.setattr(store.waiting, "take", refuse)
@@ -430,7 +430,7 @@ def interrupted_before_the_start(db: DatabaseConnection, parts: Parts) -> Iterat
     waiting = parts.dispatcher._store.waiting
     take = waiting.take
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting, "take", lambda count, start: take(count, 0))  # claimed, as if its worker were taken
+        patch.setattr(waiting, "take", lambda count, *_: take(count, 0))  # claimed, as if its worker were taken
         with pytest.raises(DBAPIError):
             parts.dispatcher.tick()
     yield

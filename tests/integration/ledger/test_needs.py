@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from select import select
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -57,6 +58,7 @@ def listening(db: DatabaseConnection) -> Iterator[Callable[[], int]]:
         heard: Any = connection.connection.driver_connection
 
         def count() -> int:
+            select([heard], [], [], 0.2)  # the server sends it a moment after the commit
             heard.poll()
             found = len(heard.notifies)
             heard.notifies.clear()
