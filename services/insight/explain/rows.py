@@ -41,7 +41,9 @@ class RowsExplained:
 
     @property
     def late_by(self) -> timedelta | None:
-        """The delay between due time and first start; None if it never started, waited for a limit, or was a backfill."""
+        """The delay between due time and first start; None if it never started, or is a backfill, or had to wait for a
+        limit.
+        """
         first = next((record for record in self._executions if record.started_at is not None), None)
         if first is None or first.started_at is None or first.cause == Cause.BACKFILL or _key_of(first) is not None:
             return None

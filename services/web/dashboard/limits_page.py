@@ -56,7 +56,7 @@ class _Limits(ListPage[ShownPage]):
                 LimitForm(visitor, None, self._added)
 
     def build_filters(self, _: Mapping[str, str]) -> None:
-        words = "Executions with the same key wait until fewer than the limit of it are running, on all replicas."
+        words = "At most so many executions with the same key run at once, over all replicas; the others wait."
         ui.label(words).classes("es-faint")
 
     def look(self, cursor: str | None) -> ShownPage:
@@ -106,5 +106,5 @@ def state_of(record: LimitRecord, use: LimitUse) -> tuple[str, str]:
 
 def running_words(record: LimitRecord, use: LimitUse) -> str:
     """Of a pattern each key has places of its own."""
-    of_each = f" ({record.max_running:,} per key)" if record.is_pattern else f" of {record.max_running:,}"
-    return f"{use.running:,}{of_each}"
+    most = f", up to {record.max_running:,} per key" if record.is_pattern else f" of {record.max_running:,}"
+    return f"{use.running:,}{most}"
