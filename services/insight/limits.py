@@ -82,10 +82,10 @@ class Held:
 
     @property
     def words(self) -> str:
-        wait = counted(self.waiting, "execution waits", "executions wait")
+        wait = counted(self.waiting, "execution has waited", "executions have waited")
         more = "more than " if self.waiting >= sql.MOST_OLD else ""
         limit = "" if self.max_running is None else f" (max_running {self.max_running})"
-        return f"{more}{wait} for limit {self.key}{limit}, the first for {duration(self.seconds)}"
+        return f"{more}{wait} too long for limit {self.key}{limit}: the first for {duration(self.seconds)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

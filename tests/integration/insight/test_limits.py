@@ -107,7 +107,7 @@ def test_what_has_waited_too_long_is_told_by_key(db: DatabaseConnection, uses: L
     row(db, waits_for="customer:2", waited=10)
     (held,) = uses.held(3600)
     assert (held.key, held.limit, held.waiting) == ("customer:1", "customer:*", 2)
-    assert held.words.startswith("2 executions wait for limit customer:1 (max_running 0), the first for 1 h 23 min")
+    assert held.words.startswith("2 executions have waited too long for limit customer:1 (max_running 0): the first for 1 h 23 min")
 
 
 def test_the_figures_of_a_pattern_are_one_whatever_its_keys(db: DatabaseConnection, uses: LimitUses) -> None:

@@ -99,7 +99,7 @@ def test_a_limit_that_stops_and_a_row_that_waits_for_an_hour_need_attention(db: 
     _execution(db, status="pending", reason="limit:other", due_at=datetime.now(UTC) - timedelta(minutes=61))
     held, stopped = Overview(db).attention()
     assert (held.trouble, held.label, stopped.trouble) == (Trouble.HELD, "limit other", Trouble.STOPPED)
-    assert held.words == "1 execution waits for limit other (max_running 1), the first for 1 h 1 min"
+    assert held.words == "1 execution has waited too long for limit other (max_running 1): the first for 1 h 1 min"
 
 
 def test_a_replica_that_died_lately_needs_attention_until_it_is_back(db: DatabaseConnection) -> None:
