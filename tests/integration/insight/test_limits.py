@@ -107,7 +107,8 @@ def test_what_has_waited_too_long_is_told_by_key(db: DatabaseConnection, uses: L
     row(db, waits_for="customer:2", waited=10)
     (held,) = uses.held(3600)
     assert (held.key, held.limit, held.waiting) == ("customer:1", "customer:*", 2)
-    assert held.words.startswith("2 executions have waited too long for limit customer:1 (max_running 0): the first for 1 h 23 min")
+    told = "2 executions have waited too long for limit customer:1 (max_running 0): the first for 1 h 23 min"
+    assert held.words.startswith(told)
 
 
 def test_the_figures_of_a_pattern_are_one_whatever_its_keys(db: DatabaseConnection, uses: LimitUses) -> None:
@@ -156,7 +157,7 @@ def test_looking_at_limits_reads_what_runs_and_waits_and_not_the_history(db: Dat
         connection.exec_driver_sql(FILL)
     with db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("VACUUM (ANALYZE) job_executions, limits")
-    asked = {
+    asked: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         "USES": (sql.USES, {}, ("job_executions_limited_idx", "job_executions_live_idx")),
         "EXECUTIONS": (
             sql.EXECUTIONS,
