@@ -442,7 +442,7 @@ class Limited:
     def _in_force(self, key: str, at: float) -> int | None:
         """Its own limit, else that of the longest beginning."""
         named: dict[str, int | None] = {}
-        for change in self._changes[: max(1, bisect_right(self._times, at))]:
+        for change in self._changes[: bisect_right(self._times, max(at, self._times[0]))]:
             named[change.name] = change.most
         fitting = [
             name

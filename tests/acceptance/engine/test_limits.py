@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -31,7 +31,7 @@ def ledger() -> Iterator[Ledger]:
 
 def most_at_once(ledger: Ledger) -> int:
     """Of one key. A call lasts at least as long as its answer is held back."""
-    changes = defaultdict(list)
+    changes: defaultdict[str, list[tuple[datetime, int]]] = defaultdict(list)
     for request in ledger.requests():
         changes[request.path] += [(request.received_at, 1), (request.received_at + timedelta(seconds=SECONDS), -1)]
     most = 0

@@ -624,3 +624,18 @@ def test_fires_that_were_lost_shortly_after_each_other_are_verified_by_one_state
             time.sleep(0.25)  # each alone would be verified a quarter of a second after the one before
         eventually(lambda: parts.dispatcher.tick() is not None and bool(asked))
     assert asked == [3]
+
+
+def test_a_place_that_is_freed_is_taken_at_once(
+    db: DatabaseConnection, make: Make, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No poll finds it here: each comes after an hour."""
+    for name in ("PENDING_POLL_SECONDS", "BUSY_POLL_SECONDS", "PATIENCE_SECONDS"):
+        monkeypatch.setattr(f"services.engine.dispatcher.{name}", 3600.0)
+    change(db, "INSERT INTO limits (name, max_running) VALUES ('customer', 1)")
+    parts.dispatcher.hand_over([fire(make(limit_keys=["customer"])) for _ in range(3)])
+    for number in (1, 2, 3):
+        parts.dispatcher.tick()
+        eventually(lambda: parts.held.in_pool == 0)
+        assert len(parts.ran) == number
+        parts.finisher.tick()
