@@ -356,6 +356,25 @@ class Limit(Base):
     )
 
 
+class LimitChange(Base):
+    """The audit log of limits: actor, time, old and new values. Written by a trigger only."""
+
+    __tablename__ = "limit_changes"
+
+    change_id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    name: Mapped[str | None]  # NULL: the whole table was truncated
+    operation: Mapped[str] = mapped_column(String(8))
+    changed_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    changed_by: Mapped[str]
+    old: Mapped[dict[str, Any] | None]
+    new: Mapped[dict[str, Any] | None]
+
+    __table_args__ = (
+        Index("limit_changes_name_idx", "name", "change_id"),
+        Index("limit_changes_changed_at_idx", "changed_at"),
+    )
+
+
 class LimitStripe(Base):
     """A claim locks the stripes of its limited keys before it counts what runs; nothing else touches them."""
 

@@ -137,6 +137,33 @@ CREATE FUNCTION limits_tell() RETURNS trigger LANGUAGE plpgsql AS $$
 CREATE TRIGGER limits_tell AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON limits
 FOR EACH STATEMENT EXECUTE FUNCTION limits_tell();
 
+-- SECURITY DEFINER: whoever may write limits need not have rights on limit_changes.
+CREATE FUNCTION limits_log() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    BEGIN
+        CASE TG_OP
+            WHEN 'INSERT' THEN
+                INSERT INTO limit_changes (name, operation, changed_by, new)
+                VALUES (NEW.name, 'insert', schedules_actor(), to_jsonb(NEW));
+            WHEN 'UPDATE' THEN
+                INSERT INTO limit_changes (name, operation, changed_by, old, new)
+                VALUES (OLD.name, 'update', schedules_actor(), to_jsonb(OLD), to_jsonb(NEW));
+            WHEN 'DELETE' THEN
+                INSERT INTO limit_changes (name, operation, changed_by, old)
+                VALUES (OLD.name, 'delete', schedules_actor(), to_jsonb(OLD));
+            ELSE
+                INSERT INTO limit_changes (operation, changed_by) VALUES ('truncate', schedules_actor());
+        END CASE;
+        RETURN NULL;
+    END $$;
+
+CREATE TRIGGER limits_log AFTER INSERT OR DELETE ON limits FOR EACH ROW EXECUTE FUNCTION limits_log();
+
+CREATE TRIGGER limits_log_update AFTER UPDATE ON limits
+FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION limits_log();
+
+CREATE TRIGGER limits_log_truncate AFTER TRUNCATE ON limits
+FOR EACH STATEMENT EXECUTE FUNCTION limits_log();
+
 -- ===== job_executions: a terminal status never changes, and counted hours are counted again when they change late =====
 
 CREATE FUNCTION job_executions_keep_end() RETURNS trigger LANGUAGE plpgsql AS $$
