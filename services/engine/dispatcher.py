@@ -61,11 +61,13 @@ class Dispatcher:
         max_workers: int,
         verify_after_seconds: float,
         may_claim: Callable[[], bool],
+        may_give_away: Callable[[], bool],
     ) -> None:
         self._store, self._held = store, held
         self._coordinator, self._finisher = coordinator, finisher
         self._shares, self._clock, self._instance_id = shares, clock, instance_id
-        self._max_workers, self._verify_after, self._may_claim = max_workers, verify_after_seconds, may_claim
+        self._max_workers, self._verify_after = max_workers, verify_after_seconds
+        self._may_claim, self._may_give_away = may_claim, may_give_away
         self._pool: WorkerPool | None = None
         self._inbox: deque[Fire] = deque()
         self._waiting = DueQueue()
@@ -78,6 +80,8 @@ class Dispatcher:
         self._moved_at = 0.0  # when the pool last got its first job, or ended one
         self._batch = 1
         self._claims_work = False  # one of the last tick's did
+        self._is_leaving = False
+        self.given_away = 0  # fires whose rows wait for other replicas
         self.loop = Loop("dispatcher", self.tick, TICK_SECONDS, is_proof=self.claims_work)
 
     def use(self, pool: WorkerPool) -> None:
@@ -131,10 +135,17 @@ class Dispatcher:
         """Schedules whose fires wait because another session locks the schedule row."""
         return self._waiting.held_schedules
 
+    def leave(self) -> None:
+        """From now on nothing is claimed or started here: whatever becomes due is given away."""
+        self._is_leaving = True
+        self.loop.wake()
+
     # --- the loop ---
 
     def tick(self) -> float | None:
         self._claims_work = False
+        if self._is_leaving:
+            return self._give_away_all()
         self._sort_inbox()
         try:
             self._verify_lost()
@@ -158,9 +169,22 @@ class Dispatcher:
 
     def drain(self) -> None:
         """Hand back claims that were not started; for the end of the process, after the loop has stopped."""
-        self._give_back(list(self._claimed))
-        self._claimed.clear()
+        self._claimed = deque(self._give_back(list(self._claimed)))
         self._unstart_what_has_not_begun()
+
+    def _give_away_all(self) -> float | None:
+        """At the end of the process: claims that were not started, fires that are due, and those to be verified."""
+        self._not_begun += filter(None, map(self._held.find, map(proof_of, self._the_pool().take_back(0.0))))
+        self.drain()
+        self._sort_inbox()
+        if self._may_give_away():
+            now = time.monotonic()
+            self._lost = deque((now, fire) for _, fire in self._lost)
+            self._verify_lost()
+            self._probe_held()
+            self._claim_due()
+        next_at = self._waiting.next_at()
+        return None if next_at is None else max(0.001, next_at - self._clock.timestamp())
 
     def _sort_inbox(self) -> None:
         while self._inbox:
@@ -203,7 +227,10 @@ class Dispatcher:
             return
         self._in_claim = fires
         try:
-            report = self._store.claim(fires, start=0 if self._claimed else self._startable())
+            if self._is_leaving:
+                report = self._store.give_away(fires)
+            else:
+                report = self._store.claim(fires, start=0 if self._claimed else self._startable())
         except Exception as error:
             if isinstance(error, Unavailable) or (isinstance(error, DBAPIError) and not is_about_values(error)):
                 self._put_back(fires)
@@ -215,6 +242,7 @@ class Dispatcher:
         self._claims_work = True
         self._accept(report.claims, report.started)
         metrics.fires_decided(report.decisions.values())
+        self.given_away += self._is_leaving * sum(each is Decision.LATER for each in report.decisions.values())
         locked: dict[UUID, list[Fire]] = {}
         for fire, decision in report.decisions.items():
             if decision is Decision.LOCKED:
@@ -290,7 +318,8 @@ class Dispatcher:
         except Exception:
             self._lost.extend((now, fire) for fire in fires)
             raise
-        claimable, rest = whole_schedules(missing, self._room() if self._may_claim() else 0)
+        may_decide = self._may_give_away if self._is_leaving else self._may_claim
+        claimable, rest = whole_schedules(missing, self._room() if may_decide() else 0)
         self._lost.extend((now + UNVERIFIED_AGAIN_SECONDS, fire) for fire in rest)
         metrics.fires_unverified(len(claimable))
         self._claim(claimable)
@@ -398,6 +427,8 @@ class Dispatcher:
     # --- slots and times ---
 
     def _room(self) -> int:
+        if self._is_leaving:
+            return MAX_BATCH  # rows of others
         return self._free() + self._ahead(AHEAD_SECONDS) - len(self._claimed)
 
     def _startable(self) -> int:

@@ -123,7 +123,7 @@ class Heart:
         """
         if not self.is_trusted:
             return None
-        if self._is_fresh and self._in_time_since is not None and self._in_time_since <= claim.asked_at:
+        if self.is_fresh and self._in_time_since is not None and self._in_time_since <= claim.asked_at:
             return True
         asked_at = awake_or_not()
         values = {"execution_id": claim.execution_id, "token": claim.fencing_token, **self._identity}
@@ -140,7 +140,8 @@ class Heart:
         return True if is_sure else None
 
     @property
-    def _is_fresh(self) -> bool:
+    def is_fresh(self) -> bool:
+        """Did the last heartbeat come in time?"""
         last, pulse = self._last_beat, self.pulse
         return last is not None and awake_or_not() - last < pulse.interval_seconds + FRESH_SECONDS
 

@@ -106,10 +106,17 @@ class ExecutionStore:
 
         The first `start` of them, for which there is a place already, are claimed and started at once.
         """
+        return self._decide(fires, start)
+
+    def give_away(self, fires: Sequence[Fire]) -> ClaimReport:
+        """The same decisions as of a replica that is able to run nothing: what may run waits for another one."""
+        return self._decide(fires, None)
+
+    def _decide(self, fires: Sequence[Fire], start: int | None) -> ClaimReport:
         once = list({fire.key: fire for fire in fires}.values())  # twice the same would be coalesced with itself
         return self._retry(lambda careful: self._claim(once, start)) if once else ClaimReport()
 
-    def _claim(self, fires: Sequence[Fire], start: int) -> ClaimReport:
+    def _claim(self, fires: Sequence[Fire], start: int | None) -> ClaimReport:
         report, asked_at = ClaimReport(), awake_or_not()
         with self._connection.transaction():
             wanted = {fire.schedule_id for fire in fires}
@@ -161,8 +168,8 @@ class ExecutionStore:
         unproven = {fire for fire in ended if not had_fire(timings.get(fire.schedule_id, ()), fire.scheduled_for)}
         return [each for each in asked if each[0] not in unproven]
 
-    def _insert(self, asked: list[_Asked], start: int, report: ClaimReport, asked_at: float) -> None:
-        able = self._able([locked for _, locked, _ in asked])
+    def _insert(self, asked: list[_Asked], start: int | None, report: ClaimReport, asked_at: float) -> None:
+        able = [False] * len(asked) if start is None else self._able([locked for _, locked, _ in asked])
         values = {
             **self._owner.as_values(),
             "grace": self._policy.misfire_grace_seconds,
@@ -178,7 +185,7 @@ class ExecutionStore:
             "next_runs": instant_array(
                 locked.next_run(fire) if rule.verdict is CLAIMED else None for fire, locked, rule in asked
             ),
-            "starts": flag_array(place < start for place in range(len(asked))),
+            "starts": flag_array(place < (start or 0) for place in range(len(asked))),
             "able": flag_array(able),
         }
         is_late = any(locked.now - fire.scheduled_for > YOUNGEST for fire, locked, _ in asked)

@@ -57,6 +57,7 @@ def dispatching(
         max_workers=max_workers,
         verify_after_seconds=verify_after_seconds,
         may_claim=lambda: True,
+        may_give_away=lambda: True,
     )
     pool = WorkerPool(max_workers, registry, dispatcher.done)
     dispatcher.use(pool)

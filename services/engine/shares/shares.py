@@ -42,6 +42,7 @@ class Shares:
         self._updated_at: float | None = None
         self._ranks: dict[int, int] = {}
         self._is_told, self._told_at = True, float("-inf")
+        self._is_leaving = False
 
     # --- from the heart ---
 
@@ -112,6 +113,30 @@ class Shares:
             self._told_at = now
         wake_heart()
 
+    # --- at the end of the process ---
+
+    def leave(self) -> None:
+        """From now on this replica tries a fire only if no other one does."""
+        with self._lock:
+            self._is_leaving, self._ranks = True, {}
+
+    @property
+    def are_held_elsewhere(self) -> bool:
+        """May this replica end, and no fire waits for that to be noticed?
+
+        Only a reading that shows that we do not claim counts: of two holders that leave at once, the one that reads
+        later sees that the other one has left, too. Without another replica nobody takes over, however long we wait.
+        """
+        with self._lock:
+            members = self._membership.members
+            if self._updated_at is None or any(each.identity == self._identity and each.claiming for each in members):
+                return False
+            others = [each for each in members if each.claiming and each.identity != self._identity]
+            held = NONE
+            for each in others:
+                held |= each.holds if each.is_fresh and each.holds is not None else NONE
+            return not others or bool(self._membership.elders) or not self._mask & ~held
+
     # --- from the dispatcher and the gap scan ---
 
     def handicap_seconds(self, bucket: int) -> float:
@@ -181,7 +206,7 @@ class Shares:
         self._steady = steady
 
     def _rank(self, bucket: int) -> int:
-        """Our place, from 0, among the holders that claim; the last one if a newer process has our name."""
+        """Our place, from 0, among the holders that claim; the last if we leave, or a newer process has our name."""
         if bucket == UNKNOWN:
             return 0
         rank = self._ranks.get(bucket)
@@ -189,7 +214,8 @@ class Shares:
             ranks, members = self._ranks, self._membership.members  # in this order: a stale rank goes with its dict
             is_replaced = any(each.instance_id == self._name and each.identity != self._identity for each in members)
             names = {each.instance_id for each in members if each.claiming and each.holds_bucket(bucket)}
-            rank = LAST if is_replaced else trying(bucket, names | {self._name}).index(self._name)
+            is_last = is_replaced or (self._is_leaving and bool(names - {self._name}))
+            rank = LAST if is_last else trying(bucket, names | {self._name}).index(self._name)
             ranks[bucket] = rank
         return rank
 

@@ -350,6 +350,30 @@ def test_what_was_claimed_and_not_started_is_given_back_at_the_end_and_forgotten
     assert (rows(db, "status"), len(parts.held)) == ([("pending",)], 0)
 
 
+def test_a_replica_that_leaves_gives_away_what_is_due_and_what_it_has_not_begun(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, redis: RedisClient
+) -> None:
+    store.hand_back(store.claim([fire(make())]).claims)
+    with interrupted_before_the_start(db, parts):
+        assert rows(db, "status") == [("claimed",)]
+        parts.dispatcher.leave()
+        parts.dispatcher.hand_over([fire(make()) for _ in range(10)])
+        parts.dispatcher.hand_over([marked_by_another(redis, fire(make()))])  # which dies before it has written a row
+        for _ in range(2):
+            parts.dispatcher.tick()
+    assert rows(db, "status, instance_id, queue") == [("pending", None, "")] * 12
+    assert (parts.ran, len(parts.held), parts.dispatcher.queued, parts.dispatcher.given_away) == ([], 0, 0, 11)
+
+
+def test_a_replica_that_leaves_gives_away_whole_schedules(db: DatabaseConnection, make: Make, parts: Parts) -> None:
+    """As any claim does: of fires that coalesce only the last one waits."""
+    schedule = make(coalesce=True)
+    parts.dispatcher.leave()
+    parts.dispatcher.hand_over([fire(schedule, seconds_ago) for seconds_ago in (2, 1, 0)])
+    parts.dispatcher.tick()
+    assert rows(db, "status, reason") == [("skipped", "coalesced"), ("skipped", "coalesced"), ("pending", None)]
+
+
 # --- fires that another replica has marked ---
 
 

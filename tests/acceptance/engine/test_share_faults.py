@@ -1,0 +1,51 @@
+"""Replicas that share the schedules while they come, go and fail: nothing twice, nothing lost, and how late at most."""
+
+from typing import Any
+
+from tests.acceptance.engine.test_shares import are_shared, everything_is_accounted_for, has_run_for
+from tests.support.ledger import Ledger
+from tests.support.replicas import Cluster
+from tests.support.rows import calls, count, every_run_was_seen, every_second, repository, switch_off
+from tests.support.waiting import eventually
+
+BEAT_SECONDS = 2
+SLOW = {"HEARTBEAT_INTERVAL_SECONDS": str(BEAT_SECONDS), "HEARTBEAT_TIMEOUT_SECONDS": str(3 * BEAT_SECONDS)}
+LATEST = "SELECT extract(epoch FROM max(started_at - scheduled_for)) FROM job_executions WHERE scheduled_for > %s"
+NOT_RUN = "status <> 'success' AND reason IS DISTINCT FROM 'changed'"  # by switch_off
+
+
+def now(cluster: Cluster) -> Any:
+    return cluster.rows("SELECT clock_timestamp()")[0][0]
+
+
+def fire_every_second(cluster: Cluster, ledger: Ledger, schedules: int, **given: Any) -> None:
+    """The ledger sees each run."""
+    repository(cluster).save_schedules(every_second(**given) | calls(ledger) for _ in range(schedules))
+
+
+def it_was_clean(cluster: Cluster, ledger: Ledger) -> None:
+    """The audit, what the handlers noted, and the ledger outside agree: nothing twice, nothing unaccounted."""
+    switch_off(cluster)
+    everything_is_accounted_for(cluster)
+    every_run_was_seen(cluster, ledger)
+
+
+def test_a_deployment_that_replaces_two_of_four_replicas_at_a_time_makes_no_fire_late(
+    cluster: Cluster, ledger: Ledger
+) -> None:
+    """The two were all holders of some buckets, and the others learn of it a heartbeat later."""
+    old = cluster.start(4, **SLOW)
+    fire_every_second(cluster, ledger, 40)
+    eventually(lambda: are_shared(cluster, 4), 60)
+    since = now(cluster)
+    for leaving in old[:2], old[2:]:
+        for replica in leaving:
+            replica.ask_to_stop()
+        assert [replica.wait() for replica in leaving] == [0, 0]
+        cluster.start(2, **SLOW)
+    has_run_for(cluster, 2)
+    it_was_clean(cluster, ledger)
+    assert any(replica.says("handed_over") for replica in old)
+    assert count(cluster, NOT_RUN) == 0
+    ((latest,),) = cluster.rows(LATEST, since)
+    assert latest < BEAT_SECONDS
