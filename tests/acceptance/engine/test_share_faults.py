@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.acceptance.engine.test_shares import are_shared, everything_is_accounted_for, has_run_for
+from tests.acceptance.engine.test_shares import are_shared, everything_is_accounted_for, has_run_for, held
 from tests.support.ledger import Ledger
 from tests.support.replicas import Cluster
 from tests.support.rows import calls, count, every_run_was_seen, every_second, repository, switch_off
@@ -11,6 +11,7 @@ from tests.support.waiting import eventually
 BEAT_SECONDS = 2
 SLOW = {"HEARTBEAT_INTERVAL_SECONDS": str(BEAT_SECONDS), "HEARTBEAT_TIMEOUT_SECONDS": str(3 * BEAT_SECONDS)}
 LATEST = "SELECT extract(epoch FROM max(started_at - scheduled_for)) FROM job_executions WHERE scheduled_for > %s"
+RUNNERS_SINCE = "SELECT DISTINCT instance_id FROM job_executions WHERE started_at > %s"
 NOT_RUN = "status <> 'success' AND reason IS DISTINCT FROM 'changed'"  # by switch_off
 
 
@@ -49,3 +50,45 @@ def test_a_deployment_that_replaces_two_of_four_replicas_at_a_time_makes_no_fire
     assert count(cluster, NOT_RUN) == 0
     ((latest,),) = cluster.rows(LATEST, since)
     assert latest < BEAT_SECONDS
+
+
+def test_a_replica_that_comes_and_goes_all_the_time_costs_no_fire(cluster: Cluster, ledger: Ledger) -> None:
+    """Killed and stopped in turns, each time before the others have made peace with the last change."""
+    cluster.start(2)
+    fire_every_second(cluster, ledger, 20)
+    for number in range(4):
+        flapping = cluster.one("flapping")
+        eventually(lambda: "flapping" in held(cluster), 30)
+        has_run_for(cluster, 1)
+        flapping.kill() if number % 2 else flapping.stop()
+    eventually(lambda: are_shared(cluster, 2), 60)
+    it_was_clean(cluster, ledger)
+    assert count(cluster, "status NOT IN ('success', 'skipped', 'abandoned')") == 0
+
+
+def test_a_frozen_holder_and_one_with_a_wrong_clock_make_nobody_wait_for_them(cluster: Cluster, ledger: Ledger) -> None:
+    """The frozen one comes back and finds its fires done; the other one would be first in many orders."""
+    cluster.one("wrong", PYTHONPATH="tests/support/skewed", SKEW_SECONDS="10")
+    frozen, *others = cluster.start(3)
+    fire_every_second(cluster, ledger, 20)
+    eventually(lambda: set(held(cluster)) == {"wrong", frozen.name, *(each.name for each in others)}, 60)
+    frozen.freeze()
+    frozen_at = now(cluster)
+    eventually(lambda: frozen.name not in held(cluster), 30)
+    has_run_for(cluster, 1)
+    frozen.resume()
+    eventually(lambda: frozen.name in held(cluster), 30)
+    it_was_clean(cluster, ledger)
+    ran = {name for (name,) in cluster.rows(RUNNERS_SINCE, frozen_at)}
+    assert {each.name for each in others} <= ran <= {each.name for each in (frozen, *others)}
+
+
+def test_twelve_replicas_share_200_fires_a_second(cluster: Cluster) -> None:
+    started = [cluster.one(f"replica-{number}") for number in range(1, 13)]
+    cluster.await_live({replica.name for replica in started})
+    eventually(lambda: are_shared(cluster, 12), 90)
+    repository(cluster).save_schedules(every_second() for _ in range(200))
+    has_run_for(cluster, 3)
+    switch_off(cluster)
+    everything_is_accounted_for(cluster)
+    assert cluster.rows("SELECT count(DISTINCT instance_id) FROM job_executions") == [(12,)]
