@@ -114,6 +114,7 @@ class Engine:
                 **facts(),
                 **self.condition.for_heartbeat(),
                 **self.abilities.for_heartbeat(),
+                "free_slots": self.dispatcher.free_slots,
                 "host": settings.host_name or socket.gethostname(),
             },
             cancel=lambda execution_id: self.pool.cancel(execution_id),

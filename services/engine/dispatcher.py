@@ -25,12 +25,13 @@ from services.engine.pool import WorkerPool
 from services.engine.shares.shares import Shares
 from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobResult
-from services.ledger.claims import ExecutionStore, is_about_values
+from services.ledger.claims import ClaimReport, ExecutionStore, Wanted, is_about_values
 from services.ledger.fires import Claim, Decision, Ending, Fire, leases
 from services.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
+NO_ROOM_SECONDS = 1.0  # until other replicas get what waits
 TICK_SECONDS = 1.0  # at least; what is due earlier says so
 AHEAD_SECONDS = 0.25  # of its own throughput that a replica claims beyond its free slots
 START_AHEAD_SECONDS = 0.1
@@ -81,6 +82,8 @@ class Dispatcher:
         self._batch = 1
         self._claims_work = False  # one of the last tick's did
         self._is_leaving = False
+        self._full_since: float | None = None  # since when fires wait and there is no room
+        self._give_at = 0.0
         self.given_away = 0  # fires whose rows wait for other replicas
         self.loop = Loop("dispatcher", self.tick, TICK_SECONDS, is_proof=self.claims_work)
 
@@ -123,6 +126,11 @@ class Dispatcher:
         return len(self._inbox) + len(self._waiting)
 
     @property
+    def free_slots(self) -> int:
+        """Workers that nothing waits for."""
+        return max(0, self._free() - len(self._claimed) - self.queued)
+
+    @property
     def oldest_wait_seconds(self) -> float:
         """Seconds since the oldest of them was due; 0 while there is none."""
         due = [fire.due_at for fire in (*list(self._inbox), *self._in_claim)]
@@ -155,6 +163,7 @@ class Dispatcher:
                 self._probe_held()
                 self._claim_due()
                 self._claim_pending()
+                self._give_away_some()
         finally:  # what is ours already goes its way although nothing more can be claimed
             self._start_claimed()
             self._hand_back_what_waits()
@@ -171,6 +180,27 @@ class Dispatcher:
         """Hand back claims that were not started; for the end of the process, after the loop has stopped."""
         self._claimed = deque(self._give_back(list(self._claimed)))
         self._unstart_what_has_not_begun()
+
+    def _give_away_some(self) -> None:
+        """There has been no room for a while, and other replicas have some: as many fires become rows for them."""
+        now = time.monotonic()
+        if self._room() > 0 or not self._waiting.is_crowded:
+            self._full_since = None
+            return
+        self._full_since = now if self._full_since is None else self._full_since
+        if now - self._full_since < NO_ROOM_SECONDS or now < self._give_at or not self._may_give_away():
+            return
+        if not (most := self._shares.room_elsewhere):
+            return
+        self._give_at = now + NO_ROOM_SECONDS  # what nobody wants costs a look each time
+        fires = self._waiting.take(self._clock.timestamp(), MAX_BATCH)
+        before = self.given_away
+        self._claim(fires, Wanted(most, self._shares.is_able_elsewhere))
+        if given := self.given_away - before:
+            extra = {"event": "given_away", "fires": given}
+            logger.info(
+                "no room for %.0f s: gave %d fires to replicas with free workers", NO_ROOM_SECONDS, given, extra=extra
+            )
 
     def _give_away_all(self) -> float | None:
         """At the end of the process: claims that were not started, fires that are due, and those to be verified."""
@@ -222,27 +252,28 @@ class Dispatcher:
                 self._waiting.put(fire, now)  # its mark stays ours
             self._claim(claimable)
 
-    def _claim(self, fires: Sequence[Fire]) -> None:
+    def _claim(self, fires: Sequence[Fire], wanted: Wanted | None = None) -> None:
+        """Or, if others want them or this replica leaves, give them away."""
         if not fires:
             return
+        is_given = self._is_leaving or wanted is not None
         self._in_claim = fires
         try:
-            if self._is_leaving:
-                report = self._store.give_away(fires)
-            else:
-                report = self._store.claim(fires, start=0 if self._claimed else self._startable())
+            start = 0 if self._claimed else self._startable()
+            report = self._store.give_away(fires, wanted) if is_given else self._store.claim(fires, start)
         except Exception as error:
             if isinstance(error, Unavailable) or (isinstance(error, DBAPIError) and not is_about_values(error)):
                 self._put_back(fires)
                 raise
-            self._claim_apart(fires)
+            self._claim_apart(fires, wanted)
             return
         finally:
             self._in_claim = ()
         self._claims_work = True
         self._accept(report.claims, report.started)
         metrics.fires_decided(report.decisions.values())
-        self.given_away += self._is_leaving * sum(each is Decision.LATER for each in report.decisions.values())
+        if is_given:
+            self._note_given_away(fires, report)
         locked: dict[UUID, list[Fire]] = {}
         for fire, decision in report.decisions.items():
             if decision is Decision.LOCKED:
@@ -255,23 +286,29 @@ class Dispatcher:
         for some in locked.values():
             self._waiting.hold(some, self._clock.timestamp())
 
+    def _note_given_away(self, fires: Sequence[Fire], report: ClaimReport) -> None:
+        given = sum(each is Decision.LATER for each in report.decisions.values())
+        self.given_away += given
+        self._shares.note_given_away(given)
+        self._put_back([fire for fire in fires if fire not in report.decisions])
+
     def _put_back(self, fires: Sequence[Fire]) -> None:
-        """The fires wait for Postgres; none of them has started."""
+        """The fires wait for Postgres, or for room; none of them has started."""
         for fire in fires:
             self._waiting.put(fire, self._clock.timestamp())
 
-    def _claim_apart(self, fires: Sequence[Fire]) -> None:
+    def _claim_apart(self, fires: Sequence[Fire], wanted: Wanted | None) -> None:
         """Claim one by one, so that a fire that Postgres refuses does not fail the rest of its batch."""
         if len(fires) == 1:
             logger.exception("fire %s cannot be claimed", fires[0].key, extra={"event": "fire_unclaimable"})
             return
         middle = len(fires) // 2
         try:
-            self._claim(fires[:middle])
+            self._claim(fires[:middle], wanted)
         except (Unavailable, DBAPIError):
             self._put_back(fires[middle:])
             raise
-        self._claim(fires[middle:])
+        self._claim(fires[middle:], wanted)
 
     def _settle(self, fire: Fire, decision: Decision) -> None:
         if decision is Decision.EARLY:

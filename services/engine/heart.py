@@ -36,7 +36,7 @@ FRESH_SECONDS = 0.5
 LATE_SECONDS = 1.0  # and a longer gap between two of them, less than MISSED_SECONDS, is no proof for what was before it
 SLOW_ANSWER_SECONDS = 1.0
 # The other facts are one value.
-IN_COLUMNS = ("revision", "schedules", "running", "claiming", "abilities", "queues", "on_duty", "host")
+IN_COLUMNS = ("revision", "schedules", "running", "claiming", "abilities", "queues", "on_duty", "host", "free_slots")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,4 +249,7 @@ def _member(row: Row[Any]) -> Member:
         on_duty=row.on_duty,
         holds=None if row.holds is None else from_bytes(bytes(row.holds)),
         is_fresh=row.is_fresh,
+        free_slots=row.free_slots or 0,
+        abilities=frozenset(row.abilities or ()),
+        queues=frozenset(row.queues or ()),
     )

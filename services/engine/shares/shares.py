@@ -8,6 +8,7 @@ hold it.
 
 import threading
 from collections.abc import Callable, Collection, Iterable
+from math import ceil
 from uuid import UUID
 
 from services.engine.shares.membership import Member, Membership
@@ -43,6 +44,7 @@ class Shares:
         self._ranks: dict[int, int] = {}
         self._is_told, self._told_at = True, float("-inf")
         self._is_leaving = False
+        self._given_away = 0  # since the last reading
 
     # --- from the heart ---
 
@@ -53,7 +55,7 @@ class Shares:
             if not can_tell:
                 membership = membership.with_those_missing(self._membership, gone)
             self._membership = membership.with_own(*self._identity, self._mask)
-            self._ranks = {}
+            self._ranks, self._given_away = {}, 0
             self._set_duty()
             if self._updated_at is None or now - self._updated_at > self._gap:
                 self._steady = {}  # we have not seen what they showed meanwhile
@@ -143,6 +145,24 @@ class Shares:
         """How long this replica waits before it tries a fire: nothing if it is first among those that hold it."""
         return min(self._rank(bucket) * HANDICAP_SECONDS, LONGEST_HANDICAP_SECONDS)
 
+    @property
+    def room_elsewhere(self) -> int:
+        """How many fires may be given away before the next reading: of the free slots, our part among the full."""
+        with self._lock:
+            others = self._others_that_run()
+            free, full = sum(each.free_slots for each in others), sum(not each.free_slots for each in others)
+            return max(0, ceil(free / (full + 1)) - self._given_away)
+
+    def is_able_elsewhere(self, needs: Iterable[str], queue: str) -> bool:
+        """Is a replica with a free slot able to run it?"""
+        wanted = frozenset(needs)
+        with self._lock:
+            return any(each.free_slots and each.is_able(wanted, queue) for each in self._others_that_run())
+
+    def note_given_away(self, count: int) -> None:
+        with self._lock:
+            self._given_away += count
+
     def first_in(self) -> list[int]:
         """The held buckets in which this replica is first."""
         return [bucket for bucket in buckets_in(self._mask) if self._rank(bucket) == 0]
@@ -173,6 +193,10 @@ class Shares:
         return 0 if self._membership.elders else (ALL & ~self._membership.held).bit_count()
 
     # --- under the lock ---
+
+    def _others_that_run(self) -> list[Member]:
+        members = self._membership.members
+        return [each for each in members if each.claiming and each.is_fresh and each.identity != self._identity]
 
     def _hold(self, mask: int) -> None:
         with self._lock:

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from services.schedules.buckets import BUCKETS
 from tests.acceptance.engine.test_shares import are_shared, everything_is_accounted_for, has_run_for, held
 from tests.support.ledger import Ledger
 from tests.support.replicas import Cluster
-from tests.support.rows import calls, count, every_run_was_seen, every_second, repository, switch_off
+from tests.support.rows import calls, count, every_run_was_seen, every_second, once, repository, soon, switch_off
 from tests.support.waiting import eventually
 
 BEAT_SECONDS = 2
@@ -92,3 +93,18 @@ def test_twelve_replicas_share_200_fires_a_second(cluster: Cluster) -> None:
     switch_off(cluster)
     everything_is_accounted_for(cluster)
     assert cluster.rows("SELECT count(DISTINCT instance_id) FROM job_executions") == [(12,)]
+
+
+def test_a_replica_without_room_gives_its_fires_to_one_that_has_some(cluster: Cluster, ledger: Ledger) -> None:
+    """Each bucket has one holder, so nobody else would try them."""
+    (small,), (large,) = (cluster.start(1, MAX_WORKERS=workers, TIMER_COPIES="1") for workers in ("1", "20"))
+    eventually(lambda: sum(mask.bit_count() for mask in held(cluster).values()) == BUCKETS, 60)
+    ledger.answer("/", delay_seconds=1.5)
+    at = soon(3)
+    repository(cluster).save_schedules(once(at) | calls(ledger) for _ in range(16))
+    eventually(lambda: count(cluster, "status = 'success'") == 16, 60)
+    assert small.says("given_away")
+    runs = dict(cluster.rows("SELECT instance_id, count(*) FROM job_executions GROUP BY 1"))
+    assert runs[small.name] < 6 < runs[large.name]
+    everything_is_accounted_for(cluster)
+    every_run_was_seen(cluster, ledger)
