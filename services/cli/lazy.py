@@ -1,8 +1,5 @@
 """Lazy commands: each is imported when it is called. The list of commands and tab completion need only the names."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -10,7 +7,10 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from enhanced_scheduler.extras import how_to_install, is_installed
 from services.cli.output import ClearErrors
+from services.coordination.collection import no_collection
+from services.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class Later:
     name: str
     target: str  # "module:attribute", a function or a Typer app
     help: str
+    extras: tuple[str, ...] = ()  # of the distribution, without which the module cannot be imported
 
 
 class _Listed(TyperCommand):
@@ -27,11 +28,13 @@ class _Listed(TyperCommand):
 
     def __init__(self, later: Later) -> None:
         super().__init__(later.name, help=later.help)
-        self._target = later.target
+        self._target, self._extras = later.target, later.extras
 
     def load(self) -> Any:
+        if missing := [extra for extra in self._extras if not is_installed(extra)]:
+            raise ConfigurationError(f"`{self.name}` needs {' and '.join(missing)}: {how_to_install(*missing)}")
         module, _, attribute = self._target.partition(":")
-        with _no_collection():
+        with no_collection():
             found = getattr(import_module(module), attribute)
         parent = typer.Typer()
         if isinstance(found, typer.Typer):
@@ -39,18 +42,6 @@ class _Listed(TyperCommand):
         else:
             parent.command(self.name)(found)
         return typer.main.get_group(parent).commands[str(self.name)]
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """What an import makes stays: looking for garbage meanwhile is a fifth of its time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class LazyGroup(ClearErrors):
