@@ -77,6 +77,10 @@ PACES = {
     ),
 }  # fmt: skip
 USUAL_SHARE = 0.12
+LIMITED_SHARE = 0.35  # of the histories
+KEYS = ((), ("key:a",), ("key:b",), ("key:a", "key:b"))
+LONG_WORK_SECONDS = 1.0  # with limits, fires that do not coalesce would wait for each other for minutes
+SETTLES_LONGER = 4  # with limits
 LATE_JOIN_SHARE = 0.3  # of the histories, in which one replica starts in the middle
 DIFFER_SHARE = 0.5  # of the histories without a queue, in which the replicas do not offer the same
 LONG_AWAY_SHARE = 0.04  # of the ends of a process: its next one comes later than its buckets are missed
@@ -134,6 +138,7 @@ class History:
         self._pids = 0
         self._replicas: dict[str, Replica] = {}
         self._away: set[str] = set()  # names whose next process is to come
+        self._limits = self._draw_limits()
         self._count = options.replicas or dice.one_of("replicas", (2, 3, 3, 4))
         self._copies = dice.one_of("copies", (1, 2, 2))  # with more replicas than copies buckets move
         self._queue = self._draw_queue()
@@ -143,6 +148,17 @@ class History:
         self._sights: list[Sight] = []
 
     # --- what is drawn ---
+
+    def _draw_limits(self) -> dict[str, int]:
+        dice = self.world.dice
+        if dice.roll("limits") >= LIMITED_SHARE:
+            return {}
+        drawn = {
+            "key:*": dice.one_of("limit of all keys", (None, 1, 2)),
+            "key:a": dice.one_of("limit of a key", (1, 2)),
+            "job:simulated": dice.one_of("limit of the job type", (None, None, 2, 3)),
+        }
+        return {name: most for name, most in drawn.items() if most is not None}
 
     def _draw_schedules(self) -> dict[int, Schedule]:
         more = self.world.dice.roll("schedules") * (MOST_SCHEDULES - LEAST_SCHEDULES + 1)
@@ -154,7 +170,7 @@ class History:
         """The first serves what has no queue and requires nothing, so that most of the work finds a replica."""
         dice = self.world.dice
         names = [f"r{number + 1}" for number in range(self._count)]
-        if self._queue is not None or dice.roll("replicas differ") >= DIFFER_SHARE:
+        if self._queue is not None or self._limits or dice.roll("replicas differ") >= DIFFER_SHARE:
             return dict.fromkeys(names, Offer())
         return {name: self._offer(name, is_first=name == names[0]) for name in names}
 
@@ -173,18 +189,20 @@ class History:
         dice = self.world.dice
         way = dice.one_of(f"route {number}", (ROUTES[0], *ROUTES)) if self._differ else ROUTES[0]
         hopeless = way not in self._served
+        is_slow = bool(self._limits) and self._work.mean_seconds > LONG_WORK_SECONDS
         return Schedule(
             schedule_id=f"00000000-0000-0000-0000-{0x1000 + number:012x}",
             name=f"s{number}",
             seconds=dice.one_of(f"seconds {number}", self._pace.intervals),
             max_instances=dice.one_of(f"instances {number}", (1, 1, 2)),
-            coalesce=dice.roll(f"coalesce {number}") < 0.5,
+            coalesce=dice.roll(f"coalesce {number}") < 0.5 or is_slow,
             max_retries=dice.one_of(f"retries {number}", (0, 1, 2)),
             grace_seconds=HOPELESS_GRACE if hopeless else dice.one_of(f"grace {number}", (None, None, 4)),
             catchup=dice.one_of(f"catchup {number}", (None, "none", "all")),
             end=self._end,
             route=way,
             is_hopeless=hopeless,
+            limit_keys=dice.one_of(f"keys {number}", KEYS) if self._limits else (),
         )
 
     def _draw_queue(self) -> queues.QueuePlay | None:
@@ -210,7 +228,7 @@ class History:
             self._queue.begin()
         self._people = People(
             world, self._server, self._net, self._settings("people"), list(self._schedules.values()), pace.intervals,
-            self._end, self._served,
+            self._end, self._served, self._limits,
         )  # fmt: skip
         self._people.begin()
         self._people.mend(self._heal_at - world.now + HOPELESS_GRACE + self._share_bounds().settled + 2.0)
@@ -223,7 +241,7 @@ class History:
         verdict = Verdict()
         try:
             world.run(self._heal_at)
-            while world.now < self._heal_at + pace.settle_seconds:
+            while world.now < self._heal_at + pace.settle_seconds * (SETTLES_LONGER if self._limits else 1):
                 world.run(world.now + 1.0)
                 if self._is_at_rest():
                     break
@@ -382,7 +400,7 @@ class History:
             connection.rollback()
         calls = sorted(self._work.calls, key=lambda each: (each.schedule, each.fire, each.attempt, each.began))
         holdings = {each.label: held for each in self._replicas.values() if not each.dead and (held := each.holds())}
-        return records.History(stretches, rows, calls, self._net.disturbances, turns, holdings)
+        return records.History(stretches, rows, calls, self._net.disturbances, turns, holdings, self._people.limited)
 
     def _judge(self) -> Verdict:
         bounds = self._pace.bounds
@@ -414,7 +432,7 @@ class History:
             routes.setdefault(schedule, []).append(Route(since=since, queue=queue, labels=frozenset(labels)))
         return ShareStory(
             rows=list(history.rows), turns=history.turns, routes=routes, offers=self._offers, sights=self._sights,
-            disturbances=self._net.disturbances, has_room=not self._is_scarce, hopeless={
+            disturbances=self._net.disturbances, has_room=not self._is_scarce and not self._limits, hopeless={
                 each.schedule_id: each.grace_seconds or 0 for each in self._schedules.values() if each.is_hopeless
             },
         )  # fmt: skip

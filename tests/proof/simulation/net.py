@@ -16,8 +16,20 @@ LINE = ("late_request", "late_reply", "lost_request", "lost_reply", "half_open",
 SERVER = ("pg_stall", "pg_down")
 PROCESS = ("crash", "freeze", "late_wake", "drain", "deploy", "skew")
 REDIS = ("redis_down", "redis_flush", "redis_lost", "redis_lie", "redis_slow")
-PEOPLE = ("flap", "retime", "reconfigure", "late_commit", "delete", "recreate", "manual", "retry", "backfill", "cancel",
-          "reroute")  # fmt: skip
+PEOPLE = (
+    "flap",
+    "retime",
+    "reconfigure",
+    "late_commit",
+    "delete",
+    "recreate",
+    "manual",
+    "retry",
+    "backfill",
+    "cancel",
+    "limit",
+    "reroute",
+)
 KINDS = (*LINE, *SERVER, *PROCESS, *REDIS, *PEOPLE)
 
 IN_THE_MIXTURE = 0.4

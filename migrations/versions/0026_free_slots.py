@@ -5,8 +5,8 @@ A replica without room gives fires away to those that have some. One of the vers
 
 from alembic import op
 
-revision = "0025"
-down_revision = "0023"
+revision = "0026"
+down_revision = "0025"
 
 
 def upgrade() -> None:
