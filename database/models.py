@@ -426,6 +426,7 @@ class SchedulerInstance(Base):
     host: Mapped[str | None] = mapped_column(Text)
     holds: Mapped[bytes | None]  # the buckets that it has loaded, lowest bit first; NULL: of a version before, so all
     on_duty: Mapped[bool] = mapped_column(server_default=text("false"))  # it claims, and not only since a moment ago
+    free_slots: Mapped[int | None]  # workers that nothing waits for
 
     __table_args__ = (CheckConstraint("kind IN ('replica', 'worker')", "kind"),)
 
