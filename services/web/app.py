@@ -68,6 +68,7 @@ def create_app(settings: Settings, *, with_replica: bool = False, one_time: OneT
         openapi_url="/api/openapi.json",
         docs_url=None,  # FastAPI's own pages load their scripts from another server
         redoc_url=None,
+        generate_unique_id_function=openapi.operation_id,
     )
     app.state.parts, app.state.failure = build_parts(settings, one_time, scheduler), None
     problems.install(app)

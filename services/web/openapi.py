@@ -53,6 +53,11 @@ PROBLEM_SCHEMA: dict[str, Any] = {
 }
 
 
+def operation_id(route: APIRoute) -> str:
+    """A name that generated clients can use: `read_schedule`."""
+    return (route.summary or route.name).lower().replace(" ", "_")
+
+
 def install(app: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
