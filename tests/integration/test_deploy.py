@@ -30,6 +30,7 @@ from services.embedded.programs import find_binaries
 from services.job_history import JobHistory
 from services.redis_client import RedisClient
 from services.schedule_repository import ScheduleRepository
+from services.schedules.limits import Limits
 from services.telemetry import metrics as metrics  # registers every collector
 from tests.integration.coordination.test_redis_client import free_port, start
 from tests.support.replicas import QUICK, Cluster
@@ -110,6 +111,8 @@ def test_the_application_role_cannot_change_tables(roles: Callable[[str], str], 
     [
         "INSERT INTO schedule_changes (revision, operation, changed_by) VALUES (1, 'update', 'somebody else')",
         "UPDATE schedule_changes SET changed_by = 'somebody else'",
+        "INSERT INTO limit_changes (name, operation, changed_by) VALUES ('a', 'update', 'somebody else')",
+        "UPDATE limit_changes SET changed_by = 'somebody else'",
     ],
 )
 def test_the_application_role_cannot_forge_history(roles: Callable[[str], str], statement: str) -> None:
@@ -120,6 +123,7 @@ def test_the_application_role_cannot_forge_history(roles: Callable[[str], str], 
     try:
         schedule_id = ScheduleRepository(app).create_schedule(**VALID, actor="test")
         ScheduleRepository(app).delete_schedule(schedule_id, actor="test")
+        Limits(app).add({"name": "a", "max_running": 1}, "test")
         with pytest.raises(ProgrammingError, match="permission denied"), app.transaction() as connection:
             connection.exec_driver_sql(statement)
         changes = ScheduleRepository(app).get_changes(schedule_id)
