@@ -286,6 +286,15 @@ class Settings(WorkflowSettings):
     fence_horizon_seconds: int = _knob(86_400, "Safety", "a claim for a fire older than this is refused", ge=60)
     history_retention_days: int = _knob(90, "Safety", "executions, changes and scans older than this are deleted", ge=1)
 
+    execution_log_max_bytes: int = _knob(
+        1_048_576,
+        "Safety",
+        "bytes of one execution's live log that are stored from its beginning; the last 100 lines follow at its end; "
+        "0 stores no live log",
+        ge=0,
+        le=1 << 30,
+    )
+
     # Schedules from another system's API.
     api_url: str | None = _knob(
         None, "API sync", "URL that schedules are fetched from (http or https); may be a private address"
@@ -345,6 +354,9 @@ class Settings(WorkflowSettings):
     web_rate_limit_per_minute: int = _knob(600, "Web", "requests per caller and process; 0: no limit", ge=0)
     web_max_body_bytes: int = _knob(
         1024 * 1024, "Web", "maximum size of a request body; a larger one is refused", ge=1024
+    )
+    web_max_event_streams: int = _knob(
+        50, "Web", "Server-Sent Events: streams that a process serves at once; 0: none", ge=0
     )
     web_session_hours: int = _knob(12, "Web", "how long a browser stays logged in", ge=1, le=24 * 30)
     web_session_secret_key: SecretStr | None = _knob(

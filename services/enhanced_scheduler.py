@@ -43,7 +43,7 @@ from services.workflows.replica import ReplicaWorkflows
 
 logger = logging.getLogger(__name__)
 
-ENGINE_CONNECTIONS = 9  # six parts keep one each, the others share the rest; jobs have a pool of their own
+ENGINE_CONNECTIONS = 10  # seven parts keep one each, the others share the rest; jobs have a pool of their own
 # A burst makes many objects that live for a moment and few cycles; with Python's own thresholds a fifth of its CPU time
 # goes into looking for them.
 COLLECT_RARELY = 50_000, 20, 20

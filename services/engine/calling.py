@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from services.engine.log_capture import speaking_for
 from services.jobs import results
 from services.jobs.containment import Raised, Returned, contained
 from services.jobs.context import ExecutionContext, JobCancelled, JobTimedOut
@@ -13,7 +14,8 @@ from services.jobs.results import JobFailed, JobResult, JobSkipped
 def call_handler(definition: JobDefinition, context: ExecutionContext) -> JobResult:
     def call() -> JobResult:
         config = definition.parse_config(context.job_config)
-        return results.succeeded(definition.handler(context, config), context.mask)
+        returned = speaking_for(context, lambda: definition.handler(context, config))
+        return results.succeeded(returned, context.mask)
 
     match contained(call):
         case Returned(result):

@@ -6,6 +6,7 @@ the pipe closes. Processes started by the handler are ended in every other case,
 
 import ctypes
 import json
+import logging
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 from services.engine.calling import call_handler
 from services.jobs import results
 from services.jobs.containment import Raised, contained
-from services.jobs.context import ExecutionContext
+from services.jobs.context import ExecutionContext, LogLine, ProgressMade
 from services.jobs.registry import default_registry
 from services.jobs.results import JobResult
 
@@ -28,7 +29,8 @@ def main(parent: int) -> None:
     orders, reports = _take_pipes()
     request = next(orders)
     reporter = _Reporter(reports)
-    context = ExecutionContext.from_wire(request["context"], reporter.send)
+    logging.getLogger().setLevel(request["log_level"])  # what a thread of the replica would log
+    context = ExecutionContext.from_wire(request["context"], reporter)
     Thread(target=_obey, args=(orders, context), daemon=True).start()
     reporter.send({"result": _run(context, request["modules"]).to_wire()})
 
@@ -73,8 +75,16 @@ def _obey(orders: Iterator[dict[str, Any]], context: ExecutionContext) -> None:
 
 
 class _Reporter:
+    """The child's end of the pipe; it listens to the context."""
+
     def __init__(self, pipe: int) -> None:
         self._pipe, self._lock = pipe, Lock()
+
+    def hear(self, line: LogLine, *, kept: bool) -> None:
+        self.send({"log" if kept else "logging": line.to_wire()})
+
+    def see(self, progress: ProgressMade) -> None:
+        self.send({"progress": progress})
 
     def send(self, message: dict[str, Any]) -> None:
         left = memoryview(json.dumps(message).encode() + b"\n")

@@ -3,11 +3,14 @@
 A fresh interpreter, never a fork: a fork of a process with many threads inherits locks that no thread will release.
 The child leads its own session, so that SIGKILL to its group also ends the processes that the handler has started.
 
-Lines of JSON, to the child's stdin:     {"context", "modules"}, later perhaps {"cancel": reason}; then its end
-               from the child's stdout:  {"log": line}, {"progress": [done, total]}, at last {"result": …}
+Lines of JSON, to the child's stdin:     {"context", "modules", "log_level"}, later perhaps {"cancel": reason}; then
+                                         its end
+               from the child's stdout:  {"log": line}, {"logging": line}, {"progress": [done, total]}, at last
+                                         {"result": …}; a line is [at, level, text]
 """
 
 import json
+import logging
 import os
 import select
 import signal
@@ -19,10 +22,9 @@ from contextlib import suppress
 from io import FileIO
 from typing import Any, cast
 
-from database.texts import storable
 from services.engine.calling import stopped_result
 from services.jobs import results
-from services.jobs.context import MAX_LINE_CHARACTERS, ExecutionContext
+from services.jobs.context import ExecutionContext, LogLine
 from services.jobs.registry import JobDefinition
 from services.jobs.results import JobFailed, JobResult, PermanentFailure
 
@@ -71,7 +73,9 @@ def _converse(child: "_Child", context: ExecutionContext, grace_seconds: float) 
 
 def _relay(message: dict[str, Any], context: ExecutionContext) -> None:
     if "log" in message:
-        context.keep_line(storable(message["log"], MAX_LINE_CHARACTERS + 64))
+        context.keep_line(LogLine.from_wire(message["log"]))
+    if "logging" in message:
+        context.pass_on(LogLine.from_wire(message["logging"]))
     if "progress" in message:
         context.progress(*message["progress"])
 
@@ -100,7 +104,7 @@ class _Child:
         os.set_blocking(self._stdout.fileno(), False)
         self._poll = select.poll()  # select() fails on descriptors above 1023
         self._poll.register(self._stdout, select.POLLIN)
-        self.say({"context": context.to_wire(), "modules": modules})
+        self.say({"context": context.to_wire(), "modules": modules, "log_level": logging.getLogger().level})
 
     def say(self, message: dict[str, Any]) -> None:
         with suppress(BrokenPipeError):  # it is dead: `messages` will find out how

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass, field
 
 from services.engine.isolation import KILL_SECONDS
+from services.engine.journals import Journal
 from services.jobs.context import ExecutionContext
 from services.jobs.registry import JobDefinition
 
@@ -19,6 +20,7 @@ class Run:
     begun_at: float | None = None
     told_at: float | None = None  # when the handler was told to stop
     settled: bool = False  # it is decided how this ends
+    journal: Journal | None = None  # where its handler's lines go
     abandoned: bool = False  # its thread ignored that, and was replaced
 
     @property
