@@ -56,7 +56,10 @@ class LogFollower:
         if not _awaits_lines(record, state):
             return True
         now = time.monotonic()
-        self._ended_at = self._ended_at or now
+        if self._ended_at is None:
+            self._ended_at = now
+            if self._logs.is_long_over(record.execution_id, LAST_LINES_SECONDS):
+                self._ended_at -= LAST_LINES_SECONDS
         return now >= self._ended_at + LAST_LINES_SECONDS
 
 

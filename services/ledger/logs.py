@@ -149,6 +149,11 @@ class ExecutionLogs:
         rows = self._rows(sql.STATE, {"execution_id": execution_id})
         return LogState(rows[0].done, rows[0].total, rows[0].is_complete) if rows else None
 
+    def is_long_over(self, execution_id: UUID, seconds: float) -> bool:
+        """By Postgres' clock."""
+        rows = self._rows(sql.LONG_OVER, {"execution_id": execution_id, "seconds": seconds})
+        return bool(rows and rows[0].long_over)
+
     def delete_older(self, limit: datetime) -> int:
         """Returns how many lines. A small transaction per batch of lines of one execution."""
         total = 0

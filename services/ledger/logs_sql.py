@@ -55,6 +55,12 @@ SELECT done, total, is_complete FROM execution_progress WHERE execution_id = %(e
 ORDER BY fencing_token DESC LIMIT 1
 """
 
+# Any last lines would have been written by now.
+LONG_OVER = """
+SELECT completed_at < clock_timestamp() - make_interval(secs => %(seconds)s) AS long_over FROM job_executions
+WHERE execution_id = %(execution_id)s
+"""
+
 # --- retention ---
 
 OLDEST = """

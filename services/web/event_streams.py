@@ -31,6 +31,21 @@ RECONNECT = "retry: 2000\n\n"
 KEEP_ALIVE = ": keep-alive\n\n"
 OUTAGE = ": Postgres does not answer\n\n"
 
+EXAMPLE = """retry: 2000
+
+event: log
+id: 4711-25
+data: {"position": "4711-25", "at": "2027-01-31T01:30:04.120Z", "level": "INFO", "text": "page 3 of 12: 48 rows"}
+
+event: progress
+data: {"done": 3.0, "total": 12.0}
+
+event: end
+id: 4711-25
+data: {"status": "success"}
+
+"""
+
 Chunks = AsyncIterator[str]
 
 
@@ -39,8 +54,10 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, chunks: Chunks, closed: Callable[[], None]) -> None:
-        super().__init__(headers={"X-Accel-Buffering": "no"})  # a proxy must not collect the events
+    def __init__(self, chunks: Chunks, closed: Callable[[], None], status_code: int = 200) -> None:
+        super().__init__(
+            status_code=status_code, headers={"X-Accel-Buffering": "no"}
+        )  # a proxy must not collect the events
         del self.headers["content-length"]
         self._chunks, self._closed = chunks, closed
 

@@ -10,7 +10,7 @@ from services.ledger.listing import ExecutionFilter, ExecutionRecord
 from services.ledger.logs import BEGINNING, PAGE, LogPosition
 from services.ledger.timeline import timeline
 from services.web.auth.guard import IdempotencyKey, Operator, Viewer
-from services.web.event_streams import EventStream
+from services.web.event_streams import EXAMPLE, EventStream
 from services.web.parts import Parts
 from services.web.problems import CONFLICT, HttpProblem, not_found
 from services.web.routing import API, Cursor, Instant, Limit, PartsOf, router, schedule_id_of
@@ -108,7 +108,10 @@ def read_log(
     "/{execution_id}/events",
     response_class=EventStream,
     responses={
-        200: {"description": "Server-Sent Events", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        200: {
+            "description": "Server-Sent Events",
+            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": EXAMPLE}},
+        },
         204: {"description": "Last-Event-ID is the end: nothing more will come"},
         503: {"description": "Too many open streams"},
     },

@@ -74,7 +74,7 @@ class LogOut(BaseModel):
     next_position: str = Field(description="Value of `after` for what follows", examples=["4711-25"])
     done: float | None = Field(description="Progress", examples=[3])
     total: float | None = Field(examples=[12])
-    is_complete: bool = Field(description="The handler has ended, and all its lines are stored")
+    is_complete: bool = Field(examples=[False], description="The handler has ended, and all its lines are stored")
 
 
 class ExecutionPage(BaseModel):

@@ -447,6 +447,7 @@ def test_the_log_of_one_execution_is_printed_also_that_of_an_earlier_version(
     assert [line.split()[-1] for line in printed] == ["one", "two"]
     as_json = [json.loads(line) for line in cli("execution", str(execution_id), "--log", "--json").stdout.splitlines()]
     assert [(line["position"]["line"], line["text"]) for line in as_json] == [(1, "one"), (2, "two")]
+    assert cli("execution", str(before), "--log").stdout == "2026-01-01T00:00:00Z from before\n"
 
 
 def test_following_shows_what_running_executions_say_from_now_on(db: DatabaseConnection, log_store: LogStore) -> None:

@@ -170,6 +170,15 @@ def test_a_follower_does_not_wait_for_ever_for_a_writer_that_died(
     eventually(lambda: follower.look().is_over)
 
 
+def test_a_follower_does_not_wait_for_the_lines_of_an_execution_that_ended_long_ago(
+    db: DatabaseConnection, history: JobHistory
+) -> None:
+    execution_id = a_row(db, "success", details={"log": ["of a version before"]})
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE job_executions SET completed_at = clock_timestamp() - interval '1 minute'")
+    assert history.follow_log(execution_id).look().is_over
+
+
 def test_old_logs_are_deleted_in_small_batches_and_young_ones_stay(
     db: DatabaseConnection, store: LogStore, history: JobHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

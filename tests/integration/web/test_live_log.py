@@ -5,12 +5,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import pytest
-import requests
 
 from database.connection import DatabaseConnection
 from services.errors import Unavailable
@@ -36,26 +36,27 @@ def running(db: DatabaseConnection) -> UUID:
 class Reader:
     """Reads one stream in a thread of its own."""
 
-    def __init__(self, answer: requests.Response) -> None:
-        self.answer = answer
+    def __init__(self, answer: HTTPResponse) -> None:
         self.events: list[tuple[str, str | None, Any]] = []
         self.comments: list[str] = []
         self.has_ended = False
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._read, args=(answer,), daemon=True)
+        self.thread.start()
 
-    def _read(self) -> None:
+    def _read(self, answer: HTTPResponse) -> None:
         fields: dict[str, str] = {}
-        for line in self.answer.iter_lines(chunk_size=1, decode_unicode=True):
-            name, _, value = line.partition(": ")
-            if line.startswith(":"):
-                self.comments.append(line)
-            elif line:
-                fields[name] = value
-            elif "event" in fields:
-                self.events.append((fields["event"], fields.get("id"), json.loads(fields["data"])))
-                fields = {}
-        self.has_ended = True
+        with suppress(OSError, HTTPException):  # the test has left
+            while raw := answer.readline():
+                line = raw.decode().rstrip("\n")
+                name, _, value = line.partition(": ")
+                if line.startswith(":"):
+                    self.comments.append(line)
+                elif line:
+                    fields[name] = value
+                elif "event" in fields:
+                    self.events.append((fields["event"], fields.get("id"), json.loads(fields["data"])))
+                    fields = {}
+            self.has_ended = True
 
     def texts(self) -> list[str]:
         return [data["text"] for kind, _, data in self.events if kind == "log"]
@@ -63,11 +64,19 @@ class Reader:
 
 @contextmanager
 def reading(web: Web, execution_id: UUID, last_event_id: str | None = None) -> Iterator[Reader]:
-    headers = {} if last_event_id is None else {"Last-Event-ID": last_event_id}
-    with web.get(f"/executions/{execution_id}/events", headers=headers, stream=True) as answer:
-        assert answer.status_code == 200, answer.text
+    headers = {"Authorization": f"Bearer {web.tokens['viewer']}"}
+    if last_event_id is not None:
+        headers["Last-Event-ID"] = last_event_id
+    with closing(HTTPConnection(urlsplit(web.url).netloc, timeout=60)) as connection:
+        connection.request("GET", f"{API}/executions/{execution_id}/events", headers=headers)
+        sock, answer = connection.sock, connection.getresponse()
+        assert answer.status == 200
         assert answer.headers["Content-Type"].startswith("text/event-stream")
-        yield Reader(answer)
+        reader = Reader(answer)
+        yield reader
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+        reader.thread.join(30)
 
 
 def test_a_log_is_read_in_pages_while_it_grows(web: Web, store: LogStore, running: UUID) -> None:
