@@ -295,6 +295,13 @@ class Settings(WorkflowSettings):
         le=1 << 30,
     )
 
+    fleet_ping_url: SecretStr | None = _knob(
+        None,
+        "Safety",
+        "URL called after each whole gap scan of the fleet, for a service that alerts when the calls stop; it may be a "
+        "private address",
+    )
+
     # Schedules from another system's API.
     api_url: str | None = _knob(
         None, "API sync", "URL that schedules are fetched from (http or https); may be a private address"
@@ -412,6 +419,13 @@ class Settings(WorkflowSettings):
     def _web_only(cls, url: str | None) -> str | None:
         if url and not re.match(r"https?://[^/]", url):
             raise ValueError("must start with http:// or https://")
+        return url
+
+    @field_validator("fleet_ping_url")
+    @classmethod
+    def _secret_web_only(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            cls._web_only(url.get_secret_value())
         return url
 
     @field_validator("job_secrets")

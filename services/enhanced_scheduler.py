@@ -32,6 +32,7 @@ from services.insight.unhandled_jobs import count_unmet
 from services.jobs import default_registry
 from services.ledger.fires import Owner
 from services.ledger.verdicts import Tolerances
+from services.pings.fleet_ping import FleetPing
 from services.scanning.cookies.categories import CategoryRules
 from services.scanning.retention import ScanRetention
 from services.schedule_watcher import ScheduleWatcher
@@ -78,6 +79,7 @@ class EnhancedScheduler:
         interval = api_sync_interval or self.settings.api_sync_interval
         self.api_sync = ReplicaSync(self.settings, self.db, interval, self._stopping)
         self.workflows = ReplicaWorkflows(self.settings, self.db)
+        self.fleet_ping: FleetPing | None = None
 
     # --- life ---
 
@@ -154,6 +156,8 @@ class EnhancedScheduler:
         """Leave no thread, no port and no connection behind, even after an incomplete start."""
         self.engine.close()
         self.health.stop()
+        if self.fleet_ping is not None:
+            self.fleet_ping.close()
         for part in (self.watcher, self.redis, self.db):
             part.close()
 
@@ -208,6 +212,10 @@ class EnhancedScheduler:
         engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops, self.workflows.loop)
         if self.syncs:
             engine.add_loops(self.api_sync.loop)
+        if settings.fleet_ping_url is not None:
+            url = settings.fleet_ping_url.get_secret_value()
+            self.fleet_ping = FleetPing(settings, self.db, url, is_mine=lambda: 0 in engine.shares.first_in())
+            engine.add_loops(self.fleet_ping.loop)
         self.health = self._parts.health(
             settings.metrics_port,
             host=settings.metrics_host,
