@@ -30,7 +30,7 @@ GROWING = {
 
 
 class CheckoutLacks(Exception):
-    """The checkout cannot run the scenario: its code is of another time."""
+    """The checkout cannot run the scenario: its code is too different."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Checkout:
 
     @property
     def name(self) -> str:
-        """Of its commit, with a plus if files differ from it; of the directory where there is no commit."""
+        """Name of its commit, with a plus if files differ from it; name of the directory if there is no commit."""
         commit = self._git("rev-parse", "--short", "HEAD")
         is_changed = bool(self._git("status", "--porcelain", "--untracked-files=no"))
         return f"{commit}{'+' * is_changed}" if commit else self.directory.name
 
     def turn(self, scenario: str, arguments: dict[str, Any]) -> tuple[Figures, bool]:
-        """What one turn found, and whether the scenario's file is ours because the checkout has none."""
+        """Figures of one turn, and whether the scenario's file is ours because the checkout lacks it."""
         command = [str(self._python()), "-P", turn.__file__, scenario, json.dumps(arguments)]
         done = subprocess.run(
             command, cwd=self.directory, env={"PYTHONPATH": str(self.directory)}, stdout=subprocess.PIPE, check=True
@@ -56,7 +56,7 @@ class Checkout:
         return answer["figures"], answer["borrowed"]
 
     def _python(self) -> Path:
-        """Its own environment if it has one: another commit may need other packages."""
+        """The checkout's own virtual environment if it has one: another commit may need other packages."""
         own = self.directory / ".venv" / "bin" / "python"
         return own if own.exists() else Path(sys.executable)
 
@@ -101,7 +101,7 @@ def compare(name: str, scale: Scale, there: Checkout, here: Checkout = HERE) -> 
 
 
 def _take_turns(name: str, pairs: Sequence[Pair], rounds: int, here: Checkout, there: Checkout) -> bool:
-    """Who begins changes from round to round. The other checkout is first: what it lacks, it says at once."""
+    """The order alternates from round to round. The other checkout begins, so a missing scenario shows at once."""
     borrowed = False
     for number in range(rounds):
         for pair in pairs:
@@ -115,7 +115,7 @@ def _take_turns(name: str, pairs: Sequence[Pair], rounds: int, here: Checkout, t
 
 
 def _sizes(name: str, scale: Scale) -> list[tuple[str, dict[str, Any]]]:
-    """What the scenario does at this scale, one measurement each."""
+    """The measurements of the scenario at this scale."""
     match name:
         case "burst":
             return [(f"{count:,} fires", {"fires": count}) for count in scale.bursts]
@@ -133,7 +133,7 @@ def _sizes(name: str, scale: Scale) -> list[tuple[str, dict[str, Any]]]:
 
 
 def summary(turns: Sequence[Figures]) -> Figures:
-    """What has a unit is a median, a count is the worst of all turns."""
+    """Figures with a unit are medians; counts are the worst of all turns."""
     return {name: (statistics.median if "," in name else max)(one[name] for one in turns) for name in turns[0]}
 
 

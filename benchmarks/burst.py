@@ -1,4 +1,4 @@
-"""N schedules due at one instant. Designs take turns, so that a busy moment of the machine hits all of them."""
+"""N schedules due at the same instant. Designs take turns: a busy moment of the machine affects all of them."""
 
 import statistics
 import time
@@ -16,7 +16,7 @@ from benchmarks.sheet import Sheet
 from tests.support.replicas import Cluster
 
 LONGEST_SECONDS = 240
-SLOW_DESIGNS_ROUNDS = 1  # of the peers, and of the largest burst, which takes the slowest of them minutes
+SLOW_DESIGNS_ROUNDS = 1  # for the peers and the largest burst, which takes the slowest design minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def _measure(count: int, design: Design) -> Drained:
 
 
 def _drained(made: Cluster, design: Design, plan: Plan, processes: Processes) -> Drained:
-    """Until nothing has ended for three seconds after every fire ran. CPU counts from shortly before the instant."""
+    """Measure until three seconds without a newly ended execution. CPU time counts from shortly before the instant."""
     sleep_until(plan.at - timedelta(seconds=0.5))
     cpu_before = processes.cpu_seconds()
     deadline = plan.at.timestamp() + LONGEST_SECONDS

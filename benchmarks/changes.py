@@ -1,4 +1,4 @@
-"""A change committed by plain SQL, until every replica has it in its timer."""
+"""Change latency, from the commit of a plain SQL change until every replica has it in its timer."""
 
 import statistics
 import time

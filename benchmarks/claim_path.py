@@ -1,4 +1,4 @@
-"""The way of a fire through Postgres alone, in one thread: claim, start, finish, by size of the batch."""
+"""Claim, start and finish against Postgres alone, in one thread, by batch size."""
 
 import statistics
 import time

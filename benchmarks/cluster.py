@@ -1,4 +1,4 @@
-"""Servers of the benchmark's own, a fresh database, replicas as processes, and what /proc and /metrics say of them."""
+"""A private Postgres and Redis, a fresh database, replicas as processes, and readings from /proc and /metrics."""
 
 import json
 import os
@@ -24,13 +24,13 @@ from tests.support.replicas import QUICK, Cluster
 REPLICAS, WORKERS = 3, 5
 DEFAULTS = {name: value for name, value in QUICK.items() if name in ("ENV_FILE", "METRICS_PORT")}
 FIRST_PORT = 19108
-POLL_SECONDS = 0.001  # between two looks at a replica: who never pauses takes a core from what is measured
+POLL_SECONDS = 0.001  # between two polls of a replica: polling without a pause would take a core from what is measured
 ROWS_PER_INSERT = 50_000
 
 
 @contextmanager
 def cluster(postgres_options: Mapping[str, str] | None = None) -> Iterator[Cluster]:
-    """A fresh database on servers of its own, with the product's default settings."""
+    """A fresh database on private servers, with the product's default settings."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         with EmbeddedServers(root / "servers", postgres_options=postgres_options or {}) as servers:
@@ -58,7 +58,7 @@ def ledger_of(made: Cluster) -> Ledger:
 
 
 def tally(made: Cluster, plan: Plan) -> Tally:
-    """What became of the plan's fires, by the calls of their handlers: the same for every design."""
+    """The outcome of the plan's fires, counted by handler calls: the same method for every design."""
     rows = made.rows("SELECT schedule_id FROM schedules WHERE job_type = 'noop'")
     return ledger_of(made).tally(plan, [row[0] for row in rows])
 
@@ -74,7 +74,7 @@ def insert(
 
 
 def fill(made: Cluster, count: int) -> None:
-    """Many schedules that were there before anybody looked: daily ones, their triggers' work done by hand."""
+    """Insert many daily schedules quickly, doing by hand what their triggers would do."""
     tomorrow = datetime.now(UTC).replace(hour=2, minute=0, second=0, microsecond=0) + timedelta(days=1)
     for first in range(0, count, ROWS_PER_INSERT):
         with made.db.transaction() as connection:
@@ -99,10 +99,10 @@ def sleep_until(at: datetime) -> None:
 
 
 def metric(port: int, name: str) -> float:
-    """A gauge of the replica that listens there; -1 while nobody does."""
+    """A gauge of the replica that listens on this port; -1 if none does."""
     try:
         text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=5).text
-    except requests.ConnectionError:  # it has only just been started
+    except requests.ConnectionError:  # the replica is still starting
         return -1.0
     return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
 
@@ -121,6 +121,6 @@ def memory_mb(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of the process and of its children that have ended."""
+    """CPU seconds of the process and of its ended children."""
     parts = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return sum(int(part) for part in parts[11:15]) / os.sysconf("SC_CLK_TCK")

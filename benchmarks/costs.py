@@ -1,4 +1,4 @@
-"""CPU seconds of replicas, Postgres and Redis, by /proc, and what a stretch of work cost beyond an idle stretch."""
+"""CPU seconds of replicas, Postgres and Redis from /proc, and the cost of a period of work beyond an idle period."""
 
 import os
 import time
@@ -10,12 +10,12 @@ from pathlib import Path
 from services.embedded import running
 from tests.support.replicas import Cluster
 
-PROCESS_CPU_CLOCK = 2  # of any process: the kernel's clock id is made of its pid and this
+PROCESS_CPU_CLOCK = 2  # the kernel builds the id of a process's CPU clock from its pid and this constant
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """CPU seconds by part, and the seconds of the clock; of one reading, or of the stretch between two."""
+    """CPU seconds by part and wall-clock seconds: one reading, or the difference of two."""
 
     replicas: float
     postgres: float
@@ -31,7 +31,7 @@ class Cost:
         )
 
     def beyond(self, idle: "Cost") -> "Cost":
-        """Without what the same set-up uses in the same time when nothing is due."""
+        """The cost beyond what the same set-up uses in the same time when idle."""
         share = self.clock / idle.clock
         return Cost(
             self.replicas - idle.replicas * share,
@@ -46,7 +46,7 @@ class Cost:
 
 
 def read(made: Cluster) -> Cost:
-    """Used so far."""
+    """CPU time used so far."""
     servers = running(made.directory / "servers")
     if servers is None or servers.postgres_pid is None or servers.redis_pid is None:
         raise RuntimeError("the servers of the benchmark do not run")

@@ -1,7 +1,7 @@
-"""One of three replicas is killed -9 in the middle of a batch, under 200 fires a second; default heartbeats.
+"""One of three replicas is killed (-9) in the middle of a batch, at 200 fires per second; default heartbeats.
 
-The victim is frozen for a look until it holds fires that it claimed or runs, and then killed: between two batches there
-would be nothing to lose. Every fire of the plan is accounted for by the calls of its handler.
+The benchmark freezes the victim briefly until it finds it holding claimed or running executions, then kills it: between
+two batches there would be nothing to lose. Every fire of the plan is accounted for by its handler calls.
 """
 
 import time
@@ -20,13 +20,13 @@ FIRES_PER_SECOND, SECONDS = 200, 45
 BEFORE_SECONDS = (
     18  # of fires, before somebody is killed: replicas that were only just started listen for a timeout first
 )
-AFTER_SECONDS = 5  # that the last fires may take
+AFTER_SECONDS = 5  # grace for the last fires
 LATE_SECONDS = 1.0
 SLEEPERS = 4
-MID_BATCH = 5  # fires that it holds make it the middle of a batch
+MID_BATCH = 5  # fires held by the victim count as the middle of a batch
 LOOK_SECONDS = 0.001
-STILL_SECONDS = 0.02  # until what a frozen process has sent is done
-WAIT_SECONDS = 15  # for such a moment; a batch is there once a second
+STILL_SECONDS = 0.02  # until the servers have processed what the frozen process sent
+WAIT_SECONDS = 15  # to find such a moment; there is a batch once a second
 
 LONG = "FROM job_executions WHERE status = 'running' AND cause = 'manual'"
 HELD = "FROM job_executions WHERE status IN ('claimed', 'running') AND instance_id = %s"
@@ -84,7 +84,7 @@ def _once() -> Found:
 
 
 def _with_long_jobs(made: Cluster) -> Replica:
-    """The one with the most of them."""
+    """The replica with the most held fires."""
     made.run(
         """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, cause, due_at)
            SELECT schedule_id, domain, domain, domain_config_id, 'pending', 'manual', now() FROM schedules
@@ -96,7 +96,7 @@ def _with_long_jobs(made: Cluster) -> Replica:
 
 
 def _kill_in_mid_batch(made: Cluster, victim: Replica) -> int:
-    """How many fires it held, by the table."""
+    """The number of fires that the replica held, by the table."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         if _held(made, victim) >= MID_BATCH or time.monotonic() > deadline:

@@ -1,7 +1,7 @@
-"""Half of a million rows of history is deleted while somebody goes on claiming: how long, and who is blocked by it.
+"""Delete half of a million history rows while claims go on. Measures the duration and every blocked claim.
 
-A claim is blocked when one of its fires, all new and due now, does not become CLAIMED, or when it or its finish meets
-somebody's lock. The server says who waits: it logs every wait that is longer than a millisecond.
+A claim is blocked if one of its fires, all new and due now, does not become CLAIMED, or if the claim or its finish
+meets another session's lock. The server logs every lock wait longer than a millisecond.
 """
 
 import statistics
@@ -84,12 +84,12 @@ class _Claims:
         self.claimed = self.blocked = 0
 
     def start(self) -> None:
-        self._store.without_row([])  # connects, which is no part of a claim
+        self._store.without_row([])  # connects; connecting is not part of a claim
         self._ended = self._thread.submit(self._loop)
 
     def stop(self) -> None:
         self._stopping.set()
-        self._ended.result()  # raises what ended it early
+        self._ended.result()  # re-raises what ended the thread early
         self._thread.shutdown()
         self._store.close()
         self._db.close()
@@ -111,7 +111,7 @@ class _Claims:
         self.blocked += claimed < len(fires) or not is_finished or _waited(self._log, logged)
 
     def _finish(self, claims: list[Claim]) -> bool:
-        """At once? What somebody's lock keeps from being written comes again, as in a replica."""
+        """Whether it was written at once. What another session's lock delays is retried, as in a replica."""
         endings = [Ending(claim=claim, status=ExecutionStatus.SUCCESS, duration_seconds=0) for claim in claims]
         later = first = self._store.finish(endings).later
         while later:
@@ -134,7 +134,7 @@ def _new_fires(groups: list[list[UUID]]) -> Iterator[list[Fire]]:
 
 
 def _waited(log: Path, since: int) -> bool:
-    """Did the claimer wait for somebody's lock, by the server's log from this place on?"""
+    """Whether the claimer waited for another session's lock, by the server's log from this offset on."""
     with log.open("rb") as lines:
         lines.seek(since)
         return any(line.startswith(f"{CLAIMER}|".encode()) and b" still waiting for " in line for line in lines)

@@ -1,4 +1,4 @@
-"""The job loop's own cost: items per second of one process and of two, and two processes in each other's way.
+"""Cost of the job loop: items per second with one and two processes, and with processes that contend for rows.
 
 `python -m benchmarks job-loop contention`, or `python -m benchmarks.job_loop --minutes 10` for a long contention.
 """
@@ -68,7 +68,7 @@ KINDS = {
 
 
 def throughput(scale: Scale) -> Iterator[Sheet]:
-    """Durable commits, as in production. One process and two take turns; the best of each counts, the rest is noise."""
+    """Durable commits, as in production. One and two processes take turns; the best run of each counts."""
     title = f"job loop, each row worked on once; items/s, best of {ROUNDS}"
     table = Table("items", "rows", "1 process", "2 processes", title=title)
     with database() as (db, url):
@@ -80,7 +80,7 @@ def throughput(scale: Scale) -> Iterator[Sheet]:
 
 
 def measure(db: DatabaseConnection, url: str, kind: str, processes: int) -> float:
-    """From the first claim to the last finish, as the processes say."""
+    """From the first claim to the last finish, as reported by the processes."""
     rows = KINDS[kind].rows
     query(db, "TRUNCATE places_staging, workflow_queues")
     add_places(db, rows)
@@ -147,7 +147,7 @@ def deadlocks(db: DatabaseConnection) -> int:
 
 
 def contend(db: DatabaseConnection, kind: str, seconds: float) -> None:
-    """With claims that are stale almost at once: whoever is slow loses its row to the other."""
+    """With claims that become stale almost at once: the slower process loses its row to the other."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         run_contended(db, sitemaps=kind == "sitemaps")

@@ -1,4 +1,4 @@
-"""Many schedules in one replica: time until loaded, memory, idle CPU, how fast a change is live, what a fire costs."""
+"""Many schedules in one replica: loading time, memory, idle CPU, change latency, cost of a fire."""
 
 import json
 import statistics
@@ -59,7 +59,7 @@ def _idle_percent(replica: Replica) -> float:
 
 
 def _change(made: Cluster) -> float:
-    """A commit by plain SQL until the replica has it in its timer."""
+    """From the commit of a plain SQL change until the replica has it in its timer."""
     made.run(
         """UPDATE schedules SET priority = 1 - priority
            WHERE schedule_id = (SELECT schedule_id FROM schedules ORDER BY schedule_id LIMIT 1)"""
@@ -72,7 +72,7 @@ def _change(made: Cluster) -> float:
 
 
 def _cpu_per_fire(made: Cluster, replica: Replica) -> float:
-    """Of schedules that fire at one instant, among all those that do not."""
+    """Cost of schedules that fire at the same instant among many that do not."""
     at = soon(5)
     made.run(
         """INSERT INTO schedules (domain_config_id, domain, job_type, frequency, time_config)

@@ -1,4 +1,4 @@
-"""Other schedulers, each in a virtual environment of its own that is made when it is first wanted."""
+"""Other schedulers, each in its own virtual environment, created on first use."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ class Peer:
     module: str
     packages: tuple[str, ...]
     processes: int
-    per_second: int  # schedules that it can surely be told about in a second
+    per_second: int  # schedules that can safely be registered per second
 
     def as_design(self) -> Design:
         python = str(self._environment() / "bin" / "python")
@@ -29,7 +29,7 @@ class Peer:
         return Design(self.name, "runs", start)
 
     def _environment(self) -> Path:
-        """Made anew when the packages differ from those it was made for."""
+        """Recreated when its packages differ from the requested ones."""
         directory = ENVIRONMENTS / self.module
         made_for = directory / "made-for.txt"
         if not made_for.exists() or made_for.read_text() != "\n".join(self.packages):

@@ -1,4 +1,4 @@
-"""The whole pipeline on local stand-ins: what one process gets through in a minute, workflow by workflow.
+"""The whole pipeline on local stand-ins: items per minute of one process, workflow by workflow.
 
 The sites run in the same process, and no distance is kept between requests: this is the cost of our own work.
 """
@@ -18,7 +18,7 @@ from tests.support.pipeline_stand_ins import PipelineWorld
 from tests.support.places import query
 
 SITES, PAGES = 100, 5
-BASELINE = 30  # items a minute, all workflows together: what the first design reached
+BASELINE = 30  # items per minute over all workflows, as measured with the first design
 
 
 def run(scale: Scale) -> Iterator[Sheet]:

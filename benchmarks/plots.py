@@ -1,4 +1,4 @@
-"""Pictures of what was found, for the README: drawn from benchmarks/results/latest.json alone."""
+"""Plots for the README, drawn from benchmarks/results/latest.json alone."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def draw(directory: Path) -> None:
 
 
 def _burst(found: Sheet) -> Any:
-    """How long until the last of N fires started, by design; both axes logarithmic, because it spans four decades."""
+    """Seconds until the last of N fires started, by design; both axes logarithmic: the times span four decades."""
     figure, axes = pyplot.subplots(figsize=(8, 4.2), layout="constrained")
     axes.set_prop_cycle(color=PALETTE)
     counts = [int(count) for count in found.facts]
@@ -77,7 +77,7 @@ def _load(found: Sheet) -> Any:
 
 
 def _replicas(found: Sheet) -> Any:
-    """What a fire costs by the number of replicas; both axes logarithmic, so that a power law is a straight line."""
+    """Cost of a fire by the number of replicas; both axes logarithmic, so that a power law is a straight line."""
     counts = [int(count) for count in found.facts if count.isdigit()]
     figure, axes = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
     for part, name, colour in (

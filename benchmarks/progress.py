@@ -1,4 +1,4 @@
-"""What the benchmark is doing right now: a heading for each scenario, and one line that changes with each step."""
+"""Progress display: a heading per scenario and one line that changes with each step."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ class _Shown:
 
 @contextmanager
 def scenario(name: str, number: int, total: int, about: str) -> Iterator[None]:
-    """On stderr, so that what was measured can be piped elsewhere."""
+    """Written to stderr, so that the results can be piped."""
     out, begun = Console(stderr=True, highlight=False), time.perf_counter()
     out.print(f"\n[{number}/{total}] {name}: {about}", style="cyan", markup=False)
     _Shown.status = out.status("starting servers ...")
@@ -30,7 +30,7 @@ def scenario(name: str, number: int, total: int, about: str) -> Iterator[None]:
 
 
 def doing(words: str) -> None:
-    """The next step of the scenario; nothing outside of one."""
+    """Show the next step of the scenario; does nothing outside of one."""
     if _Shown.status is None:
         return
     _Shown.status.update(words)

@@ -1,8 +1,8 @@
-"""1 to 12 replicas share 200 fires a second: what a fire costs in replicas, Postgres and Redis, beyond the idle cost.
+"""1 to 12 replicas share 200 fires per second: CPU per fire of replicas, Postgres and Redis beyond the idle cost.
 
-A turn is one number of replicas on fresh servers. They load schedules that are not yet due, and what they use while
-nothing is due is subtracted from what they use while 200 fires a second are. Numbers of replicas take turns, as designs
-do in burst.py.
+A turn is one number of replicas on fresh servers. They load schedules that are not yet due. Their CPU use while nothing
+is due is subtracted from their use while 200 fires per second are due. Numbers of replicas take turns, as designs do in
+burst.py.
 """
 
 import statistics
@@ -23,10 +23,10 @@ from benchmarks.sheet import Sheet
 from tests.support.replicas import Cluster
 
 FIRES_PER_SECOND = 200
-AT_ONCE = 3  # replicas that start together: more would wait for a core longer than a start may take
-LATE_SECONDS = 5  # that the last fires may take
+AT_ONCE = 3  # replicas that start together: more would wait for a core longer than the start timeout
+LATE_SECONDS = 5  # grace for the last fires
 LEAD_SECONDS = 2  # between the idle stretch and the fires
-GROWTH_FROM = 3  # replicas: a single one has nobody to share with
+GROWTH_FROM = 3  # replicas: a single replica has no others to share with
 PARTS = ("replicas", "postgres", "redis")
 
 
@@ -77,7 +77,7 @@ def measure(number: int, settle_seconds: int, idle_seconds: int, fire_seconds: i
 
 
 def growing(numbers: Iterable[int]) -> list[int]:
-    """Those between which growth is measured: from three replicas on, or all where fewer than two are as many."""
+    """Points for the growth exponent: from three replicas on, or all points if fewer than two have that many."""
     known = sorted(numbers)
     many = [number for number in known if number >= GROWTH_FROM]
     return many if len(many) > 1 else known

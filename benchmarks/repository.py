@@ -1,4 +1,4 @@
-"""100,000 schedules: bulk save, count, pages, search, export, import; seconds and the peak of the process's memory."""
+"""100,000 schedules in the repository: bulk save, count, pages, search, export, import; seconds and peak memory."""
 
 import resource
 import tempfile

@@ -1,4 +1,4 @@
-"""How much each scenario does: in full, or enough to see within two minutes that everything works."""
+"""Scale of each scenario: the full measurement, or a quick one that shows within two minutes that everything works."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,8 @@
-"""Millions of schedules over six replicas: until each is held twice, how fast a change is live, what moves.
+"""Millions of schedules over six replicas: time until each is held twice, change latency, schedules moved.
 
-All replicas start at once on a full table. Then one more joins, and one is killed. What a replica has loaded is read
-from its metrics again and again; what a join or a death moves is the sum of all increases, beside the fair share of one
-replica: the schedules times the copies, divided by the replicas.
+All replicas start at once on a full table. Then one more joins, and one is killed. The benchmark polls the loaded
+schedules from the metrics of each replica. A join or a death moves the sum of all increases, compared with the fair
+share of one replica: schedules times copies, divided by replicas.
 """
 
 import statistics
@@ -25,7 +25,7 @@ LONGEST_SECONDS = 600.0
 
 @dataclass(slots=True)
 class Fleet:
-    """The replicas that should live, by the port of their metrics, and what each has loaded."""
+    """The expected live replicas by metrics port, and the schedules that each has loaded."""
 
     made: Cluster
     schedules: int
@@ -49,7 +49,7 @@ class Fleet:
         del self.loaded[port]
 
     def seconds_until_shared(self) -> float:
-        """Until every schedule is held by two replicas, and each replica holds just the buckets of its duty."""
+        """Wait until two replicas hold every schedule and each replica holds exactly the buckets of its duty."""
         self.moved, began = 0.0, time.perf_counter()
         while not (self._look() and self._are_shared()):
             if (waited := time.perf_counter() - began) > LONGEST_SECONDS:
@@ -58,7 +58,7 @@ class Fleet:
         return time.perf_counter() - began
 
     def _look(self) -> bool:
-        """False while one does not answer yet."""
+        """False while a replica does not answer yet."""
         seen = {port: metric(port, "scheduler_schedules_loaded") for port in self.living}
         for port, count in seen.items():
             self.moved += max(0.0, count - self.loaded[port])

@@ -1,4 +1,4 @@
-"""What a scenario found: a table for people and facts for programs. Printed, and written as JSON and Markdown."""
+"""Results of a scenario: a table for people and facts for programs. Printed, and written as JSON and Markdown."""
 
 import json
 import re
@@ -30,7 +30,7 @@ class Sheet:
         self.rows.append(list(cells))
 
     def show(self, out: Console | None = None) -> None:
-        """Side by side if the terminal is wide enough, else in parts below each other that repeat what names a row."""
+        """One table if the terminal is wide enough, else several that repeat the identifying columns."""
         out = out or Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
         out.print(Text(self.title, "bold"))
         for part in self._parts(out.width) if self.rows else ():
@@ -45,7 +45,7 @@ class Sheet:
             out.print(Padding(Text(note), (0, 0, 0, 2)))
 
     def _parts(self, width: int) -> list[list[int]]:
-        """Numbers of columns, as many as fit beside those that name a row."""
+        """Column indexes in groups that fit beside the identifying columns."""
         widths = [max(map(len, (name, *(row[at] for row in self.rows)))) + GAP for at, name in enumerate(self.columns)]
         names = list(range(self._naming_columns()))
         parts: list[list[int]] = [names.copy()]
@@ -56,7 +56,7 @@ class Sheet:
         return parts
 
     def _naming_columns(self) -> int:
-        """The first ones that together tell any two rows apart."""
+        """The first columns that together identify every row."""
         for count in range(1, len(self.columns)):
             if len({tuple(row[:count]) for row in self.rows}) == len(self.rows):
                 return count

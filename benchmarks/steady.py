@@ -1,4 +1,4 @@
-"""200 fires a second for a minute: 200 schedules that fire each second. Designs take turns, as in burst.py."""
+"""200 fires per second for a minute, from 200 schedules. Designs take turns, as in burst.py."""
 
 import statistics
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from benchmarks.scale import Scale
 from benchmarks.sheet import Sheet
 
 FIRES_PER_SECOND = 200
-LATE_SECONDS = 10  # that a design may take after the last fire
+LATE_SECONDS = 10  # grace for a design after the last fire
 PEERS_ROUNDS = 1
 
 

@@ -1,4 +1,4 @@
-"""What people wait for with 100,000 schedules and 1,000,000 executions of 30 days: server time of API and pages.
+"""Server time of API routes and dashboard pages with 100,000 schedules and 1,000,000 executions of 30 days.
 
 The promise: lists, search and overview under 300 ms, statistics and the last page under 100 ms (medians).
 """
@@ -54,7 +54,7 @@ def run(scale: Scale) -> Iterator[Sheet]:
 
 @contextmanager
 def filled(executions: int) -> Iterator[DatabaseConnection]:
-    """A database of its own with all of it, as vacuum leaves it."""
+    """A private database with all rows, vacuumed."""
     with tempfile.TemporaryDirectory() as directory, EmbeddedServers(Path(directory) / "servers") as servers:
         db = DatabaseConnection(servers.addresses.database_url)
         upgrade(db)
@@ -65,7 +65,7 @@ def filled(executions: int) -> Iterator[DatabaseConnection]:
 
 
 def _requests(web: Web, db: DatabaseConnection) -> dict[str, tuple[Callable[[], object], int]]:
-    """Routes of the API, from the request to the last byte of its answer."""
+    """API routes, from the request to the last byte of the response."""
 
     def ask(path: str) -> Callable[[], object]:
         def step() -> object:
@@ -121,7 +121,7 @@ def _requests(web: Web, db: DatabaseConnection) -> dict[str, tuple[Callable[[], 
 
 
 def _pages(db: DatabaseConnection, settings: Settings) -> dict[str, tuple[Callable[[], object], int]]:
-    """What the pages of the dashboard read each time that they look."""
+    """The queries of each dashboard page's refresh."""
     overview, history, repository = Overview(db), JobHistory(db), ScheduleRepository(db)
 
     def first_page() -> None:
@@ -182,7 +182,7 @@ def _settings(db: DatabaseConnection) -> Settings:
 
 
 def _last_schedules() -> str:
-    """The cursor of the row after which less than a page is left, by domain."""
+    """The cursor of the last page, by domain."""
     return order_of("domain").cursor_after(_Place())
 
 
@@ -215,7 +215,7 @@ def _milliseconds(step: Callable[[], object]) -> float:
 
 
 def _count_hours(db: DatabaseConnection) -> None:
-    """The first call only sets the mark."""
+    """Returns nothing at the first call, which only sets the mark."""
     tallies = ExecutionTallies(db)
     while not tallies.count_hours():
         pass

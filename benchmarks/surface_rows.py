@@ -1,4 +1,4 @@
-"""The rows of the surface benchmark, as a month leaves them: schedules, executions, and what else pages are made of."""
+"""Rows of the surface benchmark, as after a month of use: schedules, executions, and the other tables of the pages."""
 
 import hashlib
 from uuid import UUID
@@ -13,9 +13,9 @@ def schedule_id(number: int) -> UUID:
     return UUID(hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest())
 
 
-BUSY, BUSIEST = 56, 57  # numbers of schedules that fire often, and all the time
+BUSY, BUSIEST = 56, 57  # indexes of the schedules that fire often, and constantly
 
-# A change for each schedule is written by the triggers; a tenth is switched off, some fail, one is looked at closely.
+# The triggers log a change for each schedule; a tenth is disabled, some fail, one is the subject of the schedule page.
 FILL_SCHEDULES = """
 INSERT INTO schedules (schedule_id, domain_config_id, domain, name, frequency, time_config, job_type, enabled, tags,
                        next_run, last_run, last_status)
@@ -27,8 +27,8 @@ SELECT md5(n::text)::uuid, md5(n::text)::uuid, 'host' || n || '.example', CASE W
        CASE WHEN n %% 50 = 7 THEN 'failed' ELSE 'success' END
 FROM generate_series(1, %(schedules)s) AS n
 """
-# Oldest first, as time writes them. One schedule in a thousand fires a hundred times as often as the others, and one,
-# of which nothing goes wrong, has a twelfth of all.
+# Oldest first, as in production. One schedule in a thousand fires a hundred times as often as the others; one that
+# never fails has a twelfth of all executions.
 FILL_EXECUTIONS = """
 INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, started_at, completed_at,
                             duration_seconds, created_at, scheduled_for, due_at, claimed_at, instance_id, incarnation,
@@ -50,7 +50,7 @@ FROM (
     FROM generate_series(%(first)s, %(last)s) AS n
 ) AS planned
 """
-# What somebody deleted, scans, contacts, a deep queue with its samples, and letters of which few are still open.
+# Deleted schedules, scans, contacts, a deep queue with its samples, and dead letters of which few are still open.
 FILL_OTHERS = (
     """
     INSERT INTO schedules (domain_config_id, domain, name, frequency, time_config, job_type)

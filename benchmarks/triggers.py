@@ -1,4 +1,4 @@
-"""How many fire times per second: a million next_after calls per family, each from the fire before it."""
+"""Fire times per second: a million next_after calls per trigger family, each starting from the previous fire."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from services.triggers import Trigger, parse_trigger
 
 CALLS = 1_000_000
 START = datetime(2026, 1, 1, tzinfo=UTC)
-RESTART_YEAR = 2100  # rare fires would walk out of the calendar
+RESTART_YEAR = 2100  # rare fires would run past the end of the calendar
 
 FAMILIES: list[tuple[str, dict[str, Any], str]] = [
     ("interval", {"minutes": 15}, "UTC"),

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-# By name. One with a unit is a median of its turns; one without is a count, of which the worst turn is told.
+# By name. Figures with a unit are medians of the turns; figures without one are counts, of which the worst is shown.
 Figures = dict[str, float]
 Turn = Callable[..., Figures]
 
@@ -108,7 +108,7 @@ def main() -> None:
     try:
         borrowed = _fall_back_to_this_checkout(name)
         turn = TURNS[name]()
-    except (ImportError, AttributeError) as error:  # of another time: nothing has been measured yet
+    except (ImportError, AttributeError) as error:  # too different: nothing has been measured yet
         print(json.dumps({"lacks": str(error)}))
         return
     print(json.dumps({"borrowed": borrowed, "figures": turn(**arguments)}))

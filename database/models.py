@@ -443,6 +443,25 @@ class FiresWatchedByBucket(Base):
     __table_args__ = (CheckConstraint("bucket >= 0 AND bucket <= 1023", "bucket"),)
 
 
+class AuditedHour(Base):
+    """What the hourly audit found about the fires due in one hour; `audited_at` is NULL while a replica is at it."""
+
+    __tablename__ = "audited_hours"
+
+    since: Mapped[datetime] = mapped_column(primary_key=True)
+    claimed_until: Mapped[datetime]
+    instance_id: Mapped[str]
+    audited_at: Mapped[datetime | None]
+    schedules: Mapped[int] = mapped_column(server_default=text("0"))
+    expected: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    accounted: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    duplicates: Mapped[int] = mapped_column(server_default=text("0"))
+    unexplained: Mapped[int] = mapped_column(server_default=text("0"))
+    extra: Mapped[int] = mapped_column(server_default=text("0"))
+    contradicted: Mapped[int] = mapped_column(server_default=text("0"))
+    seconds: Mapped[float] = mapped_column(server_default=text("0"))
+
+
 class SchemaCompatibility(Base):
     """One row: the oldest program, identified by its newest migration, that works with this schema."""
 

@@ -28,6 +28,7 @@ from services.engine.housekeeping import Housekeeping
 from services.engine.parts import Parts
 from services.engine.start_patience import StartInterrupted, StartPatience
 from services.errors import SchedulerError
+from services.insight.hourly_audit import HourlyAudit
 from services.insight.unhandled_jobs import count_unmet
 from services.jobs import default_registry
 from services.ledger.fires import Owner
@@ -209,7 +210,8 @@ class EnhancedScheduler:
             features={"scans": ScanRetention(self.db).delete_old, "queues": self.workflows.tidy},
             unmet=lambda: count_unmet(self.db, settings.heartbeat_timeout_seconds),
         )
-        engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops, self.workflows.loop)
+        audit = HourlyAudit(settings, self.db, self._stopping)
+        engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops, audit.loop, self.workflows.loop)
         if self.syncs:
             engine.add_loops(self.api_sync.loop)
         if settings.fleet_ping_url is not None:

@@ -6,12 +6,10 @@ revisions. Changes are noted first and then loaded in parts: a change after a la
 for all. schedules/upkeep.py does the writing.
 """
 
-import gc
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -22,6 +20,7 @@ from sqlalchemy import Row
 
 from database.clock import DatabaseClock, awake_or_not
 from database.connection import DatabaseConnection, Listener
+from services.coordination.collection import no_collection
 from services.engine.loaded import Bucket, Loaded, LoadedBuckets
 from services.engine.loops import Loop
 from services.engine.shares.shares import EveryBucket, Shares
@@ -249,7 +248,7 @@ class ScheduleWatcher:
         rows = self._connection.run(ROWS_OF, {"buckets": numbers})
         new = {number: Bucket(number, self._loads, self._clock.now()) for number in numbers}
         try:
-            with _no_collection():
+            with no_collection(freeze=True):  # what is loaded stays, and has no cycles
                 self._load(rows, new, watched)
         except BaseException:
             self._take_out_all(new.values())  # half a bucket is none
@@ -351,19 +350,6 @@ class ScheduleWatcher:
     def _take_out(self, known: Loaded) -> None:
         if known.entry is not None:
             self._timer.remove(known.entry)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """What is loaded stays, and has no cycles: the garbage collector would walk all of it again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if was_on:
-            gc.enable()
 
 
 def _parts(ids: list[str], changed_at: datetime | None = None) -> Iterator[Part]:

@@ -27,11 +27,11 @@ class Processes:
     pids: Sequence[int]
 
     def cpu_seconds(self) -> float:
-        """Used so far, by all of them."""
+        """CPU time used so far, over all processes."""
         return sum(cpu_seconds(pid) for pid in self.pids)
 
 
-# With a number of schedules, and of fires of each; what it yields lives as long as the design.
+# Called with the number of schedules and of fires per schedule; the yielded object lives as long as the design.
 Start = Callable[[Cluster, int, int], AbstractContextManager[tuple[Plan, Processes]]]
 
 

@@ -1,4 +1,4 @@
-"""What the work costs without a scheduler: our own statements on prepared batches, as one of several processes.
+"""The floor: the cost without a scheduler. Our own statements on prepared batches, as one of several processes.
 
 The fire marks, the claim with its overlap guard and `next_run`, the leases, the start, a call of the job in a pool of
 threads, and the finish, for every PARTS-th schedule, as fast as one loop can. No timer, no choice, no contexts, no

@@ -20,5 +20,5 @@ def noop(context: ExecutionContext, config: None) -> None:
 
 @job("sleep", config_model=SleepConfig)
 def sleep(context: ExecutionContext, config: SleepConfig) -> None:
-    """Takes its time, and listens to nobody."""
+    """Sleeps, and ignores cancellation."""
     time.sleep(config.seconds)

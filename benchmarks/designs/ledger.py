@@ -1,4 +1,4 @@
-"""Every call of the no-op handler, of whatever design: one record of fixed size, appended with one write to one file.
+"""Ledger of the no-op handler's calls, for every design: a fixed-size record per call, appended to a file in one write.
 
 No unique key can hide a second call, no round trip is added, and a record survives the kill -9 of who wrote it. Needs
 nothing but Python: other schedulers live in environments of their own.
@@ -25,7 +25,7 @@ Fire = tuple[UUID, int]
 
 
 def noop(schedule_id: UUID | str, planned: datetime) -> None:
-    """What every design runs: says that it was called, and for which fire."""
+    """The handler of every design: records its call and the fire."""
     schedule = schedule_id if isinstance(schedule_id, UUID) else UUID(schedule_id)
     os.write(_file(), RECORD.pack(schedule.bytes, _microseconds(planned), time.time_ns() // 1000))
 
@@ -37,7 +37,7 @@ def _file() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a plan asked for, and what was called."""
+    """The fires of a plan beside the calls that were made."""
 
     lateness: list[float]  # seconds until the first call, of each fire that was called; ascending
     twice: int  # calls beyond the first of a fire
@@ -48,18 +48,18 @@ class Tally:
         return len(self.lateness)
 
     def later_than(self, seconds: float) -> int:
-        """Fires that were called later, or never."""
+        """Fires called later than this, or never."""
         return sum(late > seconds for late in self.lateness) + self.missing
 
     def percentile(self, percent: int) -> float:
-        """Of those that were called; 0 when none was."""
+        """Percentile over the fires that were called; 0 if none was."""
         if self.run < 2:
             return sum(self.lateness)
         return statistics.quantiles(self.lateness, n=100, method="inclusive")[percent - 1]
 
 
 class Ledger:
-    """The reading end."""
+    """Reads the ledger."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -68,7 +68,7 @@ class Ledger:
         return self._file.stat().st_size // RECORD.size if self._file.exists() else 0
 
     def tally(self, plan: Plan, schedule_ids: Iterable[UUID]) -> Tally:
-        """Of the plan's fires from the first to the last; calls for other instants are not its business."""
+        """Tally of the plan's fires; calls for other instants are ignored."""
         instants = [_microseconds(at) for at in plan.instants()]
         planned = {(schedule_id, at) for schedule_id in schedule_ids for at in instants}
         calls: Counter[Fire] = Counter()

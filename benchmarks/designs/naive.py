@@ -68,7 +68,7 @@ class NaiveReplica:
                 self._redis.delete(key)
 
     def _planned(self) -> datetime:
-        """A job does not learn for when it was planned; up to a second late it can be told from the clock."""
+        """A job does not know its planned time; up to a second late, the clock tells it."""
         if self._plan.fires_each == 1:
             return self._plan.at
         return datetime.fromtimestamp(int(time.time()), UTC)
@@ -84,7 +84,7 @@ class NaiveReplica:
 
 
 def main() -> None:
-    logging.disable()  # it says of each run that it skips that it does
+    logging.disable()  # it logs every skipped run
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     given = os.environ
     replica = NaiveReplica(

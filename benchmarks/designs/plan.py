@@ -1,4 +1,4 @@
-"""The work that every design is given. Needs nothing but Python: other schedulers live in environments of their own."""
+"""The work given to every design. Imports only the standard library: other schedulers have their own environments."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-# What every design but ours writes to: one INSERT and one UPDATE per run.
+# The table of every design but ours: one INSERT and one UPDATE per run.
 RUNS = """
 CREATE TABLE runs (
     id bigserial PRIMARY KEY, schedule_id uuid, scheduled_for timestamptz, started_at timestamptz,
@@ -18,7 +18,7 @@ CREATE TABLE runs (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`count` schedules fire at `at`, and every second after it until there were `fires_each`."""
+    """`count` schedules fire at `at` and every second after it, `fires_each` times."""
 
     count: int
     at: datetime
@@ -26,7 +26,7 @@ class Plan:
 
     @property
     def end(self) -> datetime:
-        """After the last fire, before the next that would be."""
+        """Between the last fire and the one that would follow."""
         return self.at + timedelta(seconds=self.fires_each - 0.5)
 
     @property
@@ -45,7 +45,7 @@ class Plan:
 
 
 def await_plan(sql: Callable[[str], Sequence[Sequence[Any]]]) -> Plan:
-    """For the process of a design: say that it is ready, and wait until the plan is known."""
+    """In the process of a design: report ready, then wait for the plan."""
     sql("INSERT INTO runs (status) VALUES ('ready')")
     while not (found := sql("SELECT scheduled_for FROM runs WHERE status = 'plan'")):
         time.sleep(0.05)
@@ -53,5 +53,5 @@ def await_plan(sql: Callable[[str], Sequence[Sequence[Any]]]) -> Plan:
 
 
 def say_planned(sql: Callable[[str], object]) -> None:
-    """Everything that this process has to know is in its scheduler."""
+    """In the process of a design: report that its scheduler has the whole plan."""
     sql("INSERT INTO runs (status) VALUES ('planned')")

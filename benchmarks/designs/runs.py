@@ -1,4 +1,4 @@
-"""What a design has run, written as the naive one does: an INSERT and an UPDATE per run. Needs psycopg2 and no more."""
+"""Records runs as the naive design does: an INSERT and an UPDATE per run. Imports only psycopg2."""
 
 import os
 import threading
@@ -42,7 +42,7 @@ class Runs:
         self.sql("UPDATE runs SET status = 'success', completed_at = clock_timestamp() WHERE id = %s", row_id)
 
     def planned(self) -> datetime:
-        """Where a job does not learn for when it was planned: up to a second late it can be told from the clock."""
+        """For designs whose jobs do not know their planned time: up to a second late, the clock tells it."""
         if self.plan is None or self.plan.fires_each > 1:
             return datetime.fromtimestamp(int(time.time()), UTC)
         return self.plan.at

@@ -1,8 +1,5 @@
 """Lazy commands: each is imported when it is called. The list of commands and tab completion need only the names."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -11,6 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from services.cli.output import ClearErrors
+from services.coordination.collection import no_collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class _Listed(TyperCommand):
 
     def load(self) -> Any:
         module, _, attribute = self._target.partition(":")
-        with _no_collection():
+        with no_collection():
             found = getattr(import_module(module), attribute)
         parent = typer.Typer()
         if isinstance(found, typer.Typer):
@@ -39,18 +37,6 @@ class _Listed(TyperCommand):
         else:
             parent.command(self.name)(found)
         return typer.main.get_group(parent).commands[str(self.name)]
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """What an import makes stays: looking for garbage meanwhile is a fifth of its time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class LazyGroup(ClearErrors):

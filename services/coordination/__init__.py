@@ -1,1 +1,1 @@
-"""Coordination with other processes: backoff, the circuit breaker for Redis, the renewal of named locks."""
+"""Backoff, the circuit breaker of the Redis door, the renewal of named locks, and pauses of the garbage collector."""

@@ -259,12 +259,13 @@ def _note_open(row: Row[Any], report: AuditReport) -> None:
 
 @contextmanager
 def _snapshot(db: DatabaseConnection) -> Iterator[Connection]:
-    """All statements see the same snapshot, without a statement timeout."""
-    with db.clear_errors(), db.engine.connect() as plain:
-        connection = plain.execution_options(isolation_level="REPEATABLE READ")
-        with connection.begin():
-            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
-            yield connection
+    """All statements see the same snapshot, without a statement timeout.
+
+    Not by SQLAlchemy's isolation level, whose reset may cost the pool a place (database/connection.py, _autocommit).
+    """
+    with db.transaction() as connection:
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET LOCAL statement_timeout = 0")
+        yield connection
 
 
 def _window(
