@@ -13,11 +13,11 @@ from uuid import UUID, uuid4
 import pytest
 
 from database.connection import DatabaseConnection
-from services.errors import Unavailable
 from services.ledger.logs import LogStore
 from services.web import event_streams
 from tests.integration.web.conftest import StartWeb
 from tests.support.logs import a_row, end, say
+from tests.support.postgres_proxy import PostgresProxy
 from tests.support.waiting import eventually
 from tests.support.web import API, Web, problem
 
@@ -128,21 +128,20 @@ def test_a_silent_stream_is_kept_alive(web: Web, running: UUID, monkeypatch: pyt
 
 
 def test_a_stream_survives_an_outage_of_postgres(
-    web: Web, db: DatabaseConnection, store: LogStore, running: UUID
+    start_web: StartWeb, database_url: str, db: DatabaseConnection, store: LogStore, running: UUID
 ) -> None:
-    with reading(web, running) as reader:
-        eventually(lambda: reader.events)
-        with db.transaction() as connection:
-            connection.exec_driver_sql(
-                """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                   WHERE pid <> pg_backend_pid() AND datname = current_database()"""
-            )
-        with suppress(Unavailable):  # the writer's own connection is gone, too
+    with PostgresProxy(database_url) as proxy:
+        web = start_web(DATABASE_URL=proxy.url, DATABASE_CONNECT_TIMEOUT_SECONDS="1")
+        with reading(web, running) as reader:
+            eventually(lambda: reader.events)
+            proxy.unplug()
+            proxy.cut()
+            eventually(lambda: event_streams.OUTAGE.strip() in reader.comments, 30)
+            proxy.plug_in()
             say(store, running, "after it", is_complete=True)
-        say(store, running, "after it", is_complete=True)
-        end(db, running)
-        eventually(lambda: reader.has_ended)
-        assert reader.texts() == ["after it"]
+            end(db, running)
+            eventually(lambda: reader.has_ended, 30)
+            assert reader.texts() == ["after it"]
 
 
 def test_so_many_streams_are_open_at_once_and_a_place_is_free_again_when_its_reader_leaves(
