@@ -404,6 +404,7 @@ def test_waiting_for_a_run_shows_what_its_attempts_log(
 ) -> None:
     def work() -> None:
         first = eventually(lambda: waiting_run(db, schedule_id))
+        assert first is not None
         run_sql(
             db,
             "UPDATE job_executions SET status = 'running', started_at = clock_timestamp(), instance_id = 'r',"

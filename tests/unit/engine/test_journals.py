@@ -246,7 +246,7 @@ def test_what_a_handler_says_never_waits_for_the_writer() -> None:
         inside.set()
         release.wait(60)
 
-    bench.shelf.write = hang  # type: ignore[method-assign]
+    bench.shelf.write = hang  # type: ignore[method-assign, assignment]
     context.log("one")
     writer = threading.Thread(target=bench.write)
     writer.start()

@@ -37,8 +37,12 @@ def test_lines_of_the_handler_s_thread_are_heard_with_level_and_logger() -> None
 
 
 def test_they_are_not_kept_with_the_execution_but_counted() -> None:
+    def handler(context: ExecutionContext) -> None:
+        context.log("kept")
+        logger.warning("heard")
+
     context = a_context()
-    _, heard = called(lambda context: (context.log("kept"), logger.warning("heard"), None)[-1], context)
+    _, heard = called(handler, context)
     assert (heard.texts, heard.kept) == (["kept", "a.handler: heard"], ["kept"])
     assert context.trace()["logged"] == 1
     assert len(context.trace()["log"]) == 1
