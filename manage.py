@@ -16,7 +16,7 @@ COMMANDS = (
         "Start everything on this machine and show it at work; Ctrl-C drains the replicas and exits.",
     ),
     Later("executions", "services.cli.executions:executions", "List executions, newest first."),
-    Later("execution", "services.cli.executions:execution", "Show one execution with all its fields."),
+    Later("execution", "services.cli.executions:execution", "Show one execution with all its fields, or its log."),
     Later(
         "cancel",
         "services.cli.executions:cancel",
