@@ -16,9 +16,9 @@ from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError
 
-from database.texts import storable
+from enhanced_scheduler.context import ExecutionContext, LogLine, ProgressMade
+from enhanced_scheduler.texts import storable
 from services.engine.loops import Loop
-from services.jobs.context import ExecutionContext, LogLine, ProgressMade
 from services.ledger.claims import is_about_values
 from services.ledger.logs import LogBatch, LoggedLine, LogPosition, LogStore, ProgressNote
 

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
+from pydantic import SecretStr
+
 from config import Settings
 from database.connection import DatabaseConnection
 from services.engine.gap_scan.scanner import LAGS
@@ -27,10 +29,12 @@ SELECT until, date_part('epoch', clock_timestamp() - until) AS age_seconds FROM 
 
 
 class FleetPing:
-    """`is_mine` tells whether this replica is the one that pings; while two think so, both do."""
+    """`send_if` says how a replica knows that it is the one that pings; while two think so, both do."""
 
-    def __init__(self, settings: Settings, db: DatabaseConnection, url: str, is_mine: Callable[[], bool]) -> None:
-        self._db, self._url, self._is_mine = db, url, is_mine
+    def __init__(self, settings: Settings, db: DatabaseConnection, secret_url: SecretStr) -> None:
+        url = secret_url.get_secret_value()
+        self._db, self._url = db, url
+        self._is_mine: Callable[[], bool] = lambda: False
         self._fetcher = Fetcher(
             session_from(settings, configured_url=url),
             Limits(max_seconds=settings.request_timeout, max_bytes=MAX_ANSWER_BYTES),
@@ -40,6 +44,9 @@ class FleetPing:
         self._pinged_for: datetime | None = None
         self._is_failing = False
         self.loop = Loop("fleet-ping", self.tick, min(LOOK_SECONDS, settings.gap_scan_seconds), PATIENCE_SECONDS)
+
+    def send_if(self, is_mine: Callable[[], bool]) -> None:
+        self._is_mine = is_mine
 
     def tick(self) -> float | None:
         if not self._is_mine():

@@ -13,7 +13,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, TextIO
 
-from database.texts import masked
+from enhanced_scheduler import log_capture
+from enhanced_scheduler.texts import masked
 from services.wording.visible import visible
 
 # Fields for every line of the current context, such as the id of the request that is being answered.
@@ -43,7 +44,7 @@ def _ask_only_for_what_is_written() -> None:
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:
     own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-    return {**context.get(), **own}
+    return {**context.get(), **log_capture.facts(), **own}
 
 
 class _Stderr(logging.StreamHandler[TextIO]):

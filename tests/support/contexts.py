@@ -5,8 +5,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from database.models import Cause
+from enhanced_scheduler.context import LogLine, ProgressMade
 from services.jobs import ExecutionContext
-from services.jobs.context import LogLine, ProgressMade
 
 
 class Heard:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
+from pydantic import SecretStr
 
 from config import Settings
 from database.connection import DatabaseConnection
@@ -41,7 +42,8 @@ def pinging(db: DatabaseConnection, ledger: Ledger) -> Iterator[Callable[..., Fl
 
     def make(is_mine: bool = True) -> FleetPing:
         """The server is at a private address, which only this setting may name."""
-        made.append(FleetPing(Settings(_env_file=None), db, f"{ledger.url}/ping", lambda: is_mine))
+        made.append(FleetPing(Settings(_env_file=None), db, SecretStr(f"{ledger.url}/ping")))
+        made[-1].send_if(lambda: is_mine)
         return made[-1]
 
     yield make

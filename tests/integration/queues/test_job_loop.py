@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 from database.connection import DatabaseConnection
 from database.workflow_models import Domain, LocalBusiness, Place
 from database.workflow_statuses import DeepScanStatus, DomainExtractionStatus, SitemapAnalysisStatus
+from enhanced_scheduler.log_capture import speaking_for
 from services.embedded import Addresses
-from services.engine.log_capture import speaking_for
 from services.errors import ConfigurationError, Unavailable
 from services.jobs import ExecutionContext, JobCancelled, JobFailed, PermanentFailure
 from services.queues import job_loop

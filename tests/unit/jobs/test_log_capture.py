@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from database.models import ExecutionStatus
-from services.engine.calling import call_handler
-from services.jobs import ExecutionContext, JobResult
-from services.jobs.context import MAX_LINE_CHARACTERS
-from services.jobs.registry import JobDefinition
+from enhanced_scheduler.calling import call_handler
+from enhanced_scheduler.context import MAX_LINE_CHARACTERS
+from services.jobs import ExecutionContext, JobDefinition, JobResult
 from services.telemetry.logs import JsonLines
 from tests.support.contexts import Heard, a_context
 

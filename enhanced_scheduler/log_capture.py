@@ -11,10 +11,9 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeVar
 
-from database.texts import cut_head
-from services.jobs.containment import Raised, Returned, contained
-from services.jobs.context import ExecutionContext
-from services.telemetry import logs
+from enhanced_scheduler.containment import Raised, Returned, contained
+from enhanced_scheduler.context import ExecutionContext
+from enhanced_scheduler.texts import cut_head
 
 MAX_TRACEBACK_CHARACTERS = 3000
 
@@ -27,13 +26,19 @@ _formatter = logging.Formatter()
 def speaking_for(context: ExecutionContext, call: Callable[[], T]) -> T:
     """Lines that this thread logs meanwhile carry the execution's ids and are shown in its log."""
     _install()
-    facts = {"execution_id": context.execution_id, "schedule_id": context.schedule_id, "attempt": context.attempt}
-    former, former_facts = _current.set(context), logs.context.set({**logs.context.get(), **facts})
+    former = _current.set(context)
     try:
         return call()
     finally:
-        logs.context.reset(former_facts)
         _current.reset(former)
+
+
+def facts() -> dict[str, Any]:
+    """The ids of the execution that this thread works for, for formatters of log lines."""
+    context = _current.get()
+    if context is None:
+        return {}
+    return {"execution_id": context.execution_id, "schedule_id": context.schedule_id, "attempt": context.attempt}
 
 
 class _Factory:

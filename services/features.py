@@ -1,0 +1,70 @@
+"""What a replica does beside its engine: API sync, workflows, the hourly audit, the fleet's ping, retention."""
+
+from collections.abc import Callable, Mapping
+from threading import Event
+from typing import Any
+
+from config import Settings
+from database.connection import DatabaseConnection
+from enhanced_scheduler.extras import how_to_install, is_installed
+from services.api_sync.replica import ReplicaSync
+from services.engine.housekeeping import Tidy
+from services.engine.loops import Loop
+from services.errors import ConfigurationError
+from services.insight.hourly_audit import HourlyAudit
+from services.pings.fleet_ping import FleetPing
+from services.scanning.retention import ScanRetention
+
+if is_installed("workflows"):
+    from services.workflows.replica import ReplicaWorkflows
+
+
+class Features:
+    """`syncs`: whether this replica asks the external API for schedules."""
+
+    def __init__(
+        self, settings: Settings, db: DatabaseConnection, stopping: Event, *, syncs: bool, sync_interval: int
+    ) -> None:
+        self.api_sync = ReplicaSync(settings, db, sync_interval, stopping)
+        self._syncs = syncs
+        self._workflows = _workflows(settings, db)
+        self._audit = HourlyAudit(settings, db, stopping)
+        self._scans = ScanRetention(db)
+        self._ping = None if settings.fleet_ping_url is None else FleetPing(settings, db, settings.fleet_ping_url)
+
+    def install(self) -> None:
+        """Before the engine starts."""
+        if self._workflows is not None:
+            self._workflows.install()
+
+    def loops(self, first_in: Callable[[], list[int]]) -> list[Loop]:
+        """`first_in`: the buckets in which this replica is first."""
+        found = [self._audit.loop]
+        if self._ping is not None:
+            self._ping.send_if(lambda: 0 in first_in())
+            found.append(self._ping.loop)
+        if self._workflows is not None:
+            found.append(self._workflows.loop)
+        if self._syncs:
+            found.append(self.api_sync.loop)
+        return found
+
+    def tidying(self) -> Mapping[str, Tidy]:
+        """Each with a history of its own, under its name in the log."""
+        queues = {} if self._workflows is None else {"queues": self._workflows.tidy}
+        return {"scans": self._scans.delete_old, **queues}
+
+    def close(self) -> None:
+        if self._ping is not None:
+            self._ping.close()
+
+    def facts(self) -> dict[str, Any]:
+        return {"api_sync": self.api_sync.facts()} if self._syncs else {}
+
+
+def _workflows(settings: Settings, db: DatabaseConnection) -> "ReplicaWorkflows | None":
+    if is_installed("workflows"):
+        return ReplicaWorkflows(settings, db)
+    if settings.workflows_enabled:
+        raise ConfigurationError(f"WORKFLOWS_ENABLED=true needs {how_to_install('workflows')}")
+    return None
