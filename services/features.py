@@ -11,8 +11,8 @@ from services.api_sync.replica import ReplicaSync
 from services.engine.housekeeping import Tidy
 from services.engine.loops import Loop
 from services.errors import ConfigurationError
+from services.insight.fleet_ping import FleetPing
 from services.insight.hourly_audit import HourlyAudit
-from services.pings.fleet_ping import FleetPing
 from services.scanning.retention import ScanRetention
 
 if is_installed("workflows"):

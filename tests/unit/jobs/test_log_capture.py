@@ -75,10 +75,13 @@ def test_a_line_that_cannot_be_formatted_fails_nothing(monkeypatch: pytest.Monke
 def test_a_poisoned_line_becomes_one_that_can_be_stored(say: str) -> None:
     poison = "a\x00b\ud800c password at https://anna:geheim@x.example/?api_key=s3cr3t " + "x" * 10_000_000
 
+    silent = logging.Logger("silent")  # this line is not for the report of the test
+    silent.addHandler(logging.NullHandler())
+
     def handler(context: ExecutionContext) -> None:
         context.hide("hidden-value")
         for text in (poison, "with hidden-value"):
-            context.log(text) if say == "log" else logger.warning(text)
+            context.log(text) if say == "log" else silent.warning(text)
 
     _, heard = called(handler)
     first, second = heard.texts

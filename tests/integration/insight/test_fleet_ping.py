@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from config import Settings
 from database.connection import DatabaseConnection
-from services.pings.fleet_ping import FleetPing
+from services.insight.fleet_ping import FleetPing
 from tests.support.ledger import Answer, Ledger
 
 Watched = Callable[[timedelta], None]
@@ -88,5 +88,5 @@ def test_a_ping_that_failed_is_repeated_and_the_log_names_no_address(
         for _ in range(4):
             ping.tick()
     assert len(ledger.requests()) == 3
-    said = [record.getMessage() for record in caplog.records if record.name == "services.pings.fleet_ping"]
+    said = [record.getMessage() for record in caplog.records if record.name == "services.insight.fleet_ping"]
     assert said == ["no ping could be sent: FLEET_PING_URL answered 503", "pings are sent again"]
