@@ -254,7 +254,12 @@ class Settings(WorkflowSettings):
         "INFO", "Replica", "minimum severity of log messages"
     )
     log_format: Literal["text", "json"] = _knob("text", "Replica", "`text` for people, `json` for log collectors")
-    shutdown_grace_seconds: int = _knob(30, "Replica", "how long a stopping replica waits for running executions", ge=0)
+    shutdown_grace_seconds: int = _knob(
+        30,
+        "Replica",
+        "how long a stopping replica waits for running executions, and for others to hold its share",
+        ge=0,
+    )
 
     # Used when the schedule's own column is NULL.
     job_max_instances: int = _knob(

@@ -14,6 +14,7 @@ from services.errors import ConfigurationError
 from services.insight.fleet_ping import FleetPing
 from services.insight.hourly_audit import HourlyAudit
 from services.scanning.retention import ScanRetention
+from services.schedules.limits import Limits
 
 if is_installed("workflows"):
     from services.workflows.replica import ReplicaWorkflows
@@ -31,6 +32,7 @@ class Features:
         self._audit = HourlyAudit(settings, db, stopping)
         self._scans = ScanRetention(db)
         self._ping = None if settings.fleet_ping_url is None else FleetPing(settings, db, settings.fleet_ping_url)
+        self._limits = Limits(db)
 
     def install(self) -> None:
         """Before the engine starts."""
@@ -52,7 +54,7 @@ class Features:
     def tidying(self) -> Mapping[str, Tidy]:
         """Each with a history of its own, under its name in the log."""
         queues = {} if self._workflows is None else {"queues": self._workflows.tidy}
-        return {"scans": self._scans.delete_old, **queues}
+        return {"scans": self._scans.delete_old, "limit_changes": self._limits.forget_changes, **queues}
 
     def close(self) -> None:
         if self._ping is not None:

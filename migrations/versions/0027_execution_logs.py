@@ -7,7 +7,7 @@ lines are found by it, so that the lines themselves need no second index.
 from alembic import op
 
 revision = "0027"
-down_revision = "0023"
+down_revision = "0026"
 
 
 def upgrade() -> None:

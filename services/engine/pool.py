@@ -113,6 +113,12 @@ class WorkerPool:
                 self._forget(run)
         return [run.context for run in returned]
 
+    def warn(self) -> None:
+        """Tell the running handlers that a shutdown is coming."""
+        with self._changed:
+            for run in self._runs.values():
+                run.context.drain()
+
     def shutdown(self, wait_seconds: float) -> list[ExecutionContext]:
         """Wait for running executions; returns the unfinished (`begun`: its handler was called)."""
         with self._changed:
@@ -122,8 +128,7 @@ class WorkerPool:
             returned = [run for run in self._runs.values() if run.begun_at is None and self._settle(run)]
             for run in returned:
                 self._forget(run)
-            for run in self._runs.values():
-                run.context.drain()
+            self.warn()
             self._watchdog.look_by(0)
             self._changed.wait_for(lambda: not self._runs, wait_seconds)
             stuck = [run for run in self._runs.values() if self._settle(run)]

@@ -7,7 +7,8 @@ executions. verdicts.py decides what becomes of a fire; the SQL is in claims_sql
 """
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from uuid import UUID
 from sqlalchemy import Row
 from sqlalchemy.exc import DBAPIError
 
-from database.arrays import flag_array, instant_array, number_array, uuid_array
+from database.arrays import flag_array, instant_array, number_array, text_array, uuid_array
 from database.clock import awake_or_not
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
@@ -25,8 +26,9 @@ from services.ledger import claims_sql as sql
 from services.ledger.fires import Claim, Decision, Ending, Fire, Owner, Policy
 from services.ledger.former_timings import had_fire
 from services.ledger.history_sql import NOTIFY_PENDING
+from services.ledger.limits import UNLIMITED, Limited, full_keys, lock_limited
 from services.ledger.locked import Locked
-from services.ledger.needs import OF_EVERYTHING, Abilities
+from services.ledger.needs import OF_EVERYTHING, Abilities, Needs
 from services.ledger.retrying import CarefulRetries
 from services.ledger.verdicts import CLAIMED, EARLY, YOUNGEST, Kind, Rule, Situation, Stage, answers, decide, decisions
 from services.ledger.waiting import WaitingJudge, WaitingStore
@@ -74,6 +76,14 @@ class StartReport:
     later: list[Claim] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What other replicas have room for."""
+
+    most: int
+    is_able: Callable[[Needs, str], bool]  # one of them, given the needs and the queue
+
+
 _Asked = tuple[Fire, Locked, Rule]  # with the rule under which a row is to be written
 
 
@@ -106,10 +116,20 @@ class ExecutionStore:
 
         The first `start` of them, for which there is a place already, are claimed and started at once.
         """
-        once = list({fire.key: fire for fire in fires}.values())  # twice the same would be coalesced with itself
-        return self._retry(lambda careful: self._claim(once, start)) if once else ClaimReport()
+        return self._decide(fires, start)
 
-    def _claim(self, fires: Sequence[Fire], start: int) -> ClaimReport:
+    def give_away(self, fires: Sequence[Fire], wanted: Wanted | None = None) -> ClaimReport:
+        """The same decisions as of a replica that is able to run nothing: what may run waits for another one.
+
+        What is not wanted is not decided.
+        """
+        return self._decide(fires, None, wanted)
+
+    def _decide(self, fires: Sequence[Fire], start: int | None, by_others: Wanted | None = None) -> ClaimReport:
+        once = list({fire.key: fire for fire in fires}.values())  # twice the same would be coalesced with itself
+        return self._retry(lambda careful: self._claim(once, start, by_others)) if once else ClaimReport()
+
+    def _claim(self, fires: Sequence[Fire], start: int | None, by_others: Wanted | None) -> ClaimReport:
         report, asked_at = ClaimReport(), awake_or_not()
         with self._connection.transaction():
             wanted = {fire.schedule_id for fire in fires}
@@ -133,9 +153,28 @@ class ExecutionStore:
                     report.due_at[fire] = locked.due_at(fire)
                 if rule.verdict.status:
                     asked.append((fire, locked, rule))
+            if by_others is not None:
+                asked = self._only_wanted(asked, by_others, report)
             if asked := self._without_unproven(asked):
-                self._insert(asked, start, report, asked_at)
+                are_limited = rows[0].are_limited and not self._abilities.elders
+                self._insert(asked, start, report, asked_at, are_limited=are_limited)
         return report
+
+    def _only_wanted(self, asked: list[_Asked], wanted: Wanted, report: ClaimReport) -> list[_Asked]:
+        """Of what may run: whole schedules in their order that others are able to run, as many as fit."""
+        schedules = {locked.schedule_id: locked for _, locked, rule in asked if rule.verdict is CLAIMED}
+        needs = self._abilities.needs_of(list(schedules.values()), self._connection)
+        fires = Counter(fire.schedule_id for fire, _, rule in asked if rule.verdict is CLAIMED)
+        chosen: set[UUID] = set()
+        left = wanted.most
+        for locked, own in zip(schedules.values(), needs, strict=True):
+            if fires[locked.schedule_id] <= left and wanted.is_able(own, locked.spec.queue_name):
+                chosen.add(locked.schedule_id)
+                left -= fires[locked.schedule_id]
+        kept = [fire for fire, locked, rule in asked if rule.verdict is CLAIMED and locked.schedule_id not in chosen]
+        for fire in kept:
+            del report.decisions[fire]
+        return [each for each in asked if each[0] in report.decisions]
 
     def _judge(self, fire: Fire, locked: Locked) -> Rule:
         """As far as the schedule's row decides it."""
@@ -161,11 +200,29 @@ class ExecutionStore:
         unproven = {fire for fire in ended if not had_fire(timings.get(fire.schedule_id, ()), fire.scheduled_for)}
         return [each for each in asked if each[0] not in unproven]
 
-    def _insert(self, asked: list[_Asked], start: int, report: ClaimReport, asked_at: float) -> None:
-        able = self._able([locked for _, locked, _ in asked])
+    def _insert(
+        self, asked: list[_Asked], start: int | None, report: ClaimReport, asked_at: float, *, are_limited: bool
+    ) -> None:
+        needs = self._abilities.needs_of([locked for _, locked, _ in asked], self._connection)
+        able = [False] * len(asked)
+        if start is not None:
+            able = self._abilities.able(needs, [locked.spec.queue_name for _, locked, _ in asked])
+        limited = UNLIMITED
+        if are_limited:
+            limited = self._lock_limited(asked, able)
+            free = [
+                place
+                for place, (_, locked, rule) in enumerate(asked)
+                if rule.verdict is not CLAIMED or not able[place] or not limited.is_busy(locked.spec.all_limit_keys)
+            ]
+            if len(free) < len(asked):
+                report.decisions.update((fire, Decision.LOCKED) for fire, _, _ in asked)  # the others: below
+                asked, needs, able = [asked[at] for at in free], [needs[at] for at in free], [able[at] for at in free]
+        keys = [locked.spec.all_limit_keys for _, locked, _ in asked]
         values = {
             **self._owner.as_values(),
             "grace": self._policy.misfire_grace_seconds,
+            "horizon": self._horizon.total_seconds(),
             "schedule_ids": uuid_array(fire.schedule_id for fire, _, _ in asked),
             "scheduled": instant_array(fire.scheduled_for for fire, _, _ in asked),
             "due": instant_array(locked.due_at(fire) for fire, locked, _ in asked),
@@ -178,23 +235,47 @@ class ExecutionStore:
             "next_runs": instant_array(
                 locked.next_run(fire) if rule.verdict is CLAIMED else None for fire, locked, rule in asked
             ),
-            "starts": flag_array(place < start for place in range(len(asked))),
+            "starts": flag_array(place < (start or 0) for place in range(len(asked))),
             "able": flag_array(able),
+            "keys": [text_array(each) for each in keys],
+            "full_keys": None,
+            "queues": None,
+            "needs": None,
+            "priorities": None,
         }
         is_late = any(locked.now - fire.scheduled_for > YOUNGEST for fire, locked, _ in asked)
+        if limited.most:
+            preview = sql.PREVIEW_LATE_CLAIMS if is_late else sql.PREVIEW_CLAIMS
+            values["full_keys"] = full_keys(self._connection, preview, values, limited, keys)
+            values["queues"] = [locked.spec.queue_name for _, locked, _ in asked]
+            values["needs"] = [text_array(each) for each in needs]
+            values["priorities"] = number_array(locked.spec.priority for _, locked, _ in asked)
         statement = sql.INSERT_LATE_CLAIMS if is_late else sql.INSERT_CLAIMS
         written = {(row.schedule_id, row.scheduled_for): row for row in self._connection.run(statement, values)}
-        for fire, locked, _ in asked:
+        for (fire, locked, _), own in zip(asked, keys, strict=True):
             row = written.get(fire.key)
             if row is None:
                 report.decisions[fire] = Decision.EXISTS
                 continue
-            report.decisions[fire] = decision = DECISIONS[row.status, row.reason]
+            waits = row.status == ExecutionStatus.PENDING
+            report.decisions[fire] = decision = Decision.LATER if waits else DECISIONS[row.status, row.reason]
             if decision is Decision.CLAIMED:
-                claim = locked.claim(row, locked.due_at(fire), asked_at)
+                claim = locked.claim(row, locked.due_at(fire), limited.of(own), asked_at)
                 (report.started if row.status == ExecutionStatus.RUNNING else report.claims).append(claim)
         if not all(able):
             self._connection.run(NOTIFY_PENDING)  # others may be
+
+    def _lock_limited(self, asked: list[_Asked], able: list[bool]) -> Limited:
+        """The limits of what may run here."""
+        return lock_limited(
+            self._connection,
+            {
+                key
+                for (_, locked, rule), is_able in zip(asked, able, strict=True)
+                if is_able and rule.verdict is CLAIMED
+                for key in locked.spec.all_limit_keys
+            },
+        )
 
     # --- start ---
 
@@ -238,6 +319,7 @@ class ExecutionStore:
                 Situation.ENDED: locked.has_ended(claim.scheduled_for),
                 Situation.NOT_A_FIRE: not locked.fires_at(claim.scheduled_for),
                 Situation.UNABLE: not all(self._able([locked])),
+                Situation.OTHER_KEYS: locked.spec.all_limit_keys != claim.spec.all_limit_keys,
             }
         holding = [situation for situation, holds in situations.items() if holds]
         return decide(Stage.START, Kind.of(claim.cause, claim.attempt), holding)

@@ -19,6 +19,7 @@ from services.web.routes.dead_letters import dead_letters
 from services.web.routes.dev_tools import dev_tools
 from services.web.routes.docs import docs
 from services.web.routes.executions import executions
+from services.web.routes.limits import limits
 from services.web.routes.pipeline_lists import pipeline_lists
 from services.web.routes.places import places
 from services.web.routes.probes import probes
@@ -35,6 +36,7 @@ from services.web.routes.workflows import workflows
 ROUTERS: tuple[APIRouter, ...] = (
     schedule_actions,  # before `schedules`, so that /preview is not taken for the name of a schedule
     schedules,
+    limits,
     executions,
     statistics,
     replicas,
@@ -66,6 +68,7 @@ def create_app(settings: Settings, *, with_replica: bool = False, one_time: OneT
         openapi_url="/api/openapi.json",
         docs_url=None,  # FastAPI's own pages load their scripts from another server
         redoc_url=None,
+        generate_unique_id_function=openapi.operation_id,
     )
     app.state.parts, app.state.failure = build_parts(settings, one_time, scheduler), None
     problems.install(app)

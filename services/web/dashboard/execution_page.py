@@ -1,6 +1,7 @@
 """One execution: its timeline, attempts, error, log and result; cancel or retry it."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -8,18 +9,22 @@ from nicegui import ui
 
 from database.models import ExecutionStatus
 from services.errors import ScheduleNotFound
+from services.insight.limits import LimitUses, key_waited_for
 from services.job_history import Retry
+from services.ledger.limits_sql import MARK
 from services.ledger.listing import ExecutionRecord
 from services.ledger.log_following import REPORTED
 from services.ledger.timeline import timeline
 from services.web.auth.roles import Role
 from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import for_visitors, frame
+from services.web.dashboard.limits_page import address_of
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.live_log import LiveLog
 from services.web.dashboard.look import card, chip, clock, empty, took
 from services.web.dashboard.visitor import Visitor
 from services.web.routes.executions import WHY_NOT
+from services.wording.durations import duration
 
 REFRESH_SECONDS = 0.8  # lines are written once a second and must be here after two
 CANCEL, RETRY = "Cancel", "Retry"
@@ -57,6 +62,8 @@ class _Page:
             self._head()
             ui.space()
             self._button = Live(self._build_button, _next_action(record), classes="")
+        with ui.row().classes("items-center gap-3"):
+            self._waited, self._limit = ui.label(), Live(_build_limit, "", classes="")
         self._content()
         self._log = LiveLog(visitor, record.execution_id)
 
@@ -73,6 +80,16 @@ class _Page:
             self._head.refresh()
             self._button.show(_next_action(self._record))  # unchanged while it is pending and running
             self._content.refresh()
+        await self._show_limit()
+
+    async def _show_limit(self) -> None:
+        """What it waits, or waited, for; told anew as long as it waits."""
+        key = key_waited_for(self._record.reason, self._record.details)
+        if key is not None:
+            uses, record = LimitUses(self._visitor.parts.db), self._record
+            words, limit = await self._visitor.read(lambda: _wait_in_words(uses, record, key))
+            self._waited.text = words
+            self._limit.show(limit)
 
     async def refresh_live(self) -> None:
         if not all(attempt.is_terminal for attempt in self._attempts):
@@ -167,6 +184,21 @@ def _explanation(visitor: Visitor, record: ExecutionRecord) -> list[str]:
         return []
 
 
+def _wait_in_words(uses: LimitUses, record: ExecutionRecord, key: str) -> tuple[str, str]:
+    """The words, and the limit that counts for the key now."""
+    found, due_at = uses.of_key(key), record.due_at or record.scheduled_for
+    limit = found.limit if found else ""
+    until = record.started_at or record.completed_at
+    if until is not None:
+        return f"waited {duration(round((until - due_at).total_seconds()))} for limit {key}", limit
+    return f"waiting {uses.waits_in_words(key, (datetime.now(UTC) - due_at).total_seconds())}", limit
+
+
+def _build_limit(limit: str, _: Ages) -> None:
+    if limit:
+        ui.link("Show the limit", address_of(limit))
+
+
 def _error(record: ExecutionRecord, sentences: list[str]) -> None:
     if not record.error_message and not record.reason:
         return
@@ -185,7 +217,7 @@ def _error(record: ExecutionRecord, sentences: list[str]) -> None:
 def _details(record: ExecutionRecord) -> None:
     details = dict(record.details or {})
     result = details.pop("result", None)
-    for elsewhere in (*REPORTED, "requested_by"):  # the live log shows them, and the timeline
+    for elsewhere in (*REPORTED, MARK, "requested_by"):  # shown by the live log, the limit and the timeline
         details.pop(elsewhere, None)
     if result or details:
         with card("Result"):

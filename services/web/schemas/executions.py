@@ -137,6 +137,8 @@ class AttentionOut(BaseModel):
             "silent",
             "unhandled",
             "unable",
+            "held",
+            "stopped",
             "circuit",
             "parked",
             "dead",

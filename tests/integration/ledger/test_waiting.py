@@ -169,7 +169,7 @@ def test_a_row_that_outlives_its_deadline_does_not_fill_every_look(
     ask_for_runs(db, make(misfire_grace_seconds=10))
     change(db, "UPDATE job_executions SET due_at = now() - interval '1 hour'")
     assert [settling.settle() for _ in range(3)] == [1, 0, 0]
-    assert rows(db, "status, settle_at > now() + interval '9 minutes'") == [("pending", True)]
+    assert rows(db, "status, settle_at > now() + interval '10 seconds'") == [("pending", True)]
 
 
 def test_two_overdue_rows_of_a_schedule_with_room_are_no_overlap(
@@ -331,5 +331,6 @@ def test_each_statement_reads_its_own_index_although_statistics_are_of_an_empty_
     assert plans.keys() == INDEX_OF.keys()
     for name, plan in plans.items():
         scans = re.findall(r"Scan (?:Backward )?(?:using|on) (job_executions_\w+_idx)", plan)
-        assert set(scans) <= {INDEX_OF[name], "job_executions_live_idx"}, (name, plan)
+        one_step = {"job_executions_limited_idx"} if name == "LANES" else set()  # does anything wait for a limit?
+        assert set(scans) <= {INDEX_OF[name], "job_executions_live_idx"} | one_step, (name, plan)
         assert "Seq Scan on job_executions" not in plan, (name, plan)
