@@ -305,6 +305,22 @@ class Settings(WorkflowSettings):
     fence_horizon_seconds: int = _knob(86_400, "Safety", "a claim for a fire older than this is refused", ge=60)
     history_retention_days: int = _knob(90, "Safety", "executions, changes and scans older than this are deleted", ge=1)
 
+    execution_log_max_bytes: int = _knob(
+        1_048_576,
+        "Safety",
+        "bytes of one execution's live log that are stored from its beginning; the last 100 lines follow at its end; "
+        "0 stores no live log",
+        ge=0,
+        le=1 << 30,
+    )
+
+    fleet_ping_url: SecretStr | None = _knob(
+        None,
+        "Safety",
+        "URL called after each whole gap scan of the fleet, for a service that alerts when the calls stop; it may be a "
+        "private address",
+    )
+
     # Schedules from another system's API.
     api_url: str | None = _knob(
         None, "API sync", "URL that schedules are fetched from (http or https); may be a private address"
@@ -365,6 +381,9 @@ class Settings(WorkflowSettings):
     web_max_body_bytes: int = _knob(
         1024 * 1024, "Web", "maximum size of a request body; a larger one is refused", ge=1024
     )
+    web_max_event_streams: int = _knob(
+        50, "Web", "Server-Sent Events: streams that a process serves at once; 0: none", ge=0
+    )
     web_session_hours: int = _knob(12, "Web", "how long a browser stays logged in", ge=1, le=24 * 30)
     web_session_secret_key: SecretStr | None = _knob(
         None,
@@ -419,6 +438,13 @@ class Settings(WorkflowSettings):
     def _web_only(cls, url: str | None) -> str | None:
         if url and not re.match(r"https?://[^/]", url):
             raise ValueError("must start with http:// or https://")
+        return url
+
+    @field_validator("fleet_ping_url")
+    @classmethod
+    def _secret_web_only(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            cls._web_only(url.get_secret_value())
         return url
 
     @field_validator("job_secrets")

@@ -24,7 +24,7 @@ COMMANDS = (
         "Upgrade the database to the newest schema. Safe to run at every start and from several processes at once.",
     ),
     Later("executions", "services.cli.executions:executions", "List executions, newest first."),
-    Later("execution", "services.cli.executions:execution", "Show one execution with all its fields."),
+    Later("execution", "services.cli.executions:execution", "Show one execution with all its fields, or its log."),
     Later(
         "cancel",
         "services.cli.executions:cancel",
