@@ -1,13 +1,17 @@
 """The list of executions, filtered by status, cause, age and domain; the first page refreshes itself."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from nicegui import ui
 
 from database.models import Cause, ExecutionStatus
-from services.ledger.listing import ExecutionFilter, ExecutionPage, ExecutionRecord
+from services.insight.failures import Failures, FireCounts
+from services.ledger.fate_sql import Fate
+from services.ledger.listing import ExecutionFilter, ExecutionRecord
 from services.schedules.listing import ScheduleFilter
 from services.web.dashboard import charts
 from services.web.dashboard.list_page import ROWS, ListPage, list_at, text_of
@@ -31,11 +35,26 @@ SHOWN = columns(
 )
 WENT_WRONG = ",".join(charts.FAILURES)
 STATUSES = {WENT_WRONG: "any failure", **{str(status): status.replace("_", " ") for status in ExecutionStatus}}
+OUTCOMES = {
+    Fate.FAILED: "failed for good",
+    Fate.RECOVERED: "recovered by retry",
+    Fate.RETRYING: "being retried",
+}
+MENDED: dict[str | None, str] = {Fate.FAILED: "", Fate.RECOVERED: ", recovered", Fate.RETRYING: ", retrying"}
+USUAL_HOURS = 24  # of the counts, if no age is chosen
 SPANS = {"1": "1 hour", "24": "24 hours", str(7 * 24): "7 days", str(30 * 24): "30 days"}
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    items: list[ExecutionRecord]
+    next_cursor: str | None
+    fates: dict[UUID, str | None]
+    counts: FireCounts
+
+
 @list_at("/executions", "Executions")
-class _Executions(ListPage[ExecutionPage]):
+class _Executions(ListPage[Found]):
     columns = SHOWN
     chip = "status"
     linked = "what"
@@ -45,14 +64,38 @@ class _Executions(ListPage[ExecutionPage]):
     def build_filters(self, asked: Mapping[str, str]) -> None:
         self._schedule_id = asked.get("schedule")
         self._status = self.choice_filter("Status", STATUSES, asked.get("status"))
+        outcomes = {str(fate): words for fate, words in OUTCOMES.items()}
+        self._outcome = self.choice_filter("Outcome of the fire", outcomes, asked.get("outcome"), width="w-48")
         self._cause = self.choice_filter("Cause", {str(cause): str(cause) for cause in Cause}, asked.get("cause"))
         self._since = self.choice_filter("Created within", SPANS, asked.get("within"))
         self._about = self.text_filter("Domain or name", asked.get("domain", ""), "w-64")
+        self._error = self.text_filter("Part of the error", asked.get("error", ""), "w-56")
         if self._schedule_id:
             ui.link("Filtered by schedule; show all", "/executions")
 
-    def look(self, cursor: str | None) -> ExecutionPage:
-        return self.visitor.parts.history.list_executions(self._where(), ROWS, cursor)
+    def build_above(self) -> None:
+        self._counts = ui.label().classes("es-faint")
+
+    def look(self, cursor: str | None) -> Found:
+        page = self.visitor.parts.history.list_executions(self._where(), ROWS, cursor)
+        failures = Failures(self.visitor.parts.db)
+        failed = [one.execution_id for one in page.items if one.status in charts.FAILURES]
+        return Found(page.items, page.next_cursor, failures.fates(failed), self._count(failures))
+
+    def _count(self, failures: Failures) -> FireCounts:
+        schedule_id = UUID(self._schedule_id) if self._schedule_id else None
+        return failures.counts(self._hours, schedule_id)
+
+    @property
+    def _hours(self) -> int:
+        return int(self._since.value or USUAL_HOURS)
+
+    def show(self, found: Found | None) -> None:
+        self._fates = found.fates if found else {}
+        super().show(found)
+        words = found.counts.words if found else ""
+        which = "of this schedule" if self._schedule_id else "of all schedules"
+        self._counts.text = f"Fires {which} in the last {SPANS[str(self._hours)]}: {words or 'no failures'}."
 
     def _where(self) -> ExecutionFilter:
         about, schedule_id = text_of(self._about), self._schedule_id or None
@@ -64,6 +107,8 @@ class _Executions(ListPage[ExecutionPage]):
             domain=about,
             status=self._status.value,
             cause=self._cause.value,
+            outcome=self._outcome.value,
+            error=text_of(self._error),
             since=datetime.now(UTC) - timedelta(hours=int(self._since.value)) if self._since.value else None,
         )
 
@@ -71,11 +116,12 @@ class _Executions(ListPage[ExecutionPage]):
         late = None
         if record.started_at is not None and record.cause not in (Cause.MANUAL, Cause.BACKFILL):
             late = (record.started_at - (record.due_at or record.scheduled_for)).total_seconds()
+        mended = MENDED.get(self._fates.get(record.execution_id, Fate.FAILED), ", then failed again")
         return {
             "id": str(record.execution_id),
             "address": f"/executions/{record.execution_id}",
-            "colour": colour(record.status),
-            "status": record.status.replace("_", " "),
+            "colour": colour("skipped" if mended else record.status),
+            "status": record.status.replace("_", " ") + mended,
             "what": name_of(record),
             "scheduled": clock(self.visitor.local(record.scheduled_for)),
             "late": NOTHING if late is None else took(max(0.0, late)),

@@ -46,6 +46,7 @@ class ListPage(ABC, Generic[F]):
         with ui.row().classes("items-center gap-3 w-full es-filters"):
             self.build_filters(asked)
         with card() as self.card:
+            self.build_above()
             self._problem = ui.label().classes("es-bad")
             with ui.element("div").classes("es-wide"):
                 self.table = table(self.columns, chip=self.chip, linked=self.linked)
@@ -54,6 +55,9 @@ class ListPage(ABC, Generic[F]):
 
     @abstractmethod
     def build_filters(self, asked: Mapping[str, str]) -> None: ...
+
+    def build_above(self) -> None:
+        """What stands above the table; most lists have nothing there."""
 
     @abstractmethod
     def look(self, cursor: str | None) -> F:

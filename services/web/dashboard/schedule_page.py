@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from nicegui import ui
 
 from services.errors import InvalidInput
+from services.insight.failures import Failures, FireCounts
 from services.insight.overview import Overview
 from services.jobs.credentials import without_credentials
 from services.ledger.listing import ExecutionRecord
@@ -28,6 +29,7 @@ from services.web.dashboard.visitor import Visitor
 
 REFRESH_SECONDS = 5.0
 EXECUTIONS, CHANGES = 100, 20
+COUNTED_HOURS = 7 * 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Seen:
     changes: list[Change]
     days: dict[date, dict[str, int]]
     next_fires: list[datetime]
+    counts: FireCounts
 
 
 @for_visitors("/schedules/{schedule_id}")
@@ -65,6 +68,7 @@ def _look(visitor: Visitor, schedule_id: str) -> Seen | None:
         changes=parts.repository.get_changes(known, CHANGES),
         days=Overview(parts.db).calendar(known, record.timezone),
         next_fires=[] if record.invalid_reason or not record.enabled else parts.repository.preview(known, 5),
+        counts=Failures(parts.db).counts(COUNTED_HOURS, known),
     )
 
 
@@ -195,6 +199,7 @@ class _Page:
 
     @ui.refreshable_method
     def _last(self) -> None:
+        ui.label(f"Fires in the last 7 days: {self._seen.counts.words or 'no failures'}.").classes("es-faint")
         if not self._seen.executions:
             hint = "Its first fire is shown above." if self._seen.next_fires else "It runs only when started manually."
             empty("No executions yet", hint)
@@ -321,4 +326,6 @@ def _change_rows(visitor: Visitor, changes: list[Change]) -> None:
 
 def _is_same(new: Seen, old: Seen) -> bool:
     """Nothing to redraw."""
-    return (new.record, new.executions, new.changes) == (old.record, old.executions, old.changes)
+    return (new.record, new.executions, new.changes, new.counts) == (
+        old.record, old.executions, old.changes, old.counts,
+    )  # fmt: skip

@@ -6,6 +6,7 @@ from uuid import UUID
 from fastapi import Query, Response
 
 from services.job_history import RetryOutcome
+from services.ledger.fate_sql import Fate
 from services.ledger.listing import ExecutionFilter, ExecutionRecord
 from services.ledger.timeline import timeline
 from services.web.auth.guard import IdempotencyKey, Operator, Viewer
@@ -24,6 +25,14 @@ from services.web.schemas.schedules import RunRequested
 executions = router(f"{API}/executions", "executions")
 
 Since = Annotated[Instant | None, Query(description="Created at or after this time.")]
+Outcome = Annotated[
+    Fate | None,
+    Query(
+        description="One failed attempt of each fire that failed for good (failed), was mended by a retry (recovered), "
+        "or has a retry that waits or runs (retrying)."
+    ),
+]
+ErrorPart = Annotated[str | None, Query(max_length=200, description="Part of the error of a failed attempt.")]
 Until = Annotated[Instant | None, Query(description="Created before this time.")]
 
 WHY_NOT = {
@@ -44,6 +53,8 @@ def list_executions(
         Query(max_length=100, description="One status, or several separated by commas.", examples=["failed"]),
     ] = None,
     cause: Annotated[str | None, Query(max_length=16, examples=["manual"])] = None,
+    outcome: Outcome = None,
+    error: ErrorPart = None,
     since: Since = None,
     until: Until = None,
     limit: Limit = 50,
@@ -55,6 +66,8 @@ def list_executions(
         domain=domain,
         status=status,
         cause=cause,
+        outcome=outcome,
+        error=error,
         since=since,
         until=until,
     )

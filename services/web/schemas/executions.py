@@ -70,8 +70,43 @@ class CancelRequested(BaseModel):
     )
 
 
+class FireCountsOut(BaseModel):
+    """Fires with a failed attempt; each fire counts once, however often it was tried."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    failed: int = Field(description="Failed for good: no attempt follows", examples=[3])
+    recovered: int = Field(description="A retry succeeded", examples=[22])
+    retrying: int = Field(description="A retry waits or runs", examples=[1])
+    is_complete: bool = Field(
+        description="False: only the newest 5,000 failed attempts of the time are sorted", examples=[True]
+    )
+
+
+class ErrorGroupOut(BaseModel):
+    """Errors that differ only in ids, numbers, addresses and host names."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    pattern: str = Field(examples=["GET \u2026: host name cannot be resolved"])
+    example: str = Field(examples=["GET https://a.example/x: host name cannot be resolved"])
+    execution_id: UUID = Field(description="Of the example, which is the newest")
+    attempts: int = Field(examples=[84])
+    schedules: int = Field(examples=[83])
+    first_at: datetime = Field(examples=["2027-01-30T13:13:04.118Z"])
+    last_at: datetime = Field(examples=["2027-01-31T01:30:41.877Z"])
+    counts: FireCountsOut
+
+
+class ErrorGroupList(BaseModel):
+    items: list[ErrorGroupOut] = Field(description="Most fires that failed for good first")
+
+
 class StatisticsOut(BaseModel):
-    """Counts, durations and lateness (seconds) over the last days; percentiles are accurate to 2 %."""
+    """Counts, durations and lateness (seconds) over the last days; percentiles are accurate to 2 %.
+
+    All counts but `fires` are of executions, that is, of attempts.
+    """
 
     total_executions: int
     successful: int
@@ -91,6 +126,7 @@ class StatisticsOut(BaseModel):
     p99_duration: float
     p50_lateness: float
     p99_lateness: float
+    fires: FireCountsOut
 
 
 class MinuteOut(BaseModel):

@@ -42,6 +42,7 @@ GET /api/v3/executions/{execution_id}
 GET /api/v3/statistics
 GET /api/v3/statistics/overview
 GET /api/v3/statistics/forecast
+GET /api/v3/statistics/errors
 GET /api/v3/replicas
 GET /api/v3/scans
 GET /api/v3/scans/{scan_id}
