@@ -196,7 +196,7 @@ def _tiles(seen: Seen, *, postgres_answers: bool = True) -> list[Tile]:
 
 def _fires(history: History) -> Tile:
     """Red only for fires that failed for good: what a retry has mended needs nobody."""
-    counts, title = history.counts, f"Fires, last {history.window.words}"
+    counts, title = history.counts, f"Fires in {history.window.words}"
     within = f"/executions?within={history.window.hours}"
     if counts.failed:
         head, _, more = counts.words.partition(" ")

@@ -434,7 +434,7 @@ def test_what_went_wrong_within_the_hour_is_a_link_away(page: Page, cluster: Clu
         schedule_id,
     )
     page.goto("/")
-    page.get_by_role("link", name="Fires, last 1 hour").click()
+    page.get_by_role("link", name="Fires in 1 hour").click()
     expect(page.get_by_role("link", name="went wrong", exact=True).first).to_be_visible()
     expect(page.get_by_role("link", name="yesterday")).to_have_count(0)
     expect(page.locator("tbody").get_by_text("success", exact=True)).to_have_count(0)
