@@ -12,12 +12,12 @@ from services.job_history import Retry
 from services.ledger.listing import ExecutionRecord
 from services.ledger.timeline import timeline
 from services.web.auth.roles import Role
+from services.web.bulk import WHY_NOT
 from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import card, chip, clock, empty, took
 from services.web.dashboard.visitor import Visitor
-from services.web.routes.executions import WHY_NOT
 
 REFRESH_SECONDS = 1.0
 CANCEL, RETRY = "Cancel", "Retry"

@@ -13,10 +13,14 @@ from services.insight.failures import Failures, FireCounts
 from services.ledger.fate_sql import Fate
 from services.ledger.listing import ExecutionFilter, ExecutionRecord
 from services.schedules.listing import ScheduleFilter
+from services.web.auth.roles import Role
+from services.web.bulk import MOST, Bulk, Done, ExecutionAction
 from services.web.dashboard import charts
 from services.web.dashboard.list_page import ROWS, ListPage, list_at, text_of
 from services.web.dashboard.look import NOTHING, clock, colour, took
+from services.web.dashboard.selection import Act, Selection, Wish
 from services.web.dashboard.tables import columns
+from services.web.dashboard.visitor import Visitor
 
 SHOWN = columns(
     "status",
@@ -41,6 +45,10 @@ OUTCOMES = {
     Fate.RETRYING: "being retried",
 }
 MENDED: dict[str | None, str] = {Fate.FAILED: "", Fate.RECOVERED: ", recovered", Fate.RETRYING: ", retrying"}
+ACTS = (
+    Act(ExecutionAction.RETRY, "Retry", "retried", "replay"),
+    Act(ExecutionAction.CANCEL, "Cancel", "cancelled", "stop", warning="What runs is asked to stop."),
+)
 USUAL_HOURS = 24  # of the counts, if no age is chosen
 SPANS = {"1": "1 hour", "24": "24 hours", str(7 * 24): "7 days", str(30 * 24): "30 days"}
 
@@ -51,6 +59,7 @@ class Found:
     next_cursor: str | None
     fates: dict[UUID, str | None]
     counts: FireCounts
+    matching: int  # on all pages, or as many as one step does
 
 
 @list_at("/executions", "Executions")
@@ -60,6 +69,15 @@ class _Executions(ListPage[Found]):
     linked = "what"
     empty = ("No executions match", "Every fire becomes an execution when it is due. The filters may hide some.")
     refresh_seconds = 3.0
+
+    def __init__(self, visitor: Visitor, asked: Mapping[str, str]) -> None:
+        super().__init__(visitor, asked)
+        self._selection: Selection | None = None
+        if visitor.may(Role.ADMIN):
+            with self.above:
+                self._selection = Selection(
+                    visitor, self.table, "execution", ACTS, self._carry_out, self.refresh, is_capped=True
+                )
 
     def build_filters(self, asked: Mapping[str, str]) -> None:
         self._schedule_id = asked.get("schedule")
@@ -77,10 +95,12 @@ class _Executions(ListPage[Found]):
         self._counts = ui.label().classes("es-faint")
 
     def look(self, cursor: str | None) -> Found:
-        page = self.visitor.parts.history.list_executions(self._where(), ROWS, cursor)
+        history, where = self.visitor.parts.history, self._where()
+        page = history.list_executions(where, ROWS, cursor)
+        matching = MOST if page.next_cursor else len(page.items)
         failures = Failures(self.visitor.parts.db)
         failed = [one.execution_id for one in page.items if one.status in charts.FAILURES]
-        return Found(page.items, page.next_cursor, failures.fates(failed), self._count(failures))
+        return Found(page.items, page.next_cursor, failures.fates(failed), self._count(failures), matching)
 
     def _count(self, failures: Failures) -> FireCounts:
         schedule_id = UUID(self._schedule_id) if self._schedule_id else None
@@ -95,7 +115,15 @@ class _Executions(ListPage[Found]):
         super().show(found)
         words = found.counts.words if found else ""
         which = "of this schedule" if self._schedule_id else "of all schedules"
+        if self._selection:
+            self._selection.show(found.matching if found else 0)
         self._counts.text = f"Fires {which} in the last {SPANS[str(self._hours)]}: {words or 'no failures'}."
+
+    def _carry_out(self, wish: Wish) -> Done:
+        parts = self.visitor.parts
+        bulk = Bulk(parts.repository, parts.history, self.visitor.identity.actor)
+        where = self._where() if wish.ids is None else ExecutionFilter(execution_ids=wish.ids)
+        return bulk.executions(ExecutionAction(wish.act.action), where, dry_run=wish.dry_run)
 
     def _where(self) -> ExecutionFilter:
         about, schedule_id = text_of(self._about), self._schedule_id or None

@@ -9,16 +9,20 @@ from services.job_history import RetryOutcome
 from services.ledger.fate_sql import Fate
 from services.ledger.listing import ExecutionFilter, ExecutionRecord
 from services.ledger.timeline import timeline
-from services.web.auth.guard import IdempotencyKey, Operator, Viewer
+from services.web.auth.guard import Admin, IdempotencyKey, Operator, Viewer
+from services.web.bulk import WHY_NOT, Bulk
 from services.web.parts import Parts
 from services.web.problems import CONFLICT, HttpProblem, not_found
 from services.web.routing import API, Cursor, Instant, Limit, PartsOf, router, schedule_id_of
 from services.web.schemas.executions import (
+    BulkExecutionsResult,
+    BulkOnExecutions,
     CancelRequested,
     ExecutionDetail,
     ExecutionOut,
     ExecutionPage,
     MomentOut,
+    RefusedExecution,
 )
 from services.web.schemas.schedules import RunRequested
 
@@ -34,12 +38,6 @@ Outcome = Annotated[
 ]
 ErrorPart = Annotated[str | None, Query(max_length=200, description="Part of the error of a failed attempt.")]
 Until = Annotated[Instant | None, Query(description="Created before this time.")]
-
-WHY_NOT = {
-    RetryOutcome.NO_SCHEDULE: "its schedule was deleted",
-    RetryOutcome.NOT_ENDED: "it has not ended, or its next attempt is already pending",
-    RetryOutcome.SUCCEEDED: "it succeeded; to run it again, run its schedule",
-}
 
 
 @executions.get("")
@@ -72,6 +70,29 @@ def list_executions(
         until=until,
     )
     return ExecutionPage.model_validate(parts.history.list_executions(where, limit, cursor))
+
+
+@executions.post("/bulk", summary="Retry Or Cancel Many")
+def change_many_executions(
+    body: BulkOnExecutions, parts: PartsOf, who: Admin, key: IdempotencyKey = None
+) -> BulkExecutionsResult:
+    """Retry or cancel up to 1,000 executions, by id or by filter, newest first. With `dry_run` nothing is done."""
+    where = ExecutionFilter(execution_ids=body.execution_ids)
+    if body.filter is not None:
+        match = body.filter.model_dump(exclude={"schedule"})
+        name = body.filter.schedule
+        where = ExecutionFilter(**match, schedule_id=None if name is None else schedule_id_of(parts, name))
+    bulk = Bulk(parts.repository, parts.history, who.actor)
+    done = bulk.executions(body.action, where, dry_run=body.dry_run, after=body.after, limit=body.limit)
+    return BulkExecutionsResult(
+        matched=done.matched,
+        changed=done.changed,
+        missing=done.missing,
+        refused=[RefusedExecution(execution_id=one, reason=why[0].reason) for one, why in done.refused.items()],
+        execution_ids=done.execution_ids,
+        next_after=done.next_after,
+        dry_run=body.dry_run,
+    )
 
 
 @executions.get("/{execution_id}")

@@ -1,12 +1,15 @@
 """Schemas of executions, statistics and explanations."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from services.ledger.fate_sql import Fate
 from services.ledger.listing import OVERLAP_WITH_THE_GONE
+from services.web.bulk import MOST, ExecutionAction
+from services.web.routing import Instant
 
 
 class ExecutionOut(BaseModel):
@@ -68,6 +71,62 @@ class CancelRequested(BaseModel):
         description="`cancelled` if it was pending; otherwise its replica has been asked to stop it",
         examples=["cancelled", "running"],
     )
+
+
+class ExecutionMatch(BaseModel):
+    """Which executions: all conditions that are given must hold."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"outcome": "failed", "error": "503"}]})
+
+    schedule: str | None = Field(None, max_length=255, description="Id or name of the schedule")
+    domain: str | None = Field(None, max_length=255)
+    status: str | None = Field(None, max_length=100, description="One status, or several separated by commas")
+    cause: str | None = Field(None, max_length=16)
+    outcome: Fate | None = Field(None, description="As in the list of executions")
+    error: str | None = Field(None, max_length=200, description="Part of the error of a failed attempt")
+    since: Instant | None = None
+    until: Instant | None = None
+
+
+class BulkOnExecutions(BaseModel):
+    """What to do with which executions: those of the ids, or the newest that match the filter."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"action": "retry", "filter": {"outcome": "failed", "since": "2027-01-31T00:00:00Z"}, "dry_run": True}
+            ]
+        },
+    )
+
+    action: ExecutionAction
+    execution_ids: list[UUID] | None = Field(None, max_length=MOST)
+    filter: ExecutionMatch | None = None
+    dry_run: bool = Field(False, description="Report what would be done, without doing it")
+    limit: int = Field(MOST, ge=1, le=MOST, description="How many executions at most")
+    after: str | None = Field(None, max_length=2000, description="`next_after` of the previous call")
+
+    @model_validator(mode="after")
+    def _names_some(self) -> Self:
+        if (self.execution_ids is None) == (self.filter is None):
+            raise ValueError("either execution_ids or a filter is required")
+        return self
+
+
+class RefusedExecution(BaseModel):
+    execution_id: UUID
+    reason: str = Field(examples=["it has already ended"])
+
+
+class BulkExecutionsResult(BaseModel):
+    matched: int = Field(description="Executions that match, up to the limit", examples=[1])
+    changed: list[UUID] = Field(description="Retried or cancelled; in a dry run: would be")
+    missing: list[UUID]
+    refused: list[RefusedExecution]
+    execution_ids: list[UUID] = Field(description="Of the new attempts", examples=[[]])
+    next_after: str | None = Field(description="Send it as `after` for the rest; null: there is none", examples=[None])
+    dry_run: bool
 
 
 class FireCountsOut(BaseModel):

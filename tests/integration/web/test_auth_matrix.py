@@ -59,6 +59,8 @@ GET /api/v3/sitemap-files
 GET /api/v3/pages
 GET /api/v3/contacts
 GET /api/v3/contacts/{contact_id}
+GET /api/v3/queues
+GET /api/v3/queues/{queue}
 GET /api/v3/dead-letters
 GET /api/v3/dead-letters/{letter_id}
 """
@@ -81,6 +83,9 @@ PUT /api/v3/sitemap-files/sitemap_import_curation/status
 PUT /api/v3/pages/status
 POST /api/v3/contacts
 PATCH /api/v3/contacts/{contact_id}
+POST /api/v3/queues/{queue}/pause
+POST /api/v3/queues/{queue}/resume
+POST /api/v3/queues/{queue}/requeue
 POST /api/v3/dead-letters/requeue
 POST /api/v3/dev-tools/trigger/{job_id}
 GET /api/v3/dev-tools/process-pending-domains
@@ -88,6 +93,7 @@ POST /api/v3/dev-tools/process-pending-domains
 """
 ADMIN = """
 POST /api/v3/schedules/bulk
+POST /api/v3/executions/bulk
 DELETE /api/v3/schedules/{schedule}
 POST /api/v3/sync/run
 POST /api/v3/sync/preview
