@@ -12,6 +12,7 @@ from uuid import UUID
 from nicegui import ui
 
 from services.insight.failures import ErrorGroup, Failures, FireCounts, count_fires, group_errors
+from services.insight.hourly_audit import AuditFact, last_day
 from services.insight.overview import Attention, Minute, Overview, Trouble
 from services.insight.replicas import Replicas, list_replicas
 from services.insight.series import Series
@@ -33,6 +34,7 @@ MOST_ERRORS = 8
 UNKNOWN = ("Unknown while Postgres does not answer", "This list returns when Postgres is back.")
 MOST_OF_A_KIND = 6  # so that many of one kind do not hide the others
 TROUBLES = {
+    Trouble.UNACCOUNTED: ("unaccounted", "failed"),
     Trouble.STUCK: ("stuck", "failed"),
     Trouble.LATE: ("late", "missed"),
     Trouble.IDLE: ("not claiming", "failed"),
@@ -47,6 +49,7 @@ TROUBLES = {
     Trouble.WAITING: ("waiting", "pending"),
 }
 ALL_OF_THEM = {
+    Trouble.UNACCOUNTED: "/executions?within=24",
     Trouble.STUCK: "/executions?status=running",
     Trouble.LATE: "/schedules?order=next_run",
     Trouble.IDLE: "/replicas",
@@ -81,6 +84,7 @@ class Seen:
     running: list[ExecutionRecord]
     attention: list[Attention]
     schedules: int
+    audit: AuditFact | None
 
 
 @for_visitors("/")
@@ -99,6 +103,7 @@ def _look(visitor: Visitor, history: History) -> Seen:
         running=parts.history.get_running(),
         attention=Overview(parts.db).attention(),
         schedules=parts.repository.count_schedules(),
+        audit=last_day(parts.db),
     )
 
 
@@ -191,6 +196,7 @@ def _tiles(seen: Seen, *, postgres_answers: bool = True) -> list[Tile]:
         Tile("Schedules", f"{seen.schedules:,}", "in total", True, "/schedules"),
         Tile("Running", str(len(seen.running)), f"of {workers} workers", True, "/executions?status=running"),
         _fires(seen.history),
+        *_accounted(seen.audit),
     ]
 
 
@@ -239,6 +245,16 @@ def _build_errors(errors: list[Error], ages: Ages) -> None:
             ui.link(error.words, error.target).classes("ellipsis grow es-words").tooltip(error.words)
             ui.label(error.where).classes("ellipsis es-faint es-where")
             ages.label(partial(ago, error.last_at)).classes("es-faint whitespace-nowrap")
+
+
+def _accounted(audit: AuditFact | None) -> list[Tile]:
+    """The hourly audit, once there is one: every fire accounted for, with both numbers."""
+    if audit is None:
+        return []
+    both = f"{audit.accounted:,} = {audit.expected:,}"
+    if not audit.is_clean:
+        return [Tile("Audit", f"{audit.accounted:,} of {audit.expected:,}", audit.words, False)]
+    return [Tile("Audit", both, f"every fire of {counted(audit.hours, 'hour')} accounted for", True)]
 
 
 def _build_tiles(tiles: list[Tile], _: Ages) -> None:

@@ -203,6 +203,7 @@ class AttentionOut(BaseModel):
     trouble: str = Field(
         examples=[
             "failing",
+            "unaccounted",
             "stuck",
             "late",
             "idle",
