@@ -196,7 +196,7 @@ class Bulk:
         done.execution_ids.append(retry.execution_id)
 
     def _cancel(self, execution_id: UUID, done: Done) -> None:
-        if self._history.request_cancel(execution_id):
+        if self._history.request_cancel(execution_id, self._actor):
             done.changed.append(execution_id)
         else:
             done.refuse(execution_id, "execution", ENDED)

@@ -37,7 +37,7 @@ class State:
     """The state of a queue that determines its chips and buttons."""
 
     name: str
-    display_name: str
+    title: str
     circuit: str
     paused_at: datetime | None
     paused_by: str | None
@@ -108,7 +108,7 @@ class _Page:
         word, icon = ("Resume", "play_arrow") if state.paused_at or state.circuit != "closed" else ("Pause", "pause")
         act = self._resume if word == "Resume" else self._pause
         button = ui.button(word, icon=icon, on_click=lambda: act(state.name)).props("outline no-caps")
-        button.props(f'aria-label="{word} {state.display_name}"')
+        button.props(f'aria-label="{word} {state.title}"')
 
     def _build_letters(self, letters: list[Letter], ages: Ages) -> None:
         if not letters:
@@ -148,7 +148,7 @@ class _Queue:
 
     def __init__(self, view: QueueView, build_state: Callable[[State, Ages], None]) -> None:
         self.samples: list[Sample] = []
-        with card(view.display_name):
+        with card(title_of(view)):
             self._state = Live(build_state, _state(view))
             with ui.element("dl").classes("es-facts"):
                 self._facts = {name: fact(name, value) for name, value in _facts(view).items()}
@@ -173,8 +173,8 @@ def _error(letter: Letter) -> None:
 
 def _summary(seen: Seen) -> tuple[list[str], list[str], int]:
     """Paused queues, tripped circuit breakers and the number of dead letters, at the top of the page."""
-    paused = [view.display_name for view in seen.queues if view.paused_at]
-    resting = [view.display_name for view in seen.queues if view.circuit != "closed" and not view.paused_at]
+    paused = [title_of(view) for view in seen.queues if view.paused_at]
+    resting = [title_of(view) for view in seen.queues if view.circuit != "closed" and not view.paused_at]
     return paused, resting, sum(view.dead for view in seen.queues)
 
 
@@ -191,10 +191,15 @@ def _build_summary(found: tuple[list[str], list[str], int], _: Ages) -> None:
             ui.label("All queues are active, and there are no dead letters.").classes("es-faint")
 
 
+def title_of(view: QueueView) -> str:
+    """Its name as people write it: the workflows' own names speak of processors and schedulers."""
+    return view.name.replace("_", " ").capitalize()
+
+
 def _state(view: QueueView) -> State:
     return State(
         name=view.name,
-        display_name=view.display_name,
+        title=title_of(view),
         circuit=view.circuit,
         paused_at=view.paused_at,
         paused_by=view.paused_by,
@@ -218,6 +223,7 @@ def _facts(view: QueueView) -> dict[str, str]:
     totals = view.totals
     return {
         "Name": view.name,
+        "Job": view.display_name,
         "Waiting": f"{view.depth:,}" + (f", oldest for {took(view.oldest_seconds)}" if view.depth else ""),
         "Processing": f"{view.processing:,}",
         "Failed": f"{view.failed:,}, {counted(view.dead, 'dead letter')}",

@@ -58,7 +58,7 @@ class Selection:
         self._visitor, self._table, self._noun = visitor, table, noun
         self._carry_out, self._refresh, self._once = carry_out, refresh, Once()
         self._is_all, self._matching, self._caps = False, 0, is_capped
-        table.props("selection=multiple")
+        table.props("selection=multiple hide-selected-banner")
         table.add_slot("body-selection", ROW_CELL)
         table.add_slot("header-selection", HEAD_CELL)
         table.on_select(self._changed)
@@ -100,7 +100,7 @@ class Selection:
         self._number.text = words[:1].upper() + words[1:]
         which = f"the newest {self._matching:,}" if self._is_capped else f"all {self._matching:,}"
         self._all.text = f"Select {which} that match"
-        self._all.set_visibility(not self._is_all and number == len(self._table.rows) < self._matching)
+        self._all.set_visibility(not self._is_all and number < self._matching)
 
     @property
     def _ids(self) -> list[str]:

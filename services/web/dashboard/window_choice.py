@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable
 from nicegui import events, ui
 
 from services.insight.windows import WINDOWS, Window, window_of
+from services.web.dashboard.frame import REMEMBERED
 from services.web.dashboard.visitor import Visitor
 
 COOKIE = "window"
-REMEMBER = f"document.cookie = '{COOKIE}={{}}; path=/; max-age=31536000; SameSite=Strict'"
+REMEMBER = f"document.cookie = '{COOKIE}={{}}; {REMEMBERED}'"
 SLOW_SECONDS = 30.0  # a longer window changes little, and costs more to read
 
 

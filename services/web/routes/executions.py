@@ -116,7 +116,7 @@ def read_execution(execution_id: UUID, parts: PartsOf, who: Viewer) -> Execution
 def cancel_execution(execution_id: UUID, parts: PartsOf, who: Operator) -> CancelRequested:
     """Cancel a pending execution at once, or ask the replica to stop a running one. Also cancels its retries."""
     _find(parts, execution_id)
-    if not parts.history.request_cancel(execution_id):
+    if not parts.history.request_cancel(execution_id, who.actor):
         raise HttpProblem(CONFLICT, f"execution {execution_id} has already ended")
     return CancelRequested(execution_id=execution_id, status=_find(parts, execution_id).status)
 
