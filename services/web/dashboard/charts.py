@@ -135,12 +135,12 @@ def calendar(days: dict[date, dict[str, int]], today: date, weeks: int = 26) -> 
     }
 
 
-def queue(samples: Sequence[Sample], local: Any) -> dict[str, Any]:
-    """Depth and throughput of a queue per minute."""
+def queue(samples: Sequence[Sample], local: Any, form: str = "%H:%M") -> dict[str, Any]:
+    """Depth and throughput of a queue."""
     done = [max(0, after.succeeded - before.succeeded) for before, after in pairwise(samples)]
     return _base(
         legend={"top": 0},
-        xAxis=_times([local(sample.sampled_at) for sample in samples]),
+        xAxis=_times([local(sample.sampled_at) for sample in samples], form),
         yAxis=[_values("waiting", minInterval=1), _values("succeeded", minInterval=1, splitLine={"show": False})],
         series=[
             {
