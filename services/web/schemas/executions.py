@@ -210,6 +210,8 @@ class AttentionOut(BaseModel):
             "silent",
             "unhandled",
             "unable",
+            "held",
+            "stopped",
             "circuit",
             "parked",
             "dead",
