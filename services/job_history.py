@@ -160,9 +160,10 @@ class JobHistory:
                     execution_id: UUID = row.execution_id
                     return execution_id
 
-    def request_cancel(self, execution_id: UUID | str) -> bool:
+    def request_cancel(self, execution_id: UUID | str, actor: str | None = None) -> bool:
         """End what waits at once, ask the owner of what runs, retries included; False when there is nothing to end."""
-        values = {"execution_id": parse_uuid(execution_id, "execution_id")}
+        asker = None if actor is None else storable(actor, MAX_WORD)
+        values = {"execution_id": parse_uuid(execution_id, "execution_id"), "actor": asker}
         with self._durable() as connection:
             return connection.exec_driver_sql(sql.REQUEST_CANCEL, values).rowcount > 0
 

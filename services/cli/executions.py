@@ -111,7 +111,7 @@ def cancel(execution: Execution, as_json: AsJson = False) -> None:
     """
     history = get_job_history()
     found = history.find_execution(execution)
-    requested = history.request_cancel(found.execution_id)
+    requested = history.request_cancel(found.execution_id, actor())
     after = history.get_execution(found.execution_id) or found
     if as_json:
         print_json({"execution_id": after.execution_id, "requested": requested, "status": after.status})

@@ -16,6 +16,8 @@ from services.ledger.listing import ExecutionRecord
 from services.ledger.log_following import REPORTED
 from services.ledger.timeline import timeline
 from services.web.auth.roles import Role
+from services.web.bulk import WHY_NOT
+from services.web.dashboard.execution_facts import Facts, build_facts, read_facts, without_askers
 from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.limits_page import address_of
@@ -23,7 +25,6 @@ from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.live_log import LiveLog
 from services.web.dashboard.look import card, chip, clock, empty, took
 from services.web.dashboard.visitor import Visitor
-from services.web.routes.executions import WHY_NOT
 from services.wording.durations import duration
 
 REFRESH_SECONDS = 0.8  # lines are written once a second and must be here after two
@@ -57,6 +58,7 @@ class _Page:
         self._visitor, self._record = visitor, record
         self._attempts: list[ExecutionRecord] = [record]
         self._sentences: list[str] = []
+        self._facts = Facts(record, None, None, None)
         self._shown: tuple[ExecutionRecord, list[ExecutionRecord]] = (record, [])
         with ui.row().classes("items-center gap-3 w-full"):
             self._head()
@@ -76,10 +78,13 @@ class _Page:
         self._record = next((one for one in attempts if one.execution_id == execution_id), self._record)
         if (self._record, attempts) != self._shown:
             self._sentences = await self._visitor.read(lambda: _explanation(self._visitor, self._record))
+            self._facts = await self._visitor.read(lambda: read_facts(self._visitor, self._record, attempts))
             self._attempts, self._shown = attempts, (self._record, attempts)
             self._head.refresh()
             self._button.show(_next_action(self._record))  # unchanged while it is pending and running
             self._content.refresh()
+        else:
+            self._ages.tick()
         await self._show_limit()
 
     async def _show_limit(self) -> None:
@@ -98,14 +103,16 @@ class _Page:
 
     @ui.refreshable_method
     def _content(self) -> None:
+        self._ages = Ages()
         with ui.element("div").classes("es-grid"):
+            build_facts(self._facts, self._ages)
             with card("Timeline"):
                 self._moments()
             with card("Attempts"):
                 for attempt in self._attempts:
                     self._attempt(attempt)
         _error(self._record, self._sentences)
-        _details(self._record)
+        _details(without_askers(self._record))
 
     @ui.refreshable_method
     def _head(self) -> None:
@@ -148,7 +155,8 @@ class _Page:
 
     async def _cancel(self) -> None:
         history, execution_id = self._visitor.parts.history, self._record.execution_id
-        asked = await self._visitor.act(Role.OPERATOR, lambda: history.request_cancel(execution_id))
+        actor = self._visitor.identity.actor
+        asked = await self._visitor.act(Role.OPERATOR, lambda: history.request_cancel(execution_id, actor))
         if asked is not None:
             ui.notify("Cancellation requested." if asked else "The execution has already ended.")
         await self.refresh()

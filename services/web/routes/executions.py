@@ -6,15 +6,19 @@ from uuid import UUID
 from fastapi import Header, Query, Response
 
 from services.job_history import RetryOutcome
+from services.ledger.fate_sql import Fate
 from services.ledger.listing import ExecutionFilter, ExecutionRecord
 from services.ledger.logs import BEGINNING, PAGE, LogPosition
 from services.ledger.timeline import timeline
-from services.web.auth.guard import IdempotencyKey, Operator, Viewer
+from services.web.auth.guard import Admin, IdempotencyKey, Operator, Viewer
+from services.web.bulk import WHY_NOT, Bulk
 from services.web.event_streams import EXAMPLE, EventStream
 from services.web.parts import Parts
 from services.web.problems import CONFLICT, HttpProblem, not_found
 from services.web.routing import API, Cursor, Instant, Limit, PartsOf, router, schedule_id_of
 from services.web.schemas.executions import (
+    BulkExecutionsResult,
+    BulkOnExecutions,
     CancelRequested,
     ExecutionDetail,
     ExecutionOut,
@@ -22,19 +26,22 @@ from services.web.schemas.executions import (
     LogLineOut,
     LogOut,
     MomentOut,
+    RefusedExecution,
 )
 from services.web.schemas.schedules import RunRequested
 
 executions = router(f"{API}/executions", "executions")
 
 Since = Annotated[Instant | None, Query(description="Created at or after this time.")]
+Outcome = Annotated[
+    Fate | None,
+    Query(
+        description="One failed attempt of each fire that failed for good (failed), was mended by a retry (recovered), "
+        "or has a retry that waits or runs (retrying)."
+    ),
+]
+ErrorPart = Annotated[str | None, Query(max_length=200, description="Part of the error of a failed attempt.")]
 Until = Annotated[Instant | None, Query(description="Created before this time.")]
-
-WHY_NOT = {
-    RetryOutcome.NO_SCHEDULE: "its schedule was deleted",
-    RetryOutcome.NOT_ENDED: "it has not ended, or its next attempt is already pending",
-    RetryOutcome.SUCCEEDED: "it succeeded; to run it again, run its schedule",
-}
 
 
 @executions.get("")
@@ -48,6 +55,8 @@ def list_executions(
         Query(max_length=100, description="One status, or several separated by commas.", examples=["failed"]),
     ] = None,
     cause: Annotated[str | None, Query(max_length=16, examples=["manual"])] = None,
+    outcome: Outcome = None,
+    error: ErrorPart = None,
     since: Since = None,
     until: Until = None,
     limit: Limit = 50,
@@ -59,10 +68,35 @@ def list_executions(
         domain=domain,
         status=status,
         cause=cause,
+        outcome=outcome,
+        error=error,
         since=since,
         until=until,
     )
     return ExecutionPage.model_validate(parts.history.list_executions(where, limit, cursor))
+
+
+@executions.post("/bulk", summary="Retry Or Cancel Many")
+def change_many_executions(
+    body: BulkOnExecutions, parts: PartsOf, who: Admin, key: IdempotencyKey = None
+) -> BulkExecutionsResult:
+    """Retry or cancel up to 1,000 executions, by id or by filter, newest first. With `dry_run` nothing is done."""
+    where = ExecutionFilter(execution_ids=body.execution_ids)
+    if body.filter is not None:
+        match = body.filter.model_dump(exclude={"schedule"})
+        name = body.filter.schedule
+        where = ExecutionFilter(**match, schedule_id=None if name is None else schedule_id_of(parts, name))
+    bulk = Bulk(parts.repository, parts.history, who.actor)
+    done = bulk.executions(body.action, where, dry_run=body.dry_run, after=body.after, limit=body.limit)
+    return BulkExecutionsResult(
+        matched=done.matched,
+        changed=done.changed,
+        missing=done.missing,
+        refused=[RefusedExecution(execution_id=one, reason=why[0].reason) for one, why in done.refused.items()],
+        execution_ids=done.execution_ids,
+        next_after=done.next_after,
+        dry_run=body.dry_run,
+    )
 
 
 @executions.get("/{execution_id}")
@@ -138,7 +172,7 @@ async def follow_execution(
 def cancel_execution(execution_id: UUID, parts: PartsOf, who: Operator) -> CancelRequested:
     """Cancel a pending execution at once, or ask the replica to stop a running one. Also cancels its retries."""
     _find(parts, execution_id)
-    if not parts.history.request_cancel(execution_id):
+    if not parts.history.request_cancel(execution_id, who.actor):
         raise HttpProblem(CONFLICT, f"execution {execution_id} has already ended")
     return CancelRequested(execution_id=execution_id, status=_find(parts, execution_id).status)
 
