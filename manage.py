@@ -91,6 +91,7 @@ COMMANDS = (
         "services.cli.completion:completion",
         "Print the script for tab completion of `python manage.py …` in your shell.",
     ),
+    Later("import", "services.cli.imports:app", "Schedules from other schedulers."),
     Later("schedule", "services.cli.schedules:app", "Create, change and inspect schedules."),
     Later("scans", "services.cli.scans:app", "List cookie scans, newest first; show or export one."),
     Later("scan-profile", "services.cli.scan_profiles:app", "Settings of cookie scans that several schedules share."),

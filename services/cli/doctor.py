@@ -14,6 +14,7 @@ import services.workflows  # noqa: F401 - registers the queues
 from config import get_settings, unknown_variables
 from database.connection import get_db_connection
 from run_migrations import schema_state
+from services.celery_apps.installed import missing_celery
 from services.cli.output import FAILED, AsJson, console, print_json
 from services.errors import ConfigurationError, SchedulerError, Unavailable
 from services.insight.replicas import list_replicas
@@ -206,6 +207,9 @@ def _queues() -> Iterator[Finding]:
 def _jobs() -> Iterator[Finding]:
     default_registry.load_modules(get_settings().job_modules)
     yield Finding("jobs", Verdict.OK, f"known: {', '.join(sorted(default_registry.job_types()))}")
+    if get_settings().celery_apps and (reason := missing_celery()):
+        apps = ", ".join(sorted(get_settings().celery_apps))
+        yield Finding("jobs", Verdict.WARNING, f"celery_task cannot run here (apps: {apps}): {reason}")
 
 
 def _time_zones() -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from services.jobs.results import PermanentFailure
 
 # Job type -> the module that registers its handler.
 BUILT_IN_MODULES = {
+    "celery_task": "services.job_types.celery_task",
     "cookie_scan": "services.job_types.cookie_scan",
     "http_request": "services.job_types.http_request",
     "workflow": "services.job_types.workflow",
@@ -36,6 +37,7 @@ H = TypeVar("H", bound=Handler)
 Spelling = Callable[[Mapping[str, Any]], dict[str, Any]]
 Labels = Callable[[Mapping[str, Any], Mapping[str, Any] | None], Collection[str]]
 Offers = Callable[[], Collection[str]]
+Missing = Callable[[], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class JobDefinition:
     domain_is_host: bool = False  # the schedule's `domain` has to be a host name
     labels: Labels | None = None  # what a replica needs besides the handler, by job_config and scan profile
     offers: Offers = tuple  # the labels that this process can serve
+    missing: Missing = lambda: None  # what has to be installed before this process can run it; None: nothing
 
     def isolation_of(self, job_config: Mapping[str, Any]) -> Isolation:
         """The configuration may ask for the other kind; a wrong word is refused by `parse_config`."""
@@ -94,13 +97,13 @@ class JobRegistry:
         domain_is_host: bool = False,
         labels: Labels | None = None,
         offers: Offers = tuple,
+        missing: Missing = lambda: None,
     ) -> Callable[[H], H]:
         """Decorator: register a handler under this name."""
 
         def register(handler: H) -> H:
-            self.register(
-                JobDefinition(name, handler, config_model, isolation, one_spelling, domain_is_host, labels, offers)
-            )
+            policies = (isolation, one_spelling, domain_is_host, labels, offers, missing)
+            self.register(JobDefinition(name, handler, config_model, *policies))
             return handler
 
         return register
@@ -122,7 +125,12 @@ class JobRegistry:
 
     def handled(self) -> frozenset[str]:
         """Job types that this process can run."""
-        return frozenset(self._definitions.keys() | self._unloaded.keys())
+        return frozenset(self._definitions.keys() | self._unloaded.keys()) - self.missing().keys()
+
+    def missing(self) -> dict[str, str]:
+        """Job types that this process knows and cannot run: what has to be installed first."""
+        reasons = {name: definition.missing() for name, definition in list(self._definitions.items())}
+        return {name: reason for name, reason in reasons.items() if reason is not None}
 
     def labels_of(self, job_type: str) -> Labels | None:
         definition = self._definitions.get(job_type)
@@ -130,7 +138,12 @@ class JobRegistry:
 
     def offers(self) -> frozenset[str]:
         """The labels that this process can serve, whichever job type needs them."""
-        return frozenset(label for definition in self._definitions.values() for label in definition.offers())
+        return frozenset(
+            label
+            for definition in self._definitions.values()
+            if definition.missing() is None
+            for label in definition.offers()
+        )
 
     def load_built_in(self) -> None:
         """Import every built-in handler now; a broken one ends a replica at its start, not at the first fire."""
