@@ -91,7 +91,7 @@ def _call(context: ExecutionContext, config: CeleryTaskConfig) -> TaskCall:
 
 def _headers(context: ExecutionContext) -> dict[str, str | int]:
     """By which the task recognises a repeated call and refuses a fenced replica; a bound task reads `self.request`."""
-    headers = {
+    headers: dict[str, str | int] = {
         "idempotency_key": context.idempotency_key,
         "execution_id": str(context.execution_id),
         "scheduled_for": context.scheduled_for_text,
