@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
-from services.celery_apps.installed import missing_celery
+from enhanced_scheduler.containment import Raised, contained
 from services.celery_apps.timing import timing_of
 from services.checks.celery_apps import BROKER_URL, TASKS, variable
-from services.errors import ConfigurationError, InvalidInput, Problem
-from services.jobs.containment import Raised, contained
+from services.errors import InvalidInput, Problem
 from services.schedules.spec import EXTERNAL_IDS
 
 T = TypeVar("T")
@@ -50,8 +49,6 @@ class BeatSchedule:
 
 def load_app(target: str) -> Any:
     """`module:app`, imported from the current directory as the `celery` command does it."""
-    if reason := missing_celery():
-        raise ConfigurationError(reason)
     from celery import Celery
 
     module, colon, attribute = target.partition(":")

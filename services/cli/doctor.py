@@ -10,16 +10,16 @@ import typer
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-import services.workflows  # noqa: F401 - registers the queues
 from config import get_settings, unknown_variables
 from database.connection import get_db_connection
+from enhanced_scheduler.extras import how_to_install, is_installed
 from run_migrations import schema_state
-from services.celery_apps.installed import missing_celery
 from services.cli.output import FAILED, AsJson, console, print_json
 from services.errors import ConfigurationError, SchedulerError, Unavailable
 from services.insight.replicas import list_replicas
 from services.insight.unhandled_jobs import unhandled_jobs, unmet_needs
 from services.jobs import default_registry
+from services.jobs.users import load_users_jobs
 from services.queues.former_variables import former_variable_warnings
 from services.redis_client import get_redis_client
 from services.scanning.cookies.categories import CategoryRules
@@ -27,6 +27,9 @@ from services.scanning.engines.browser.process import find_browser
 from services.scanning.engines.browser_engine import browser_engine_from
 from services.triggers import tzdata_version
 from services.wording.refusals import refusal
+
+if is_installed("workflows"):
+    import services.workflows  # noqa: F401 - registers the queues
 
 OLDEST_POSTGRES, OLDEST_REDIS = 13, (6, 2)
 REPLICA = "start one: python services/enhanced_scheduler.py"
@@ -205,11 +208,12 @@ def _queues() -> Iterator[Finding]:
 
 
 def _jobs() -> Iterator[Finding]:
-    default_registry.load_modules(get_settings().job_modules)
+    load_users_jobs(get_settings())
     yield Finding("jobs", Verdict.OK, f"known: {', '.join(sorted(default_registry.job_types()))}")
-    if get_settings().celery_apps and (reason := missing_celery()):
+    if get_settings().celery_apps and not is_installed("celery"):
         apps = ", ".join(sorted(get_settings().celery_apps))
-        yield Finding("jobs", Verdict.WARNING, f"celery_task cannot run here (apps: {apps}): {reason}")
+        fact = f"celery_task cannot run here, because Celery is not installed (apps of the environment: {apps})"
+        yield Finding("jobs", Verdict.WARNING, fact, how_to_install("celery"))
 
 
 def _time_zones() -> Iterator[Finding]:

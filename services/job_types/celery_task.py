@@ -11,12 +11,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from config import get_settings
-from services.celery_apps.installed import missing_celery
+from enhanced_scheduler.context import ExecutionContext
+from enhanced_scheduler.results import JobFailed, PermanentFailure
 from services.celery_apps.sending import TaskCall, send
 from services.checks.celery_apps import APP_NAME, BROKER_URL, variable
-from services.jobs.context import ExecutionContext
 from services.jobs.registry import job
-from services.jobs.results import JobFailed, PermanentFailure
 
 DEFAULT_QUEUE = "celery"  # Celery's own default
 
@@ -55,12 +54,10 @@ def _offers() -> tuple[str, ...]:
     return tuple(label_of(name) for name in get_settings().celery_apps)
 
 
-@job("celery_task", config_model=CeleryTaskConfig, labels=_labels, offers=_offers, missing=missing_celery)
+@job("celery_task", config_model=CeleryTaskConfig, labels=_labels, offers=_offers)
 def celery_task(context: ExecutionContext, config: CeleryTaskConfig) -> Mapping[str, Any]:
     """Send a message that calls a task of your own Celery app; success means that the broker has it."""
     context.check()
-    if reason := missing_celery():
-        raise PermanentFailure(reason)
     app = get_settings().celery_apps.get(config.app)
     if app is None:
         raise PermanentFailure(f"{variable(config.app, BROKER_URL)} is not set on this replica")

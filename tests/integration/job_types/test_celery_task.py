@@ -6,18 +6,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from services.engine.calling import call_handler
 
 from config import get_settings
 from database.models import Cause, ExecutionStatus
-from services.celery_apps import installed
+from enhanced_scheduler import extras
 from services.embedded import Addresses
-from services.engine.calling import call_handler
+from services.errors import InvalidSchedule
 from services.jobs import ExecutionContext, JobRegistry, JobResult, default_registry
-from services.jobs.registry import BUILT_IN_MODULES
+from services.jobs.registry import BUILT_IN_MODULES, missing_extra
 from services.ledger.needs import Abilities
 from services.schedules.spec import parse_spec
 from tests.support.celery_workers import ShopWorker
@@ -188,22 +188,17 @@ def test_an_execution_waits_for_a_replica_whose_environment_has_its_app(use_brok
     assert knows.able([("celery_app.other", "job:celery_task")], ["default"]) == [False]
 
 
-def test_without_celery_the_job_type_is_not_announced_and_says_what_to_install(
-    use_broker: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+def test_without_celery_the_job_type_is_unknown_and_saving_one_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    use_broker("redis://127.0.0.1:1/0")
-    assert {"job:celery_task", "celery_app.shop"} <= set(abilities().words() or ())
-    definition = default_registry.get("celery_task")
-    monkeypatch.setattr(installed, "find_spec", lambda name: None)
-    monkeypatch.setattr(installed, "sys", SimpleNamespace(modules={}))
-    installed.missing_celery.cache_clear()
-    try:
-        assert definition.missing() == "Celery is not installed here: pip install -r requirements-celery.txt"
-        assert not {"job:celery_task", "celery_app.shop"} & set(abilities().words() or ())
-        assert call(context_of()).error_message == definition.missing()
-    finally:
-        monkeypatch.undo()
-        installed.missing_celery.cache_clear()
+    monkeypatch.setitem(extras.MODULES, "celery", ("no_such_module",))
+    without = JobRegistry(
+        modules={name: BUILT_IN_MODULES[name] for name in BUILT_IN_MODULES if not missing_extra(name)}
+    )
+    assert "celery_task" not in without.handled()
+    job = {"job_type": "celery_task", "job_config": {"app": "shop", "task": "shop.note"}}
+    with pytest.raises(InvalidSchedule, match=r"pip install -r requirements-celery\.txt"):
+        parse_spec({**VALID, **job}, without)
 
 
 def test_a_process_that_calls_no_task_loads_no_celery() -> None:
@@ -211,7 +206,7 @@ def test_a_process_that_calls_no_task_loads_no_celery() -> None:
         [
             "import sys",
             "from services.jobs import default_registry",
-            "assert default_registry.get('celery_task').missing() is None",
+            "assert default_registry.get('celery_task').config_model is not None",
             "assert not {'celery', 'kombu'} & sys.modules.keys()",
         ]
     )
