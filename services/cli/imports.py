@@ -8,7 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from config import get_settings
-from services.celery_apps.beat import (
+from services.checks.celery_apps import APP_NAME
+from services.cli.import_report import ImportReport, counts, save_items
+from services.cli.output import INVALID_INPUT, AsJson, ClearErrors, console, error_console, print_json, print_note
+from services.errors import InvalidInput, Problem
+from services.job_types.celery_apps.beat import (
     BeatEntry,
     BeatSchedule,
     load_app,
@@ -17,10 +21,6 @@ from services.celery_apps.beat import (
     tag_of,
     variables_of,
 )
-from services.checks.celery_apps import APP_NAME
-from services.cli.import_report import ImportReport, counts, save_items
-from services.cli.output import INVALID_INPUT, AsJson, ClearErrors, console, error_console, print_json, print_note
-from services.errors import InvalidInput, Problem
 from services.schedule_repository import get_schedule_repository
 from services.schedules.batch import ScheduleRecord
 from services.schedules.listing import ScheduleFilter

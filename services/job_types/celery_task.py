@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from config import get_settings
 from enhanced_scheduler.context import ExecutionContext
 from enhanced_scheduler.results import JobFailed, PermanentFailure
-from services.celery_apps.sending import TaskCall, send
 from services.checks.celery_apps import APP_NAME, BROKER_URL, variable
+from services.job_types.celery_apps.sending import TaskCall, send
 from services.jobs.registry import job
 
 DEFAULT_QUEUE = "celery"  # Celery's own default

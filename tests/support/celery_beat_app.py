@@ -27,7 +27,7 @@ class Fortnightly(schedule):  # type: ignore[misc]
     pass
 
 
-@app.task(name="shop.report", expires=90)
+@app.task(name="shop.report", expires=90)  # type: ignore[untyped-decorator]
 def report(*args: Any, **kwargs: Any) -> None: ...
 
 

@@ -12,7 +12,7 @@ app = Celery("shop", broker=os.environ.get("SHOP_BROKER_URL"))
 app.conf.worker_hijack_root_logger = False
 
 
-@app.task(bind=True, name="shop.note")
+@app.task(bind=True, name="shop.note")  # type: ignore[untyped-decorator]
 def note(task: Any, *args: Any, **kwargs: Any) -> None:
     headers = {name: task.request.get(name) for name in HEADERS}
     line = json.dumps({"id": task.request.id, "args": args, "kwargs": kwargs, **headers}) + "\n"

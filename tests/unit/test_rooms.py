@@ -36,7 +36,7 @@ def test_a_value_of_the_core_loads_few_modules_and_no_feature() -> None:
 
 def test_the_engine_loads_no_feature() -> None:
     loaded = loaded_by("services.engine.dispatcher")
-    features = ("scanning", "sites", "fetching", "queues", "workflows", "api_sync", "celery_apps", "job_types", "web")
+    features = ("scanning", "sites", "fetching", "queues", "workflows", "api_sync", "job_types", "web")
     assert not {name for name in loaded if name.startswith(tuple(f"services.{name}." for name in (*features, "cli")))}
 
 

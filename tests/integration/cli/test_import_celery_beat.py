@@ -9,8 +9,7 @@ from celery.schedules import crontab
 from typer.testing import CliRunner, Result
 
 import manage
-from enhanced_scheduler import extras
-from services.celery_apps.beat import schedule_id_of
+from services.job_types.celery_apps.beat import schedule_id_of
 from services.schedule_repository import ScheduleRepository
 from tests.support import celery_beat_app
 from tests.support.celery_beat_app import NOT_PORTABLE, PORTABLE
@@ -153,10 +152,3 @@ def test_without_a_time_zone_by_name_none_is_guessed(
     assert "timezone: the app has none by name" in cli().stderr
     assert cli("--timezone", "Europe/Rome").exit_code == 0
     assert repository.find_schedule("morning").timezone == "Europe/Rome"
-
-
-def test_without_celery_the_command_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(extras.MODULES, "celery", ("no_such_module",))
-    result = cli()
-    assert result.exit_code == 1
-    assert "pip install -r requirements-celery.txt" in result.stderr

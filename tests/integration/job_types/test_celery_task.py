@@ -9,11 +9,11 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from services.engine.calling import call_handler
 
 from config import get_settings
 from database.models import Cause, ExecutionStatus
 from enhanced_scheduler import extras
+from enhanced_scheduler.calling import call_handler
 from services.embedded import Addresses
 from services.errors import InvalidSchedule
 from services.jobs import ExecutionContext, JobRegistry, JobResult, default_registry
@@ -192,9 +192,7 @@ def test_without_celery_the_job_type_is_unknown_and_saving_one_says_what_to_inst
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(extras.MODULES, "celery", ("no_such_module",))
-    without = JobRegistry(
-        modules={name: BUILT_IN_MODULES[name] for name in BUILT_IN_MODULES if not missing_extra(name)}
-    )
+    without = JobRegistry(modules={name: place for name, place in BUILT_IN_MODULES.items() if not missing_extra(name)})
     assert "celery_task" not in without.handled()
     job = {"job_type": "celery_task", "job_config": {"app": "shop", "task": "shop.note"}}
     with pytest.raises(InvalidSchedule, match=r"pip install -r requirements-celery\.txt"):

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
 from enhanced_scheduler.containment import Raised, contained
-from services.celery_apps.timing import timing_of
 from services.checks.celery_apps import BROKER_URL, TASKS, variable
 from services.errors import InvalidInput, Problem
+from services.job_types.celery_apps.timing import timing_of
 from services.schedules.spec import EXTERNAL_IDS
 
 T = TypeVar("T")

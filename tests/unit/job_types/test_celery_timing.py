@@ -7,7 +7,7 @@ import pytest
 from celery import Celery
 from celery.schedules import crontab, schedule
 
-from services.celery_apps.timing import cron_expression, timing_of
+from services.job_types.celery_apps.timing import cron_expression, timing_of
 from services.triggers import parse_trigger
 
 APP = Celery("clock", set_as_current=False)
