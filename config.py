@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from enhanced_scheduler.model_errors import PREFIX, reason_of
+from services.checks.celery_apps import CeleryApp, is_celery_app_variable, read_celery_apps
 from services.checks.job_secrets import JobSecrets
 from services.checks.queue_numbers import QueueNumbers
 from services.errors import ConfigurationError
@@ -165,6 +166,7 @@ class Settings(WorkflowSettings):
         frozen=True, extra="ignore", env_ignore_empty=True, hide_input_in_errors=True, allow_inf_nan=False
     )
     _former_queue_numbers: Mapping[str, QueueNumbers] = PrivateAttr(default_factory=dict)
+    _celery_apps: Mapping[str, CeleryApp] = PrivateAttr(default_factory=dict)
 
     # Servers. With every address unset, real servers from wheels run under EMBEDDED_DIR.
     database_url: SecretStr | None = _knob(
@@ -451,7 +453,7 @@ class Settings(WorkflowSettings):
     @classmethod
     def _secrets_of_jobs_only(cls, text: str) -> str:
         for name in JobSecrets.parse(text).hosts:
-            if name.lower() in cls.model_fields:
+            if name.lower() in cls.model_fields or is_celery_app_variable(name):
                 raise ValueError(f"{name!r} is a setting of the scheduler; jobs cannot read it")
         return text
 
@@ -531,6 +533,11 @@ class Settings(WorkflowSettings):
         ]
 
     @property
+    def celery_apps(self) -> Mapping[str, CeleryApp]:
+        """The Celery apps whose tasks jobs may call, by name: CELERY_APPS_<NAME>_BROKER_URL and _TASKS."""
+        return self._celery_apps
+
+    @property
     def syncs_from_api(self) -> bool:
         return self.api_url is not None if self.enable_api_sync is None else self.enable_api_sync
 
@@ -585,7 +592,7 @@ def masked(value: object) -> str:
 def unknown_variables() -> dict[str, str | None]:
     """Names in the .env file that match no setting, each with the setting that was probably meant."""
     known = [*knobs(), *_former_queue_variables(), "ENV_FILE"]
-    strangers = [name for name in _from_file() if name.upper() not in known]
+    strangers = [name for name in _from_file() if name.upper() not in known and not is_celery_app_variable(name)]
     return {name: next(iter(difflib.get_close_matches(name.upper(), known, 1)), None) for name in strangers}
 
 
@@ -619,7 +626,7 @@ def environment_secret(name: str) -> str | None:
 
     JOB_SECRETS decides which variables jobs may use. The scheduler's own settings are never available to jobs.
     """
-    if name.upper() in knobs():
+    if name.upper() in knobs() or is_celery_app_variable(name):
         return None
     return os.environ.get(name) or _from_file().get(name) or None
 
@@ -637,6 +644,9 @@ def load_settings() -> Settings:
     except ValidationError as error:
         raise ConfigurationError("\n".join(_explain(error))) from None
     settings._former_queue_numbers = _former_queue_numbers()
+    settings._celery_apps, problems = read_celery_apps(given_values())
+    if problems:
+        raise ConfigurationError("\n".join(problems))
     return settings
 
 

@@ -112,6 +112,7 @@ COMMANDS = (
         "services.cli.completion:completion",
         "Print the script for tab completion of `python manage.py …` in your shell.",
     ),
+    Later("import", "services.cli.imports:app", "Schedules from other schedulers.", extras=("celery",)),
     Later("job", "services.cli.job_run:app", "Call the handlers of job types."),
     Later("schedule", "services.cli.schedules:app", "Create, change and inspect schedules."),
     Later(

@@ -297,6 +297,26 @@ def test_alerts_reach_an_alertmanager_that_has_somebody_to_tell() -> None:
     assert set(named) <= {rule["alert"] for rule in ALERTS}
 
 
+@pytest.mark.parametrize("url", ["https://hooks.example/T/s$cret&x='1'", "none"])
+def test_alertmanager_posts_to_the_address_of_the_environment(tmp_path: Path, url: str) -> None:
+    """A secret in the address is in no argument and in no log."""
+    service = COMPOSE["services"]["alertmanager"]
+    shell = service["command"][0].replace("$$", "$").replace("/tmp/", f"{tmp_path}/")
+    assert "exec /bin/alertmanager" in shell
+    shell = shell.replace("exec /bin/alertmanager", "exec echo")
+    shell = shell.replace("/etc/alertmanager", str(DEPLOY / "alertmanager"))
+    environment = {"PATH": os.defpath, "ALERT_WEBHOOK_URL": url}
+    done = subprocess.run([*service["entrypoint"], shell], env=environment, capture_output=True, text=True, check=True)
+    (receiver,) = yaml.safe_load((tmp_path / "alertmanager.yml").read_text())["receivers"]
+    if url == "none":
+        assert receiver == {"name": "operators"}
+        assert "nobody is told" in done.stderr
+    else:
+        assert receiver["webhook_configs"] == [{"url_file": "/tmp/webhook.url", "send_resolved": True}]
+        assert (tmp_path / "webhook.url").read_text() == url
+        assert url not in done.stdout + done.stderr
+
+
 def test_compose_asks_for_each_variable_that_its_example_names() -> None:
     text = (PROJECT_ROOT / "docker-compose.yml").read_text()
     example = (DEPLOY / "compose.env.example").read_text()
