@@ -22,6 +22,7 @@ from services.engine.finisher import Finisher
 from services.engine.gauges import Gauges
 from services.engine.heart import Heart, Pulse
 from services.engine.held_claims import HeldClaims, proof_of
+from services.engine.journals import Journals
 from services.engine.loops import LONGEST_PAUSE_SECONDS, Loop, Loops
 from services.engine.ownership import Gate
 from services.engine.parts import Parts
@@ -33,6 +34,7 @@ from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobRegistry
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Owner, Policy
+from services.ledger.logs import LogStore
 from services.ledger.needs import Abilities
 from services.ledger.waiting import Settling
 from services.redis_client import RedisClient
@@ -42,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 MARK_SECONDS = 600.0  # a fire's mark in Redis outlives every replica that is late by clock or load
 LAST_WRITES_SECONDS = 5.0
+LAST_LINES_SECONDS = 2.0
 HAND_OVER_SECONDS = 0.2  # between two heartbeats of a replica that ends
 CLAIMING_LOOPS = ("watcher", "gap-scan", "rescuer", "settler", "api-sync", "dispatcher")
 
@@ -120,8 +123,14 @@ class Engine:
             cancel=lambda execution_id: self.pool.cancel(execution_id),
         )
         self.gate = Gate(self.heart, self.held, stopping, self.dispatcher.dropped)
+        self.journals = Journals(LogStore(db), settings.execution_log_max_bytes)
         self.pool = WorkerPool(
-            max_workers, registry, self.dispatcher.done, may_run=self.gate.may_run, threads=parts.threads
+            max_workers,
+            registry,
+            self.dispatcher.done,
+            may_run=self.gate.may_run,
+            journals=self.journals,
+            threads=parts.threads,
         )
         self.dispatcher.use(self.pool)
         self.timer = parts.timer(self.dispatcher.hand_over, self.clock)
@@ -148,7 +157,7 @@ class Engine:
             db, self.timer, self.dispatcher, self.pool, self.finisher, self.coordinator, self.condition, self.shares
         )
         leases = Loop("leases", self.coordinator.renew, settings.lock_timeout / 3)
-        looping = (self.dispatcher, self.finisher, self.heart, self.rescuer, self.settler, gauges)
+        looping = (self.dispatcher, self.finisher, self.heart, self.rescuer, self.settler, self.journals, gauges)
         self.add_loops(*(part.loop for part in looping), leases)
 
     def add_loops(self, *loops: Loop) -> None:
@@ -165,6 +174,7 @@ class Engine:
         unfinished = self.pool.shutdown(max(0.0, until - time.monotonic()))
         _tolerating_outage(lambda: self._give_back(unfinished))
         self.finisher.write_what_is_left(LAST_WRITES_SECONDS)
+        self.journals.write_what_is_left(LAST_LINES_SECONDS)
         return len(unfinished)
 
     def _hand_over(self, until: float) -> None:
@@ -191,7 +201,7 @@ class Engine:
         self.loops.stop()
         self.pool.shutdown(0)
         _tolerating_outage(self.heart.stop)  # what is unfinished is rescued at once: its owner is gone
-        for part in (self.store, self.finish_store, self.rescuer, self.settler):
+        for part in (self.store, self.finish_store, self.rescuer, self.settler, self.journals):
             part.close()
 
 

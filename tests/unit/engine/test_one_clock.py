@@ -29,7 +29,6 @@ MAY_MAKE_THREADS = {
     "services/engine/threads.py",  # for all the others
     "enhanced_scheduler/scheduler.py",  # in a user's program: watches a replica that is a process of its own
     "enhanced_scheduler/child.py",  # the other side of a handler in a process of its own
-    "enhanced_scheduler/scheduler.py",  # in a user's program
     "services/jobs/project.py",  # questions to a project; no fire asks one
     "services/engine/finisher.py",  # a queue that nobody waits for
     "services/coordination/lock_renewal.py",  # named locks: no fire has one
