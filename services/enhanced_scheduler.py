@@ -28,6 +28,7 @@ from services.engine.housekeeping import Housekeeping
 from services.engine.parts import Parts
 from services.engine.start_patience import StartInterrupted, StartPatience
 from services.errors import SchedulerError
+from services.fleet import publisher_for
 from services.insight.unhandled_jobs import count_unmet
 from services.jobs import default_registry
 from services.ledger.fires import Owner
@@ -71,13 +72,14 @@ class EnhancedScheduler:
         self._started = False
         self.db = self._parts.database(
             self.settings,
-            pool_size=ENGINE_CONNECTIONS,
+            pool_size=ENGINE_CONNECTIONS + bool(self.settings.fleet_queues),  # the publisher keeps one, too
             application_name=self.owner.session_name,
             idle_in_transaction_seconds=ENGINE_IDLE_IN_TRANSACTION_SECONDS,
         )
         interval = api_sync_interval or self.settings.api_sync_interval
         self.api_sync = ReplicaSync(self.settings, self.db, interval, self._stopping)
         self.workflows = ReplicaWorkflows(self.settings, self.db)
+        self.publisher = publisher_for(self.settings, self.db)
 
     # --- life ---
 
@@ -154,8 +156,9 @@ class EnhancedScheduler:
         """Leave no thread, no port and no connection behind, even after an incomplete start."""
         self.engine.close()
         self.health.stop()
-        for part in (self.watcher, self.redis, self.db):
-            part.close()
+        for part in (self.watcher, self.publisher, self.redis, self.db):
+            if part is not None:
+                part.close()
 
     # --- parts ---
 
@@ -182,7 +185,7 @@ class EnhancedScheduler:
             shares=engine.shares,
             heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
             listen=not settings.database_transaction_pooler,
-            on_pending=engine.dispatcher.look_for_pending,
+            on_pending=self._look_for_pending,
             on_share=lambda: engine.loops.wake("heart"),
         )
         gap_scanner = GapScanner(
@@ -208,6 +211,8 @@ class EnhancedScheduler:
         engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops, self.workflows.loop)
         if self.syncs:
             engine.add_loops(self.api_sync.loop)
+        if self.publisher:
+            engine.add_loops(self.publisher.loop)
         self.health = self._parts.health(
             settings.metrics_port,
             host=settings.metrics_host,
@@ -215,6 +220,11 @@ class EnhancedScheduler:
             readiness=self.readiness,
             facts=lambda: {**self._facts(), "claiming": engine.condition.claiming},
         )
+
+    def _look_for_pending(self) -> None:
+        self.engine.dispatcher.look_for_pending()
+        if self.publisher:
+            self.publisher.loop.wake()
 
     def _facts(self) -> dict[str, Any]:
         """The facts about this replica that heartbeats and probes report."""

@@ -36,6 +36,15 @@ def sleep(context: ExecutionContext, config: SleepConfig) -> None:
     time.sleep(config.seconds)
 
 
+@job("patient")
+def patient(context: ExecutionContext, config: None) -> None:
+    """Does nothing until it is told to stop."""
+    _note(context)
+    while True:
+        context.check()
+        time.sleep(0.01)
+
+
 @job("fail")
 def fail(context: ExecutionContext, config: None) -> None:
     _note(context)

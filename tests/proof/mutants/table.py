@@ -555,7 +555,7 @@ NOTHING_UNACCOUNTED = (
         "drain_without_hand_back",
         "G3",
         "That a replica which stops gives back what its handlers have not begun.",
-        (Edit("services/engine/assembly.py", "        _tolerating_outage(lambda: self._give_back(unfinished))\n", ""),),
+        (Edit("services/engine/workplace.py", "        tolerating_outage(lambda: self._give_back(unfinished))\n", ""),),
         f"{WITH_REPLICAS}replica_faults.py::test_a_replica_that_is_stopped_under_load_abandons_nothing_that_did_not_run",
     ),
 )

@@ -1,0 +1,27 @@
+"""The fleet: Celery workers that run the executions of CELERY_QUEUES. The door to Celery; docs/fleet.md.
+
+A message starts nothing. It wakes a worker, which takes the most urgent waiting row of its queues as a replica would.
+In replicas publisher.py announces waiting rows. In workers app.py is what `celery --app` loads, worker.py the process.
+"""
+
+from typing import TYPE_CHECKING
+
+from config import Settings
+from database.connection import DatabaseConnection
+from services.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from services.fleet.publisher import Publisher
+
+
+def publisher_for(settings: Settings, db: DatabaseConnection) -> "Publisher | None":
+    """None without CELERY_QUEUES: such a replica needs no Celery."""
+    if not settings.fleet_queues:
+        return None
+    try:
+        from services.fleet.publisher import Publisher
+    except ImportError as error:
+        raise ConfigurationError(
+            f"CELERY_QUEUES needs Celery ({error}): pip install -r requirements-celery.txt"
+        ) from None
+    return Publisher.from_settings(settings, db)
