@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from config import Settings
 from database.connection import DatabaseConnection
 from services.errors import ConfigurationError
+from services.ledger.outbox import Outbox
 
 if TYPE_CHECKING:
+    from services.fleet.messages import Messages
     from services.fleet.publisher import Publisher
 
 
@@ -18,10 +20,18 @@ def publisher_for(settings: Settings, db: DatabaseConnection) -> "Publisher | No
     """None without CELERY_QUEUES: such a replica needs no Celery."""
     if not settings.fleet_queues:
         return None
+    messages = messages_for(settings)
+    from services.fleet.publisher import Publisher
+
+    return Publisher(Outbox(db, settings.fleet_queues, settings.heartbeat_timeout_seconds), messages)
+
+
+def messages_for(settings: Settings) -> "Messages":
     try:
-        from services.fleet.publisher import Publisher
+        from services.fleet.broker import celery_app
+        from services.fleet.messages import Messages
     except ImportError as error:
         raise ConfigurationError(
             f"CELERY_QUEUES needs Celery ({error}): pip install -r requirements-celery.txt"
         ) from None
-    return Publisher.from_settings(settings, db)
+    return Messages(celery_app(settings, is_worker=False))

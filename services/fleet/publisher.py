@@ -7,12 +7,9 @@ place of the replica is held meanwhile. Start reading at `Publisher.tick`.
 import logging
 from functools import cached_property
 
-from config import Settings
-from database.connection import DatabaseConnection
 from services.coordination.circuit_breaker import CircuitBreaker
 from services.engine.loops import Loop
 from services.errors import Unavailable
-from services.fleet.broker import celery_app
 from services.fleet.messages import Messages
 from services.ledger.outbox import MAX_BATCH, Announced, Outbox
 
@@ -26,11 +23,6 @@ class Publisher:
     def __init__(self, outbox: Outbox, messages: Messages) -> None:
         self._outbox, self._messages = outbox, messages
         self._circuit = CircuitBreaker()
-
-    @classmethod
-    def from_settings(cls, settings: Settings, db: DatabaseConnection) -> "Publisher":
-        outbox = Outbox(db, settings.fleet_queues, settings.heartbeat_timeout_seconds)
-        return cls(outbox, Messages(celery_app(settings, is_worker=False)))
 
     @cached_property
     def loop(self) -> Loop:

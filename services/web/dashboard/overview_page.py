@@ -125,7 +125,8 @@ def _tiles(seen: Seen, *, postgres_answers: bool = True) -> list[Tile]:
     replicas = seen.replicas
     failed = sum(minute.outcomes.get(status, 0) for minute in seen.minutes for status in charts.FAILURES)
     ended = sum(sum(minute.outcomes.values()) for minute in seen.minutes)
-    workers = sum(replica.max_workers or 0 for replica in replicas.live)
+    places = [*(each.max_workers for each in replicas.live), *(each.max_workers for each in replicas.workers)]
+    workers = sum(place or 0 for place in places)
     return [
         Tile("Replicas", str(len(replicas.live)), *_health(replicas), "/replicas"),
         Tile("Postgres", *_postgres(postgres_answers)),
