@@ -14,6 +14,7 @@ RUN useradd --system --uid 10001 --no-create-home --home-dir /nonexistent schedu
 WORKDIR /app
 COPY --chown=root:root config.py manage.py run_migrations.py ./
 COPY --chown=root:root database ./database
+COPY --chown=root:root enhanced_scheduler ./enhanced_scheduler
 COPY --chown=root:root migrations ./migrations
 COPY --chown=root:root services ./services
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 LOG_FORMAT=json

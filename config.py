@@ -21,13 +21,15 @@ from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_valid
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from enhanced_scheduler.model_errors import PREFIX, reason_of
 from services.checks.job_secrets import JobSecrets
-from services.checks.model_errors import PREFIX, reason_of
 from services.checks.queue_numbers import QueueNumbers
 from services.errors import ConfigurationError
 
 VERSION = "0.2.0"  # of programs, API and telemetry
 PROJECT_ROOT = Path(__file__).resolve().parent
+IS_INSTALLED = PROJECT_ROOT.name == "_application"  # inside the package enhanced_scheduler
+HOME = Path.cwd() if IS_INSTALLED else PROJECT_ROOT  # of .env, .embedded and relative paths
 SECONDS_PER_DAY = 86_400
 LABEL = "[a-z0-9][a-z0-9_.-]{0,62}"  # of an ability, a requirement, a queue
 NAME_LENGTH = 63  # Postgres truncates application_name to this length
@@ -221,6 +223,18 @@ class Settings(WorkflowSettings):
         60, "Replica", "seconds between full comparisons of timer and table (NOTIFY delivers changes sooner)", ge=1
     )
     job_modules: str = _knob("", "Replica", "Python modules with your own handlers, comma-separated")
+    job_project: Path | None = _knob(
+        None,
+        "Replica",
+        "directory of a project: its own interpreter runs the handlers of JOB_MODULES, each call in a process; "
+        "unset: they run in the replica",
+    )
+    job_project_python: Path | None = _knob(
+        None,
+        "Replica",
+        "Python interpreter of JOB_PROJECT, 3.11 or newer; unset: .venv/bin/python or venv/bin/python in it, if there "
+        "is one, otherwise that of the replica",
+    )
     abilities: str = _knob(
         "",
         "Replica",
@@ -572,7 +586,7 @@ def env_file() -> Path | None:
     """The file for variables that the environment lacks; ENV_FILE names another one, or none when empty."""
     chosen = os.environ.get("ENV_FILE")
     if chosen is None:
-        return PROJECT_ROOT / ".env"
+        return HOME / ".env"
     return Path(chosen) if chosen else None
 
 

@@ -9,11 +9,19 @@ from typer.completion import get_completion_inspect_parameters
 from services.cli.lazy import Later, lazy
 from services.cli.version import version_option
 
+WORKFLOWS = ("workflows",)  # an extra of the distribution
 COMMANDS = (
     Later(
         "dev",
         "services.cli.dev:dev",
         "Start everything on this machine and show it at work; Ctrl-C drains the replicas and exits.",
+        extras=("web",),
+    ),
+    Later("replica", "services.cli.replica:replica", "Run one replica until SIGTERM or Ctrl-C, then drain it."),
+    Later(
+        "migrate",
+        "run_migrations:main",
+        "Upgrade the database to the newest schema. Safe to run at every start and from several processes at once.",
     ),
     Later("executions", "services.cli.executions:executions", "List executions, newest first."),
     Later("execution", "services.cli.executions:execution", "Show one execution with all its fields."),
@@ -36,6 +44,7 @@ COMMANDS = (
         "scan",
         "services.cli.scan:scan",
         "Scan a site for cookies now, and show the cookies and the changes since the previous scan.",
+        extras=("scan",),
     ),
     Later(
         "sync",
@@ -46,15 +55,27 @@ COMMANDS = (
         "businesses",
         "services.cli.pipeline_rows:businesses",
         "List businesses, newest first: places with their details.",
+        extras=WORKFLOWS,
     ),
     Later(
         "domains",
         "services.cli.pipeline_rows:domains",
         "List domains, newest first; --queue-status is the status of their sitemap search.",
+        extras=WORKFLOWS,
     ),
-    Later("sitemap-files", "services.cli.pipeline_rows:sitemap_files", "List sitemap files, newest first."),
-    Later("pages", "services.cli.pipeline_rows:pages", "List pages of the sites, newest first."),
-    Later("queues", "services.cli.queues:queues", "List the queues of the workflows, in the order of the pipeline."),
+    Later(
+        "sitemap-files",
+        "services.cli.pipeline_rows:sitemap_files",
+        "List sitemap files, newest first.",
+        extras=WORKFLOWS,
+    ),
+    Later("pages", "services.cli.pipeline_rows:pages", "List pages of the sites, newest first.", extras=WORKFLOWS),
+    Later(
+        "queues",
+        "services.cli.queues:queues",
+        "List the queues of the workflows, in the order of the pipeline.",
+        extras=WORKFLOWS,
+    ),
     Later(
         "audit",
         "services.cli.audit:audit",
@@ -65,7 +86,7 @@ COMMANDS = (
         "services.cli.cleanup:cleanup",
         "Delete old history: finished executions, schedule changes and cookie scans.",
     ),
-    Later("web", "services.cli.web:web", "Serve the HTTP API and the dashboard until Ctrl-C."),
+    Later("web", "services.cli.web:web", "Serve the HTTP API and the dashboard until Ctrl-C.", extras=("web",)),
     Later(
         "jobs",
         "services.cli.jobs:jobs",
@@ -91,6 +112,7 @@ COMMANDS = (
         "services.cli.completion:completion",
         "Print the script for tab completion of `python manage.py …` in your shell.",
     ),
+    Later("job", "services.cli.job_run:app", "Call the handlers of job types."),
     Later("schedule", "services.cli.schedules:app", "Create, change and inspect schedules."),
     Later("scans", "services.cli.scans:app", "List cookie scans, newest first; show or export one."),
     Later("scan-profile", "services.cli.scan_profiles:app", "Settings of cookie scans that several schedules share."),
@@ -98,9 +120,15 @@ COMMANDS = (
         "places",
         "services.cli.places:app",
         "List places, newest first; search the directory for more, or import them from a file.",
+        extras=WORKFLOWS,
     ),
-    Later("queue", "services.cli.queues:app", "One queue: show, pause or resume it, requeue its failed rows."),
-    Later("dead-letters", "services.cli.dead_letters:app", "Items whose last attempt failed."),
+    Later(
+        "queue",
+        "services.cli.queues:app",
+        "One queue: show, pause or resume it, requeue its failed rows.",
+        extras=WORKFLOWS,
+    ),
+    Later("dead-letters", "services.cli.dead_letters:app", "Items whose last attempt failed.", extras=WORKFLOWS),
     Later("token", "services.cli.token:app", "Tokens of the HTTP API, with their roles."),
 )
 

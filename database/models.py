@@ -29,33 +29,8 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import UserDefinedType
 
-
-class ExecutionStatus(StrEnum):
-    """The state of an execution. A terminal status never changes."""
-
-    PENDING = "pending"  # without an owner: a retry in its backoff, a manual run, a row handed back
-    CLAIMED = "claimed"
-    RUNNING = "running"
-    SUCCESS = "success"
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
-    CANCELLED = "cancelled"
-    ABANDONED = "abandoned"  # its replica died or froze
-    SKIPPED = "skipped"
-    MISSED = "missed"
-
-    @property
-    def is_terminal(self) -> bool:
-        return self not in (ExecutionStatus.PENDING, ExecutionStatus.CLAIMED, ExecutionStatus.RUNNING)
-
-
-class Cause(StrEnum):
-    """Why an execution exists."""
-
-    SCHEDULE = "schedule"
-    MANUAL = "manual"
-    CATCHUP = "catchup"
-    BACKFILL = "backfill"
+from enhanced_scheduler.statuses import Cause as Cause
+from enhanced_scheduler.statuses import ExecutionStatus as ExecutionStatus
 
 
 class Source(StrEnum):
@@ -421,6 +396,25 @@ class FiresWatchedByBucket(Base):
     tried_at: Mapped[datetime | None]  # when a replica last scanned it because nobody seemed to
 
     __table_args__ = (CheckConstraint("bucket >= 0 AND bucket <= 1023", "bucket"),)
+
+
+class AuditedHour(Base):
+    """What the hourly audit found about the fires due in one hour; `audited_at` is NULL while a replica is at it."""
+
+    __tablename__ = "audited_hours"
+
+    since: Mapped[datetime] = mapped_column(primary_key=True)
+    claimed_until: Mapped[datetime]
+    instance_id: Mapped[str]
+    audited_at: Mapped[datetime | None]
+    schedules: Mapped[int] = mapped_column(server_default=text("0"))
+    expected: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    accounted: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    duplicates: Mapped[int] = mapped_column(server_default=text("0"))
+    unexplained: Mapped[int] = mapped_column(server_default=text("0"))
+    extra: Mapped[int] = mapped_column(server_default=text("0"))
+    contradicted: Mapped[int] = mapped_column(server_default=text("0"))
+    seconds: Mapped[float] = mapped_column(server_default=text("0"))
 
 
 class SchemaCompatibility(Base):

@@ -21,26 +21,25 @@ from sqlalchemy.exc import DBAPIError
 from config import VERSION, Settings, get_settings
 from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS
 from database.schema import newest_revision, require_schema
-from services.api_sync.replica import ReplicaSync
 from services.engine.assembly import Engine
 from services.engine.gap_scan.scanner import GapScanner
 from services.engine.housekeeping import Housekeeping
 from services.engine.parts import Parts
 from services.engine.start_patience import StartInterrupted, StartPatience
 from services.errors import SchedulerError
-from services.fleet import publisher_for
+from services.features import Features
 from services.insight.unhandled_jobs import count_unmet
 from services.jobs import default_registry
+from services.jobs.users import load_users_jobs
 from services.ledger.fires import Owner
 from services.ledger.verdicts import Tolerances
 from services.scanning.cookies.categories import CategoryRules
-from services.scanning.retention import ScanRetention
 from services.schedule_watcher import ScheduleWatcher
 from services.telemetry import metrics
 from services.telemetry.logs import configure_logging
 from services.triggers import tzdata_version
+from services.wording.commands import as_called_here
 from services.wording.refusals import refusal
-from services.workflows.replica import ReplicaWorkflows
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +64,6 @@ class EnhancedScheduler:
         self.settings, self._parts = settings or get_settings(), parts or Parts()
         self.max_workers = max_workers or self.settings.max_workers
         self.schedule_check_interval = schedule_check_interval or self.settings.schedule_check_interval
-        self.syncs = self.settings.syncs_from_api if enable_api_sync is None else enable_api_sync
         self.owner = Owner(self.settings.instance_id, self._parts.incarnation())
         self._stopping = self._parts.threads.event()
         self._signal = self._parts.signal(self._parts.threads)
@@ -76,10 +74,13 @@ class EnhancedScheduler:
             application_name=self.owner.session_name,
             idle_in_transaction_seconds=ENGINE_IDLE_IN_TRANSACTION_SECONDS,
         )
-        interval = api_sync_interval or self.settings.api_sync_interval
-        self.api_sync = ReplicaSync(self.settings, self.db, interval, self._stopping)
-        self.workflows = ReplicaWorkflows(self.settings, self.db)
-        self.publisher = publisher_for(self.settings, self.db)
+        self.features = Features(
+            self.settings,
+            self.db,
+            self._stopping,
+            syncs=self.settings.syncs_from_api if enable_api_sync is None else enable_api_sync,
+            sync_interval=api_sync_interval or self.settings.api_sync_interval,
+        )
 
     # --- life ---
 
@@ -90,7 +91,7 @@ class EnhancedScheduler:
         for warning in self.settings.warnings:
             logger.warning("%s", warning, extra={"event": "setting_without_effect"})
         default_registry.load_built_in()
-        default_registry.load_modules(self.settings.job_modules)
+        load_users_jobs(self.settings)
         metrics.job_types_known(default_registry.job_types())
         CategoryRules.load(self.settings.scan_cookie_rules_file)  # a broken table ends us here, not the first scan
         self._build()
@@ -143,12 +144,12 @@ class EnhancedScheduler:
         if self.settings.api_url is None:
             logger.warning("API_URL is not set: there is nothing to sync from", extra={"event": "sync_without_url"})
             return {"created": 0, "updated": 0, "skipped": 0}
-        return self.api_sync.sync_now().documented_counts
+        return self.features.api_sync.sync_now().documented_counts
 
     def _start_parts(self, patiently: StartPatience) -> None:
         self.health.start()  # first: a port in use must end this process before other replicas know of it
         patiently(self.engine.heart.beat)  # before anything is claimed: the others must know us, and we the clock
-        patiently(self.workflows.install)
+        patiently(self.features.install)
         self.engine.loops.start()
         self.engine.timer.start()
 
@@ -156,9 +157,8 @@ class EnhancedScheduler:
         """Leave no thread, no port and no connection behind, even after an incomplete start."""
         self.engine.close()
         self.health.stop()
-        for part in (self.watcher, self.publisher, self.redis, self.db):
-            if part is not None:
-                part.close()
+        for part in (self.watcher, self.features, self.redis, self.db):
+            part.close()
 
     # --- parts ---
 
@@ -205,14 +205,10 @@ class EnhancedScheduler:
             self.db,
             settings.history_retention_days,
             settings.fence_horizon_seconds,
-            features={"scans": ScanRetention(self.db).delete_old, "queues": self.workflows.tidy},
+            features=self.features.tidying(),
             unmet=lambda: count_unmet(self.db, settings.heartbeat_timeout_seconds),
         )
-        engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops, self.workflows.loop)
-        if self.syncs:
-            engine.add_loops(self.api_sync.loop)
-        if self.publisher:
-            engine.add_loops(self.publisher.loop)
+        engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops, *self.features.loops())
         self.health = self._parts.health(
             settings.metrics_port,
             host=settings.metrics_host,
@@ -223,8 +219,7 @@ class EnhancedScheduler:
 
     def _look_for_pending(self) -> None:
         self.engine.dispatcher.look_for_pending()
-        if self.publisher:
-            self.publisher.loop.wake()
+        self.features.rows_wait()
 
     def _facts(self) -> dict[str, Any]:
         """The facts about this replica that heartbeats and probes report."""
@@ -241,7 +236,7 @@ class EnhancedScheduler:
             "redis_degraded": engine.coordinator.degraded,
             "leaked_threads": engine.pool.leaked,
             "job_types": sorted(default_registry.handled()),
-            **({"api_sync": self.api_sync.facts()} if self.syncs else {}),
+            **self.features.facts(),
         }
 
 
@@ -255,11 +250,11 @@ def run_enhanced_scheduler() -> None:
         configure_logging(settings.log_level, settings.log_format)
         EnhancedScheduler(settings=settings).run()
     except SchedulerError as error:
-        sys.exit(str(error))
+        sys.exit(as_called_here(str(error)))
     except DBAPIError as error:  # no schema, no rights
         if (reason := refusal(error)) is None:
             raise
-        sys.exit(reason)
+        sys.exit(as_called_here(reason))
 
 
 if __name__ == "__main__":

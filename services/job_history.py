@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, Connection, Select
 from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import ExecutionStatus, JobExecution
-from database.texts import MAX_WORD, storable, storable_json
+from enhanced_scheduler.texts import MAX_WORD, storable, storable_json
 from services.errors import InvalidInput, Problem, ScheduleNotFound
 from services.ledger import history_sql as sql
 from services.ledger.listing import (

@@ -28,6 +28,7 @@ from services.api_sync.upsert import API_ACTOR, ApiUpsert
 from services.checks.hostnames import spellings
 from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict, ScheduleNotFound
 from services.jobs import JobRegistry, default_registry
+from services.jobs.users import load_users_jobs
 from services.schedules.announced import announced_types
 from services.schedules.batch import (
     RECORD_COLUMNS,
@@ -347,5 +348,5 @@ def user_name() -> str:
 @cache
 def get_schedule_repository() -> ScheduleRepository:
     """The repository of this process; it knows the job types of JOB_MODULES, too."""
-    default_registry.load_modules(get_settings().job_modules)
+    load_users_jobs(get_settings())
     return ScheduleRepository(get_db_connection())

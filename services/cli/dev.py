@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from config import PROJECT_ROOT, get_settings
+from config import HOME, get_settings
 from database.connection import DedicatedConnection, get_db_connection
 from run_migrations import upgrade
 from services.cli.dev_demo import prepare_demo
@@ -53,7 +53,7 @@ def dev(
 
       manage.py dev --replicas 5 --seconds 60
     """
-    out, directory = console(), PROJECT_ROOT / get_settings().embedded_dir / "logs"
+    out, directory = console(), HOME / get_settings().embedded_dir / "logs"
     with _alone(directory), _signals_like_ctrl_c(), DemoSite() as site:
         _prepare(out, site)
         environment = _environment(site)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from config import PROJECT_ROOT, child_environment
+from config import HOME, PROJECT_ROOT, child_environment
 from services.embedded.files import tail
 
 RESTART_AFTER_SECONDS = 2.0
@@ -102,8 +102,8 @@ class Replicas:
         own = {"INSTANCE_ID": member.name, "METRICS_HOST": "127.0.0.1", "METRICS_PORT": port}
         with member.log.open("ab") as log:
             member.process = subprocess.Popen(  # noqa: S603 - our own program
-                [*ending_with_us(), sys.executable, "services/enhanced_scheduler.py"],
-                cwd=PROJECT_ROOT,
+                [*ending_with_us(), sys.executable, str(PROJECT_ROOT / "services/enhanced_scheduler.py")],
+                cwd=HOME,
                 env=child_environment(**self.environment, **own),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

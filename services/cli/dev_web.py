@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from config import PROJECT_ROOT, child_environment, get_settings
+from config import HOME, PROJECT_ROOT, child_environment, get_settings
 from services.cli.dev_replicas import ending_with_us, free_port
 from services.embedded.files import tail
 
@@ -31,8 +31,8 @@ class WebProcess:
         own = {"WEB_HOST": "127.0.0.1", "WEB_PORT": str(chosen)}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own program
-                [*ending_with_us(), sys.executable, "manage.py", "web"],
-                cwd=PROJECT_ROOT,
+                [*ending_with_us(), sys.executable, str(PROJECT_ROOT / "manage.py"), "web"],
+                cwd=HOME,
                 env=child_environment(**self.environment, **own),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -11,9 +11,9 @@ import typer
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-import services.workflows  # noqa: F401 - registers the queues
 from config import get_settings, unknown_variables
 from database.connection import get_db_connection
+from enhanced_scheduler.extras import is_installed
 from run_migrations import schema_state
 from services.cli.output import FAILED, AsJson, console, print_json
 from services.errors import ConfigurationError, SchedulerError, Unavailable
@@ -21,6 +21,7 @@ from services.fleet import messages_for
 from services.insight.replicas import WorkerRecord, list_replicas
 from services.insight.unhandled_jobs import unhandled_jobs, unmet_needs
 from services.jobs import default_registry
+from services.jobs.users import load_users_jobs
 from services.queues.former_variables import former_variable_warnings
 from services.redis_client import get_redis_client
 from services.scanning.cookies.categories import CategoryRules
@@ -28,6 +29,9 @@ from services.scanning.engines.browser.process import find_browser
 from services.scanning.engines.browser_engine import browser_engine_from
 from services.triggers import tzdata_version
 from services.wording.refusals import refusal
+
+if is_installed("workflows"):
+    import services.workflows  # noqa: F401 - registers the queues
 
 OLDEST_POSTGRES, OLDEST_REDIS = 13, (6, 2)
 REPLICA = "start one: python services/enhanced_scheduler.py"
@@ -232,7 +236,7 @@ def _queues() -> Iterator[Finding]:
 
 
 def _jobs() -> Iterator[Finding]:
-    default_registry.load_modules(get_settings().job_modules)
+    load_users_jobs(get_settings())
     yield Finding("jobs", Verdict.OK, f"known: {', '.join(sorted(default_registry.job_types()))}")
 
 

@@ -11,6 +11,7 @@ from services.cli.output import AsJson, console, print_json
 from services.errors import InvalidInput, Problem, UnknownJobType
 from services.jobs import BUILT_IN_JOB_TYPES, JobDefinition, default_registry
 from services.jobs.schema import fields_of, json_schema, summary
+from services.jobs.users import load_users_jobs
 
 MORE = "docs/jobs.md explains secrets, isolation, retries and jobs of your own."
 
@@ -30,7 +31,7 @@ def jobs(
 
       manage.py jobs http_request --json
     """
-    default_registry.load_modules(get_settings().job_modules)
+    load_users_jobs(get_settings())
     if markdown:
         typer.echo(markdown_tables())
     elif job_type is not None:

@@ -7,8 +7,10 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from enhanced_scheduler.extras import how_to_install, is_installed
 from services.cli.output import ClearErrors
 from services.coordination.collection import no_collection
+from services.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,7 @@ class Later:
     name: str
     target: str  # "module:attribute", a function or a Typer app
     help: str
+    extras: tuple[str, ...] = ()  # of the distribution, without which the module cannot be imported
 
 
 class _Listed(TyperCommand):
@@ -25,9 +28,11 @@ class _Listed(TyperCommand):
 
     def __init__(self, later: Later) -> None:
         super().__init__(later.name, help=later.help)
-        self._target = later.target
+        self._target, self._extras = later.target, later.extras
 
     def load(self) -> Any:
+        if missing := [extra for extra in self._extras if not is_installed(extra)]:
+            raise ConfigurationError(f"`{self.name}` needs {' and '.join(missing)}: {how_to_install(*missing)}")
         module, _, attribute = self._target.partition(":")
         with no_collection():
             found = getattr(import_module(module), attribute)

@@ -21,6 +21,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from services.errors import InvalidInput, SchedulerError
+from services.wording.commands import as_called_here
 from services.wording.durations import whole_units
 from services.wording.visible import visible
 
@@ -48,7 +49,7 @@ class _Terminal(Console):
     """Escapes control characters: errors quote foreign text, which must not recolour a terminal or reorder its text."""
 
     def render_str(self, text: str, **how: Any) -> Text:
-        return super().render_str("\n".join(map(visible, text.split("\n"))), **how)
+        return super().render_str("\n".join(map(visible, as_called_here(text).split("\n"))), **how)
 
 
 def console() -> Console:
@@ -86,6 +87,7 @@ class ClearErrors(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             without_types(command.get_params(ctx))
+            command.help = as_called_here(command.help or "") or None
         return command
 
     def invoke(self, ctx: Any) -> Any:
@@ -93,16 +95,17 @@ class ClearErrors(TyperGroup):
             return super().invoke(ctx)
         except InvalidInput as error:
             for problem in error.problems:
-                error_console().print(Text(f"{problem.field}: ", style="red bold") + Text(problem.reason))
+                told = as_called_here(problem.reason)
+                error_console().print(Text(f"{problem.field}: ", style="red bold") + Text(told))
             raise typer.Exit(INVALID_INPUT) from None
         except SchedulerError as error:
-            error_console().print(Text(str(error), style="red"))
+            error_console().print(Text(as_called_here(str(error)), style="red"))
             raise typer.Exit(FAILED) from None
         except _database_errors() as error:
             reason = _reason(error)
             if reason is None:
                 raise
-            error_console().print(Text(reason, style="red"))
+            error_console().print(Text(as_called_here(reason), style="red"))
             raise typer.Exit(FAILED) from None
 
 

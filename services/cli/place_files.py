@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from services.checks.model_errors import reason_of
+from enhanced_scheduler.model_errors import reason_of
 from services.cli.json_input import json_value
 from services.errors import InvalidInput, Problem
 from services.workflows.place_staging import NewPlace

@@ -47,6 +47,11 @@ OTHER_FILES = lazy(
         "Run a schedule once now, even if it is disabled; its next fire stays as it is.",
     ),
     Later(
+        "fires",
+        "services.cli.schedule_fires:fires",
+        "List every fire of a timing between two instants. Needs no server.",
+    ),
+    Later(
         "backfill",
         "services.cli.schedule_backfill:backfill",
         "Run the past fires of a schedule that did not succeed, oldest first, even if it is disabled.",

@@ -17,7 +17,7 @@ from services.api_sync.upsert import API_ACTOR
 from services.cli.output import FAILED, INTERRUPTED, AsJson, actor, error_console, print_json
 from services.cli.sync_view import print_diff, print_result, print_status, status_as_json
 from services.errors import InvalidInput, Problem
-from services.jobs import default_registry
+from services.jobs.users import load_users_jobs
 
 
 def sync(
@@ -83,7 +83,7 @@ def _api_sync(allow_removals: bool, local_edits: LocalEdits | None) -> Iterator[
     settings = get_settings()
     if settings.api_url is None:
         raise InvalidInput(Problem("API_URL", "is not set: there is nothing to sync from"))
-    default_registry.load_modules(settings.job_modules)
+    load_users_jobs(settings)
     name = f"{API_ACTOR} ({actor()})"
     with open_api_sync(
         settings, get_db_connection(), local_edits=local_edits, allow_removals=allow_removals, actor=name

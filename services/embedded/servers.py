@@ -8,7 +8,7 @@ import atexit
 from functools import cache
 from urllib.parse import quote
 
-from config import PROJECT_ROOT, Settings, get_settings
+from config import HOME, Settings, get_settings
 from services.embedded import Addresses, EmbeddedServers
 from services.errors import ConfigurationError
 
@@ -44,6 +44,6 @@ def redis_url(settings: Settings) -> str:
 @cache
 def embedded_addresses() -> Addresses:
     """Attach this process to the embedded servers until it exits."""
-    servers = EmbeddedServers(PROJECT_ROOT / get_settings().embedded_dir)
+    servers = EmbeddedServers(HOME / get_settings().embedded_dir)
     atexit.register(servers.stop)
     return servers.start()

@@ -14,16 +14,17 @@ from dataclasses import replace
 from queue import SimpleQueue
 from uuid import UUID
 
-from services.engine.calling import call_handler, stopped_result
-from services.engine.isolation import KILL_SECONDS, run_isolated
+from enhanced_scheduler import results
+from enhanced_scheduler.calling import call_handler, stopped_result
+from enhanced_scheduler.containment import Outcome, Raised, Returned, contained
+from enhanced_scheduler.context import ExecutionContext
+from enhanced_scheduler.results import JobResult
+from services.engine.isolation import run_isolated
 from services.engine.run import Run
 from services.engine.threads import OF_THE_SYSTEM, Threads
 from services.engine.timeouts import Watchdog
-from services.jobs import results
-from services.jobs.containment import Outcome, Raised, Returned, contained
-from services.jobs.context import ExecutionContext
+from services.jobs.child_process import KILL_SECONDS
 from services.jobs.registry import JobRegistry
-from services.jobs.results import JobResult
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ import math
 import time
 from dataclasses import dataclass, field
 
-from services.engine.isolation import KILL_SECONDS
-from services.jobs.context import ExecutionContext
-from services.jobs.registry import JobDefinition
+from enhanced_scheduler.context import ExecutionContext
+from enhanced_scheduler.jobs import JobDefinition
+from services.jobs.child_process import KILL_SECONDS
 
 
 @dataclass(slots=True, eq=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from config import Settings
 from database.connection import DatabaseConnection
+from enhanced_scheduler.extras import how_to_install, is_installed
 from services.errors import ConfigurationError
 from services.ledger.outbox import Outbox
 
@@ -27,11 +28,9 @@ def publisher_for(settings: Settings, db: DatabaseConnection) -> "Publisher | No
 
 
 def messages_for(settings: Settings) -> "Messages":
-    try:
-        from services.fleet.broker import celery_app
-        from services.fleet.messages import Messages
-    except ImportError as error:
-        raise ConfigurationError(
-            f"CELERY_QUEUES needs Celery ({error}): pip install -r requirements-celery.txt"
-        ) from None
+    if not is_installed("celery"):
+        raise ConfigurationError(f"CELERY_QUEUES needs {how_to_install('celery')}")
+    from services.fleet.broker import celery_app
+    from services.fleet.messages import Messages
+
     return Messages(celery_app(settings, is_worker=False))

@@ -23,6 +23,7 @@ from services.errors import SchedulerError, Unavailable
 from services.fleet.broker import WAKE, celery_app
 from services.fleet.worker import FleetWorker
 from services.jobs import default_registry
+from services.jobs.users import load_users_jobs
 from services.scanning.cookies.categories import CategoryRules
 from services.telemetry.logs import configure_logging
 from services.wording.refusals import first_line, refusal
@@ -123,7 +124,7 @@ def _start_in_child(**_: Any) -> None:
 def _start(name: str) -> None:
     settings = get_settings()
     default_registry.load_built_in()
-    default_registry.load_modules(settings.job_modules)
+    load_users_jobs(settings)
     CategoryRules.load(settings.scan_cookie_rules_file)
     worker = FleetWorker(settings, default_registry, _process.queues, _process.places, name=name, pool=_process.pool)
     worker.start()

@@ -13,6 +13,7 @@ from sqlalchemy import Row
 
 from database.connection import DatabaseConnection
 from services.insight import overview_sql as sql
+from services.insight.hourly_audit import last_day
 from services.insight.unhandled_jobs import unhandled_jobs, unmet_needs
 from services.ledger.needs import JOB
 
@@ -27,6 +28,7 @@ MINUTE = timedelta(minutes=1)
 class Trouble(StrEnum):
     """Reasons for attention, worst first."""
 
+    UNACCOUNTED = "unaccounted"  # the hourly audit found fires without a row, or with two
     STUCK = "stuck"  # claimed or running on a replica without heartbeats
     LATE = "late"  # due, but not claimed
     IDLE = "idle"  # a live replica that claims nothing
@@ -94,6 +96,7 @@ class Overview:
 
     def attention(self, limit: int = MOST_OF_A_KIND) -> list[Attention]:
         return [
+            *self._unaccounted(),
             *self._stuck(limit),
             *self._late(limit),
             *self._idle(limit),
@@ -120,6 +123,17 @@ class Overview:
         return found
 
     # --- what needs attention ---
+
+    def _unaccounted(self) -> list[Attention]:
+        fact = last_day(self._db)
+        if fact is None or fact.is_clean:
+            return []
+        words = f"{fact.words}: manage.py audit lists them"
+        return [
+            Attention(
+                trouble=Trouble.UNACCOUNTED, label="hourly audit", words=words, since=fact.wrong_since, schedule_id=None
+            )
+        ]
 
     def _stuck(self, limit: int) -> list[Attention]:
         words = "{0.status} by {0.instance_id}, which has stopped sending heartbeats"

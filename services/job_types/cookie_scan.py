@@ -14,10 +14,10 @@ from sqlalchemy import select
 from config import get_settings
 from database.connection import get_db_connection
 from database.models import Schedule
+from enhanced_scheduler.context import ExecutionContext
+from enhanced_scheduler.results import JobFailed, PermanentFailure
 from services.errors import ConfigurationError
-from services.jobs.context import ExecutionContext
 from services.jobs.registry import job
-from services.jobs.results import JobFailed, PermanentFailure
 from services.scanning.config import CookieScanConfig, config_problems, one_spelling
 from services.scanning.engines.browser_engine import has_browser
 from services.scanning.failures import ScanFailed, ScanRefused

@@ -10,10 +10,10 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from database.texts import map_texts
+from enhanced_scheduler.results import PermanentFailure
+from enhanced_scheduler.texts import map_texts
 from services.checks.job_secrets import JobSecrets
 from services.fetching import Private
-from services.jobs.results import PermanentFailure
 
 REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -10,6 +10,8 @@ from contextlib import closing
 from typing import Any
 
 from config import environment_secret, get_settings
+from enhanced_scheduler.context import ExecutionContext
+from enhanced_scheduler.results import JobFailed
 from services.checks.job_secrets import JobSecrets
 from services.fetching import (
     FETCH_ERRORS,
@@ -24,10 +26,8 @@ from services.fetching import (
     session_from,
 )
 from services.job_types.http_config import HttpRequestConfig, Resolved, resolve
-from services.jobs.context import ExecutionContext
 from services.jobs.credentials import without_credentials
 from services.jobs.registry import job
-from services.jobs.results import JobFailed
 
 EXCERPT_BYTES = 2048
 KEPT_HEADERS = ("content-type", "retry-after")

@@ -1,12 +1,15 @@
-"""The contract between the scheduler and a handler: the registry, the context, the results. No handler lives here.
+"""Which job types there are. No handler lives here.
 
-Start reading at registry.py (`@job`), context.py (what a handler receives) and results.py (what it returns or raises).
-The built-in handlers are in services/job_types/; services/engine/pool.py runs them.
+The contract of a handler is in enhanced_scheduler/: jobs.py (`@job`), context.py (what a handler receives), results.py
+(what it returns or raises); its names can be imported from here, too. registry.py knows the job types, project.py those
+of a project with an interpreter of its own. The built-in handlers are in services/job_types/; services/engine/pool.py
+runs them.
 """
 
-from services.jobs.context import ExecutionContext, JobCancelled, JobStopped, JobTimedOut
-from services.jobs.registry import BUILT_IN_JOB_TYPES, JobDefinition, JobRegistry, default_registry, job
-from services.jobs.results import JobFailed, JobResult, JobSkipped, PermanentFailure
+from enhanced_scheduler.context import ExecutionContext, JobCancelled, JobStopped, JobTimedOut
+from enhanced_scheduler.jobs import JobDefinition
+from enhanced_scheduler.results import JobFailed, JobResult, JobSkipped, PermanentFailure
+from services.jobs.registry import BUILT_IN_JOB_TYPES, JobRegistry, default_registry, job
 
 __all__ = [
     "BUILT_IN_JOB_TYPES",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from database.texts import HIDDEN
+from enhanced_scheduler.texts import HIDDEN
 
 MOST_WARNINGS = 20
 _NAME = re.compile(

@@ -6,20 +6,16 @@ only the names of the built-in job types and imports none of them.
 """
 
 import importlib
-import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from pathlib import PurePath
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from services.checks.model_errors import reason_of
+from enhanced_scheduler import jobs
+from enhanced_scheduler.extras import is_installed
+from enhanced_scheduler.jobs import H, Isolation, JobDefinition, Labels, NotLoaded, Offers, Spelling
 from services.errors import ConfigurationError, Problem, UnknownJobType
-from services.jobs.containment import Raised, contained
-from services.jobs.context import ExecutionContext
-from services.jobs.results import PermanentFailure
 
 # Job type -> the module that registers its handler.
 BUILT_IN_MODULES = {
@@ -28,52 +24,7 @@ BUILT_IN_MODULES = {
     "workflow": "services.job_types.workflow",
 }
 BUILT_IN_JOB_TYPES = frozenset(BUILT_IN_MODULES)
-ISOLATION_KEY = "isolation"  # reserved in every job_config; never reaches the handler's model
-
-Isolation = Literal["thread", "process"]
-Handler = Callable[[ExecutionContext, Any], Mapping[str, Any] | None]
-H = TypeVar("H", bound=Handler)
-Spelling = Callable[[Mapping[str, Any]], dict[str, Any]]
-Labels = Callable[[Mapping[str, Any], Mapping[str, Any] | None], Collection[str]]
-Offers = Callable[[], Collection[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class JobDefinition:
-    """One job type: its handler and how to run it."""
-
-    name: str
-    handler: Handler
-    config_model: type[BaseModel] | None = None
-    isolation: Isolation = "thread"
-    one_spelling: Spelling = dict  # of a valid configuration: as it is stored
-    domain_is_host: bool = False  # the schedule's `domain` has to be a host name
-    labels: Labels | None = None  # what a replica needs besides the handler, by job_config and scan profile
-    offers: Offers = tuple  # the labels that this process can serve
-
-    def isolation_of(self, job_config: Mapping[str, Any]) -> Isolation:
-        """The configuration may ask for the other kind; a wrong word is refused by `parse_config`."""
-        asked = job_config.get(ISOLATION_KEY, self.isolation)
-        return asked if asked in get_args(Isolation) else self.isolation
-
-    def problems(self, job_config: Mapping[str, Any]) -> list[Problem]:
-        asked = job_config.get(ISOLATION_KEY, self.isolation)
-        problems = []
-        if asked not in get_args(Isolation):
-            problems.append(Problem("job_config.isolation", f"must be 'thread' or 'process', got {asked!r}"))
-        if self.config_model is not None:
-            try:
-                self.config_model.model_validate(_without_isolation(job_config))
-            except ValidationError as error:
-                problems += _friendly(error)
-        return problems
-
-    def parse_config(self, job_config: Mapping[str, Any]) -> Any:
-        """The handler's argument: its model, or a plain dict. An invalid configuration is a permanent failure."""
-        if problems := self.problems(job_config):
-            raise PermanentFailure("; ".join(str(problem) for problem in problems))
-        plain = _without_isolation(job_config)
-        return plain if self.config_model is None else self.config_model.model_validate(plain)
+EXTRAS = {"cookie_scan": "scan", "workflow": "workflows"}  # optional parts of the distribution
 
 
 class JobRegistry:
@@ -106,14 +57,12 @@ class JobRegistry:
         return register
 
     def register(self, definition: JobDefinition) -> None:
-        if inspect.iscoroutinefunction(definition.handler):
-            raise ConfigurationError(
-                f"job type {definition.name!r}: {_where(definition)} is async; use a plain function"
-            )
+        if refusal := definition.refusal():
+            raise ConfigurationError(refusal)
         former = self._registered_by(definition.name)
-        if former not in (None, definition.handler.__module__, _where(definition)):
+        if former not in (None, definition.module, definition.where):
             raise ConfigurationError(
-                f"job type {definition.name!r} is registered twice: by {former} and by {_where(definition)}"
+                f"job type {definition.name!r} is registered twice: by {former} and by {definition.where}"
             )
         self._definitions[definition.name] = definition
 
@@ -147,7 +96,7 @@ class JobRegistry:
         if definition := self._definitions.get(job_type):
             return definition
         if job_type in self._known:
-            return _refusing(job_type, f"job type {job_type!r} has no handler in this version")
+            return jobs.refusing(job_type, f"job type {job_type!r} has no handler in this version")
         raise UnknownJobType(job_type, self.job_types())
 
     def get_or_refusal(self, job_type: str) -> JobDefinition:
@@ -155,28 +104,26 @@ class JobRegistry:
         try:
             return self.get(job_type)
         except UnknownJobType as error:
-            return _refusing(job_type, str(error))
+            return jobs.refusing(job_type, str(error))
 
     def check_config(self, job_type: str, job_config: Mapping[str, Any]) -> list[Problem]:
         """Every problem of a configuration; empty if it is valid."""
-        return self.get(job_type).problems(job_config)
+        return [Problem(field, reason) for field, reason in self.get(job_type).problems(job_config)]
 
     def load_modules(self, names: str) -> None:
         """Import users' modules, "a.b,c.d", so that their handlers register themselves."""
-        for name in filter(None, (part.strip() for part in names.split(","))):
-            match contained(lambda name=name: importlib.import_module(name)):  # type: ignore[misc]
-                case Raised(KeyboardInterrupt() as error):
-                    raise error
-                case Raised(error):
-                    cause = _why_not_imported(name, error)
-                    raise ConfigurationError(f"JOB_MODULES: {name!r} cannot be imported: {cause}") from error
+        for name in jobs.names_in(names):
+            try:
+                jobs.load_modules([name])
+            except NotLoaded as error:
+                raise ConfigurationError(str(error)) from error
             if name not in self._modules:
                 self._modules.append(name)
 
     def _registered_by(self, job_type: str) -> str | None:
         """The handler's place, or the module that will bring it."""
         former = self._definitions.get(job_type)
-        return self._unloaded.get(job_type) if former is None else _where(former)
+        return self._unloaded.get(job_type) if former is None else former.where
 
     def _load(self, job_type: str) -> None:
         if module := self._unloaded.get(job_type):
@@ -184,40 +131,14 @@ class JobRegistry:
             self._unloaded.pop(job_type, None)
 
 
-def _why_not_imported(name: str, error: BaseException) -> str:
-    """With the way out, where it is the name that is wrong and not the module."""
-    path = PurePath(name)
-    if len(path.parts) > 1 or path.suffix == ".py":
-        return f"name it as `import` does: {path.stem}, and put its directory, {path.parent}, on the PYTHONPATH"
-    if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
-        return "there is no such module beside manage.py, on the PYTHONPATH or among the installed packages"
-    return f"{type(error).__name__}: {error}"
+def missing_extra(job_type: str) -> str | None:
+    """The optional part of the distribution that brings this built-in job type, if it is not installed."""
+    extra = EXTRAS.get(job_type)
+    return None if extra is None or is_installed(extra) else extra
 
 
-def _without_isolation(job_config: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in job_config.items() if name != ISOLATION_KEY}
-
-
-def _friendly(error: ValidationError) -> list[Problem]:
-    return [
-        Problem(
-            ".".join(("job_config", *map(str, problem["loc"]))), reason_of(problem["msg"], "is not a field of this job")
-        )
-        for problem in error.errors(include_url=False, include_input=False)
-    ]
-
-
-def _where(definition: JobDefinition) -> str:
-    handler = definition.handler
-    return f"{handler.__module__}.{getattr(handler, '__qualname__', repr(handler))}"
-
-
-def _refusing(job_type: str, reason: str) -> JobDefinition:
-    def refuse(_context: ExecutionContext, _config: Any) -> None:
-        raise PermanentFailure(reason)
-
-    return JobDefinition(job_type, refuse)
-
-
-default_registry = JobRegistry(modules=BUILT_IN_MODULES)
+default_registry = JobRegistry(
+    modules={name: BUILT_IN_MODULES[name] for name in BUILT_IN_MODULES if not missing_extra(name)}
+)
 job = default_registry.job
+jobs.listen(default_registry.register)  # users' modules declare with `from enhanced_scheduler import job`

@@ -1,12 +1,11 @@
 """The fields of a job type's job_config, derived from its model, for the command line and the documentation."""
 
-import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from services.jobs.registry import ISOLATION_KEY, JobDefinition
+from enhanced_scheduler.jobs import ISOLATION_KEY, JobDefinition
 
 ISOLATION = "thread: in the replica; process: in a separate process, which is killed on timeout or cancellation"
 KINDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
@@ -25,7 +24,7 @@ class JobField:
 
 def summary(definition: JobDefinition) -> str:
     """The first paragraph of the handler's docstring."""
-    return " ".join((inspect.getdoc(definition.handler) or "").split("\n\n", 1)[0].split())
+    return " ".join(definition.doc.split("\n\n", 1)[0].split())
 
 
 def fields_of(definition: JobDefinition) -> list[JobField]:
@@ -37,8 +36,7 @@ def fields_of(definition: JobDefinition) -> list[JobField]:
 
 def json_schema(definition: JobDefinition) -> dict[str, Any]:
     """Of the whole job_config. A type without a model takes any field."""
-    model = definition.config_model
-    schema: dict[str, Any] = {"type": "object", "properties": {}} if model is None else model.model_json_schema()
+    schema = definition.config_schema() or {"type": "object", "properties": {}}
     isolation = {"enum": ["thread", "process"], "default": definition.isolation, "description": ISOLATION}
     return {**schema, "properties": {**schema.get("properties", {}), ISOLATION_KEY: isolation}}
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row
 
 from config import Settings
 from database.connection import DatabaseConnection
-from database.texts import MAX_WORD, storable
+from enhanced_scheduler.texts import MAX_WORD, storable
 from services.errors import InvalidInput, Problem, ScheduleNotFound
 from services.ledger import backfill_sql as sql
 from services.ledger.history_sql import NOTIFY_PENDING

@@ -11,8 +11,9 @@ from typing import Any
 
 from database.arrays import uuid_array
 from database.connection import DedicatedConnection
-from services.jobs.containment import Raised, contained
-from services.jobs.registry import JobRegistry, Labels
+from enhanced_scheduler.containment import Raised, contained
+from enhanced_scheduler.jobs import Labels
+from services.jobs.registry import JobRegistry
 from services.ledger.locked import Locked
 from services.schedules.announced import JOB as JOB
 from services.schedules.spec import DEFAULT_QUEUE, ScheduleSpec

@@ -7,7 +7,8 @@ lock a row together with its schedule and ask the same question (verdicts.py, JU
 queue, needs and priority is a copy that says where to look for it; a wrong copy costs a look, never a wrong run.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -27,6 +28,7 @@ from services.ledger.needs import UNSORTED, Abilities, Needs
 from services.ledger.retrying import CarefulRetries
 
 SETTLED_AT_ONCE = 200
+PAUSES = (0.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # seconds between two looks at the rows of a changed schedule
 NO_ID = UUID(int=0)
 
 
@@ -188,6 +190,18 @@ class WaitingStore:
         return report
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """At the waiting rows of these schedules, from this moment on."""
+
+    schedule_ids: Collection[UUID]
+    at: float  # monotonic
+    pauses: Sequence[float] = PAUSES  # that are left
+
+    def next(self, now: float) -> "_Look":
+        return _Look(self.schedule_ids, now + self.pauses[0], self.pauses[1:])
+
+
 class Settling:
     """Ends rows that cannot or need not run any more, and sorts the others into their lanes. Gives nobody a token."""
 
@@ -199,14 +213,16 @@ class Settling:
         horizon_seconds: float,
         abilities: Abilities,
         heartbeat_timeout_seconds: float,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._monotonic = monotonic
         self._connection = db.dedicated()
         self._judge = WaitingJudge(
             self._connection, owner, policy, horizon_seconds, abilities, heartbeat_timeout_seconds
         )
         self._retry = CarefulRetries()
         self._snapshot: str | None = None  # the changes that it shows were looked at
-        self._again: set[UUID] = set()
+        self._again: list[_Look] = []
 
     def close(self) -> None:
         self._connection.close()
@@ -218,18 +234,23 @@ class Settling:
     def settle_changed(self, limit: int = SETTLED_AT_ONCE) -> None:
         """Look at those whose schedules were changed or deleted.
 
-        Each is looked at twice, with two calls: somebody may hold its schedule just now.
+        Each is looked at several times, with growing pauses: another session may hold its schedule or its row just now,
+        and that of a broken connection does until the server notices.
         """
+        now = self._monotonic()
         statement = sql.CHANGED_LATELY if self._snapshot is None else sql.CHANGED
         (found,) = self._connection.run(statement, {"snapshot": self._snapshot})
-        changed = set(found.ids or ())
-        ids, after = uuid_array(changed | self._again), NO_ID
-        while changed or self._again:
+        looks = [_Look(found.ids or (), now), *self._again]
+        due = [look for look in looks if look.at <= now and look.schedule_ids]
+        ids, after = uuid_array({schedule_id for look in due for schedule_id in look.schedule_ids}), NO_ID
+        while due:
             rows = self._settle(sql.LOCK_CHANGED, {"ids": ids, "after": after, "limit": limit}, hinted=True)
             if len(rows) < limit:
                 break
             after = max(row.execution_id for row in rows)
-        self._snapshot, self._again = found.snapshot, changed
+        later = [look for look in looks if look.at > now]
+        self._again = later + [look.next(now) for look in due if look.pauses]
+        self._snapshot = found.snapshot
 
     def _settle(self, statement: str, values: dict[str, Any], *, hinted: bool) -> list[Row[Any]]:
         """Those that were locked and looked at."""

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Generic
 
 from database.connection import DatabaseConnection
+from enhanced_scheduler.containment import Outcome, Raised, Returned, contained
 from services.errors import Unavailable
-from services.jobs.containment import Outcome, Raised, Returned, contained
 from services.queues.outcomes import Claim, K
 from services.queues.steps import Load
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from threading import Lock, Thread, current_thread
 from typing import Any, Generic
 
+from enhanced_scheduler.containment import Raised, contained
 from services.jobs import JobStopped
-from services.jobs.containment import Raised, contained
 from services.queues.deadline import ItemDeadline, current
 from services.queues.outcomes import Claim, Ending, ItemTimedOut, K
 

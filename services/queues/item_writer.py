@@ -15,10 +15,10 @@ from sqlalchemy.orm import Session
 from database.connection import DatabaseConnection
 from database.sqlstates import DEADLOCKS, LOCK_TIMEOUT, sqlstate
 from database.writing import again_if_lost
+from enhanced_scheduler.containment import Raised, Returned, contained
 from services.coordination.backoff import Backoff
 from services.errors import ConfigurationError, Unavailable
 from services.jobs import JobFailed
-from services.jobs.containment import Raised, Returned, contained
 from services.queues.dead_letters import bury
 from services.queues.outcomes import Claim, Ending, Failure, K, Verdict, failure_of
 from services.queues.queue_table import QueueTable

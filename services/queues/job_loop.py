@@ -17,8 +17,8 @@ from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import Base
+from enhanced_scheduler.containment import Returned
 from services.errors import ConfigurationError, Unavailable
-from services.jobs.containment import Returned
 from services.ledger.verdicts import Reason
 from services.queues.circuit import Entry
 from services.queues.item_loader import ItemLoader

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from database.texts import cut_head, storable
+from enhanced_scheduler.containment import Outcome
+from enhanced_scheduler.texts import cut_head, storable
 from services.errors import SchedulerError
 from services.jobs import JobFailed
-from services.jobs.containment import Outcome
 
 K = TypeVar("K")
 

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from database.connection import DatabaseConnection
-from database.texts import storable
 from database.workflow_statuses import CircuitStatus
+from enhanced_scheduler.texts import storable
 from services.queues.circuit import Breaker, Circuit, Entry
 from services.queues.outcomes import MAX_ERROR_CHARACTERS
 

@@ -4,7 +4,7 @@ import logging
 from typing import Generic
 
 from database.connection import DatabaseConnection
-from services.jobs.containment import Raised
+from enhanced_scheduler.containment import Raised
 from services.queues.item_writer import ItemWriter, WorkerVanished
 from services.queues.outcomes import Ending, K
 from services.queues.queue_table import QueueTable

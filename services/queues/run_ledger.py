@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from enhanced_scheduler.containment import Outcome, Raised
 from services.fetching import FetchFailed
 from services.jobs import JobFailed
-from services.jobs.containment import Outcome, Raised
 from services.queues.circuit import DID_NOT, WORKED, Breaker
 from services.queues.outcomes import Ending, Summary, Verdict
 from services.queues.queue_state import QueueState, QueueStates

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from services.checks.model_errors import reason_of
+from enhanced_scheduler.model_errors import reason_of
 from services.errors import Problem
 from services.scanning.findings import EngineName
 from services.sites.urls import MAX_PAGE_ADDRESS

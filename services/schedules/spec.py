@@ -12,9 +12,11 @@ from typing import Any, TypedDict
 from uuid import UUID, uuid5
 
 from database.models import Source
+from enhanced_scheduler.extras import how_to_install
 from services.checks.hostnames import bare_host
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.jobs import JobRegistry
+from services.jobs.registry import missing_extra
 from services.schedules.field_rules import NOTE, REQUIRED, RULES, Id, excerpt
 from services.triggers import Trigger, parse_trigger, stored_trigger
 
@@ -229,10 +231,12 @@ def _check_job(values: dict[str, Any], jobs: JobRegistry, announced: Callable[[]
     if job_type not in known:
         if job_type in announced():
             return []
+        if extra := missing_extra(job_type):
+            return [Problem("job_type", f"{job_type!r} needs the extra {extra}: {how_to_install(extra)}")]
         reason = f"no job type {job_type!r} is registered{_did_you_mean(job_type, known)}"
         return [Problem("job_type", f"{reason} (known: {', '.join(sorted(known))})")]
     definition = jobs.get(job_type)
-    problems = definition.problems(values.get("job_config", {}))
+    problems = jobs.check_config(job_type, values.get("job_config", {}))
     if not problems and "job_config" in values:
         values["job_config"] = definition.one_spelling(values["job_config"])
     if definition.domain_is_host and "domain" in values:

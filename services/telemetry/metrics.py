@@ -55,6 +55,18 @@ UNMET = Gauge(
     "Executions that wait for what no living replica has, by queue, labels and job type; every replica reports all",
     ["needs"],
 )
+AUDITED = Gauge(
+    "scheduler_audit_fires",
+    "Fires of the audited hours of the last day: expected, accounted; every replica reports the same",
+    ["kind"],
+)
+AUDIT_FINDINGS = Gauge(
+    "scheduler_audit_findings",
+    "Violations found by the hourly audit in the last day, by kind; every replica reports the same",
+    ["kind"],
+)
+AUDIT_AGE = Gauge("scheduler_audit_age_seconds", "Seconds since the end of the newest audited hour")
+AUDIT_AGE.set(float("nan"))
 REVISION = Gauge("scheduler_revision_applied", "Newest schedule revision applied by this replica")
 WATCHER_SECONDS = Histogram(
     "scheduler_watcher_seconds",
@@ -373,3 +385,11 @@ def observe_unmet(waiting: Mapping[str, int]) -> None:
 def observe_history(*, rows: int, size_bytes: int) -> None:
     HISTORY_ROWS.set(rows)
     HISTORY_BYTES.set(size_bytes)
+
+
+def observe_audit(*, age_seconds: float, expected: int, accounted: int, findings: Mapping[str, int]) -> None:
+    AUDIT_AGE.set(age_seconds)
+    AUDITED.labels("expected").set(expected)
+    AUDITED.labels("accounted").set(accounted)
+    for kind, count in findings.items():
+        AUDIT_FINDINGS.labels(kind).set(count)

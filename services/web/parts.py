@@ -9,7 +9,7 @@ from database.connection import DatabaseConnection
 from services.enhanced_scheduler import EnhancedScheduler
 from services.insight.explain.explainer import Explainer
 from services.job_history import JobHistory
-from services.jobs import default_registry
+from services.jobs.users import load_users_jobs
 from services.ledger.backfill import Backfills
 from services.ledger.fires import Policy
 from services.scanning.store import ScanStore
@@ -38,7 +38,7 @@ class Parts:
 
 
 def build_parts(settings: Settings, one_time: OneTimeToken | None, scheduler: EnhancedScheduler | None) -> Parts:
-    default_registry.load_modules(settings.job_modules)
+    load_users_jobs(settings)
     db = DatabaseConnection.from_settings(settings)
     tokens = ApiTokens(db)
     return Parts(

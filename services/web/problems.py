@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
-from services.checks.model_errors import reason_of
+from enhanced_scheduler.model_errors import reason_of
 from services.errors import InvalidInput, Problem, RevisionConflict, ScheduleNotFound, Unavailable
 from services.web.examples import STORY
 from services.wording.refusals import refusal

@@ -14,10 +14,10 @@ from sqlalchemy.orm import Session
 
 from database.connection import DatabaseConnection
 from database.pages import Keyset
-from database.texts import storable_json
 from database.workflow_models import Contact, Domain, Page
 from database.workflow_statuses import ContactCurationStatus, EmailType
 from database.writing import write_as
+from enhanced_scheduler.texts import storable_json
 from services.checks.hostnames import spellings
 from services.errors import InvalidInput, Problem, SchedulerError
 from services.schedules.spec import plain_text

@@ -7,10 +7,10 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from config import Settings
-from database.texts import storable_json
 from database.workflow_models import LocalBusiness, Place
 from database.workflow_statuses import DeepScanStatus as Status
 from database.workflow_statuses import DomainExtractionStatus
+from enhanced_scheduler.texts import storable_json
 from services.queues.queue import Queue, queues
 from services.queues.queue_table import Words
 from services.queues.steps import Steps

@@ -8,10 +8,10 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from config import Settings
-from database.texts import storable_json
 from database.workflow_models import Domain, LocalBusiness
 from database.workflow_statuses import TURNED_DOWN, SitemapAnalysisStatus
 from database.workflow_statuses import DomainStatus as Status
+from enhanced_scheduler.texts import storable_json
 from services.fetching import Limits
 from services.queues.queue import Queue, queues
 from services.queues.queue_table import Words

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from config import Settings
 from database.connection import DatabaseConnection
-from database.texts import storable
+from enhanced_scheduler.texts import storable
 from services.errors import InvalidInput, Problem, SchedulerError, Unavailable
 from services.fetching import FetchFailed
 from services.jobs import JobFailed

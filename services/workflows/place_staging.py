@@ -14,9 +14,9 @@ from sqlalchemy import Connection, select
 from sqlalchemy.dialects.postgresql import insert
 
 from database.connection import DatabaseConnection
-from database.texts import storable
 from database.workflow_models import Place
 from database.writing import ROWS_PER_COMMIT, write_as
+from enhanced_scheduler.texts import storable
 
 MOST_PLACES = 1000  # places of one request
 MAX_ID, MAX_TEXT = 512, 1024

@@ -25,7 +25,7 @@ LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 def test_the_tour_works(
     own_process: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: Path, number_of_commands: int
 ) -> None:
-    (tour,) = [block for block in blocks(page, "bash") if "schedule add" in block]
+    (tour,) = [block for block in blocks(page, "bash") if "manage.py schedule add" in block]
     monkeypatch.chdir(tmp_path)
     ours = manage_commands(tour)
     assert len(ours) == number_of_commands

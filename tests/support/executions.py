@@ -1,5 +1,6 @@
 """Due fires and the store that claims them, for tests below the dispatcher."""
 
+import time
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -51,9 +52,11 @@ def store_of(db: DatabaseConnection, name: str = "replica", abilities: Abilities
     return ExecutionStore(db, Owner(name, uuid4()), POLICY, 86_400, abilities=abilities)
 
 
-def settling_of(db: DatabaseConnection, store: ExecutionStore) -> Settling:
+def settling_of(
+    db: DatabaseConnection, store: ExecutionStore, monotonic: Callable[[], float] = time.monotonic
+) -> Settling:
     """Of the replica that this store belongs to."""
-    return Settling(db, store._owner, POLICY, 86_400, store._abilities, 15.0)
+    return Settling(db, store._owner, POLICY, 86_400, store._abilities, 15.0, monotonic)
 
 
 def settle(db: DatabaseConnection, store: ExecutionStore) -> None:

@@ -23,8 +23,8 @@ WORKFLOW = PROJECT_ROOT / ".github/workflows/ci.yml"
 
 def test_the_version_is_that_of_the_package() -> None:
     package = tomllib.loads((PROJECT_ROOT / "pyproject.toml").read_text())
-    assert package["project"]["dynamic"] == ["version"]
-    assert package["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "config.VERSION"}
+    assert "version" in package["project"]["dynamic"]
+    assert package["tool"]["hatch"]["version"] == {"path": "config.py"}
 
 
 @pytest.mark.parametrize("module", [enhanced_scheduler, app])

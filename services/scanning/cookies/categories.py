@@ -14,7 +14,7 @@ from typing import Any, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from services.checks.model_errors import reason_of
+from enhanced_scheduler.model_errors import reason_of
 from services.errors import ConfigurationError
 from services.scanning.findings import Category, SeenCookie
 

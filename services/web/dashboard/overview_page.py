@@ -7,6 +7,7 @@ from uuid import UUID
 
 from nicegui import ui
 
+from services.insight.hourly_audit import AuditFact, last_day
 from services.insight.overview import Attention, Minute, Overview, Trouble
 from services.insight.replicas import Replicas, list_replicas
 from services.ledger.listing import ExecutionRecord
@@ -16,6 +17,7 @@ from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import ago, card, chart, chip, empty, redraw
 from services.web.dashboard.visitor import Visitor
+from services.wording.counts import counted
 
 REFRESH_SECONDS = 3.0
 MOST_RUNNING = 20
@@ -23,6 +25,7 @@ LAST_HOUR = "/executions?within=1"
 UNKNOWN = ("Unknown while Postgres does not answer", "This list returns when Postgres is back.")
 MOST_OF_A_KIND = 6  # so that many of one kind do not hide the others
 TROUBLES = {
+    Trouble.UNACCOUNTED: ("unaccounted", "failed"),
     Trouble.STUCK: ("stuck", "failed"),
     Trouble.LATE: ("late", "missed"),
     Trouble.IDLE: ("not claiming", "failed"),
@@ -37,6 +40,7 @@ TROUBLES = {
     Trouble.WAITING: ("waiting", "pending"),
 }
 ALL_OF_THEM = {
+    Trouble.UNACCOUNTED: "/executions?within=24",
     Trouble.STUCK: "/executions?status=running",
     Trouble.LATE: "/schedules?order=next_run",
     Trouble.IDLE: "/replicas",
@@ -61,6 +65,7 @@ class Seen:
     running: list[ExecutionRecord]
     attention: list[Attention]
     schedules: int
+    audit: AuditFact | None
 
 
 @for_visitors("/")
@@ -79,6 +84,7 @@ def _look(visitor: Visitor) -> Seen:
         running=parts.history.get_running(),
         attention=overview.attention(),
         schedules=parts.repository.count_schedules(),
+        audit=last_day(parts.db),
     )
 
 
@@ -135,6 +141,7 @@ def _tiles(seen: Seen, *, postgres_answers: bool = True) -> list[Tile]:
         Tile("Schedules", f"{seen.schedules:,}", "in total", True, "/schedules"),
         Tile("Running", str(len(seen.running)), f"of {workers} workers", True, "/executions?status=running"),
         _last_hour(failed, ended),
+        *_accounted(seen.audit),
     ]
 
 
@@ -143,6 +150,16 @@ def _last_hour(failed: int, ended: int) -> Tile:
     if failed:
         return Tile("Last hour", f"{failed:,}", f"of {ended:,} failed", False, f"{LAST_HOUR}&status={WENT_WRONG}")
     return Tile("Last hour", f"{ended:,}", "no failures", True, LAST_HOUR)
+
+
+def _accounted(audit: AuditFact | None) -> list[Tile]:
+    """The hourly audit, once there is one: every fire accounted for, with both numbers."""
+    if audit is None:
+        return []
+    both = f"{audit.accounted:,} = {audit.expected:,}"
+    if not audit.is_clean:
+        return [Tile("Audit", f"{audit.accounted:,} of {audit.expected:,}", audit.words, False)]
+    return [Tile("Audit", both, f"every fire of {counted(audit.hours, 'hour')} accounted for", True)]
 
 
 def _build_tiles(tiles: list[Tile], _: Ages) -> None:

@@ -108,6 +108,7 @@ class AttentionOut(BaseModel):
     trouble: str = Field(
         examples=[
             "failing",
+            "unaccounted",
             "stuck",
             "late",
             "idle",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from database.texts import Mask
+from enhanced_scheduler.texts import Mask
 from services.errors import ConfigurationError
 from services.fetching import Fetched, Fetcher, Limits
 from services.jobs import JobFailed

@@ -19,7 +19,7 @@ def test_a_turn_accounts_for_every_fire_and_for_the_cpu_of_each_part() -> None:
 def test_a_checkout_from_before_the_scenario_is_measured_with_the_file_of_this_one(tmp_path: Path) -> None:
     lacking = shutil.ignore_patterns("replicas.py", "costs.py", "growth.py", "beside.py", "turn.py", "__pycache__")
     shutil.copytree(PROJECT_ROOT / "benchmarks", tmp_path / "benchmarks", ignore=lacking)
-    for name in ("config.py", "run_migrations.py", "database", "migrations", "services", "tests"):
+    for name in ("config.py", "run_migrations.py", "database", "enhanced_scheduler", "migrations", "services", "tests"):
         (tmp_path / name).symlink_to(PROJECT_ROOT / name)
     figures, is_borrowed = Checkout(tmp_path).turn("replicas", {"replicas": 1, "seconds": (2, 1, 2)})
     assert is_borrowed

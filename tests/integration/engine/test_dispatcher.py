@@ -13,13 +13,13 @@ from sqlalchemy.exc import DBAPIError
 
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
+from enhanced_scheduler.results import failed
 from services.distributed_lock import Coordinator
 from services.embedded import Addresses
 from services.engine.dispatcher import BUSY_POLL_SECONDS, PENDING_POLL_SECONDS
 from services.engine.pool import WorkerPool
 from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobFailed
-from services.jobs.results import failed
 from services.ledger.claims import ClaimReport, ExecutionStore
 from services.ledger.fires import Ending, Fire
 from services.ledger.waiting import WaitingStore

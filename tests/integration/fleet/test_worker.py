@@ -33,6 +33,7 @@ def start(database_url: str, servers: Addresses, ran: list[UUID]) -> Iterator[St
 
     @registry.job("noop")
     def noop(context: ExecutionContext, config: None) -> None:
+        assert context.schedule_id is not None
         ran.append(context.schedule_id)
 
     started: list[FleetWorker] = []

@@ -13,7 +13,7 @@ from sqlalchemy import Row, text
 from config import get_settings
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
-from services.engine.calling import call_handler
+from enhanced_scheduler.calling import call_handler
 from services.engine.pool import WorkerPool
 from services.enhanced_scheduler import EnhancedScheduler
 from services.errors import ConfigurationError, InvalidSchedule

@@ -11,7 +11,7 @@ import pytest
 
 from config import get_settings
 from database.models import Cause, ExecutionStatus
-from services.engine.calling import call_handler
+from enhanced_scheduler.calling import call_handler
 from services.engine.pool import WorkerPool
 from services.jobs import ExecutionContext, JobResult, default_registry
 from tests.support.bad_servers import BadServer

@@ -15,7 +15,7 @@ from services.ledger import waiting_sql as sql
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Decision
 from services.ledger.needs import Abilities
-from services.ledger.waiting import Settling, TakeReport
+from services.ledger.waiting import PAUSES, Settling, TakeReport
 from tests.support.executions import Make, ago, fire, rows, settle, settling_of, store_of
 
 
@@ -129,6 +129,25 @@ def test_a_schedule_that_somebody_held_is_looked_at_once_more(
         assert rows(db) == [("pending", None)]
     settling.settle_changed()
     assert rows(db) == [("skipped", "disabled")]
+
+
+def test_a_row_that_a_broken_session_holds_is_looked_at_until_the_server_notices(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    now = 0.0
+    with closing(settling_of(db, store, monotonic=lambda: now)) as settling:
+        store.hand_back(store.claim([fire(make())]).claims)
+        settling.settle_changed()
+        change(db, "DELETE FROM schedules")
+        with db.transaction() as session:
+            session.execute(text("SELECT FROM job_executions FOR UPDATE"))
+            for _ in range(2):
+                settling.settle_changed()
+        settling.settle_changed()
+        assert rows(db) == [("pending", None)]  # not at every tick
+        now += PAUSES[1]
+        settling.settle_changed()
+    assert rows(db) == [("skipped", "deleted")]
 
 
 def test_a_row_says_when_it_has_to_be_looked_at_again(

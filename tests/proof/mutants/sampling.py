@@ -53,11 +53,6 @@ ACCEPTED = {
         "return last is not None and awake_or_not() - last < pulse.interval_seconds + FRESH_SECONDS",
         "comparison",
     ): "one float at the very edge of a tolerance",
-    (
-        "services/engine/isolation.py",
-        'left = memoryview(json.dumps(message, ensure_ascii=False).encode(errors="replace") + b"\\n")',
-        "constant",
-    ): "another spelling of the same JSON",
     ("services/engine/finisher.py", "time.sleep(0.02)", "constant"): "the pace of a wait",
     ("services/engine/finisher.py", "time.sleep(0.02)", "statement removed"): "the pace of a wait",
     (
@@ -65,7 +60,6 @@ ACCEPTED = {
         "if len(self._heap) > 2 * self._live + SPARE_ITEMS:  # most are removed ones: many edits, few fires",
         "condition negated",
     ): "the same heap, tidied too often; `make bench` would show it",
-    ("services/engine/child.py", "while chunk := os.read(pipe, 65536):", "constant"): "the size of a read",
     ("services/engine/rescuer.py", "self._next_at = 0.0", "constant"): "any instant of the past",
     ("services/ledger/summary_sql.py", "LOOKED_AT = 8", "constant"): "one bound for who writes and who reads",
     (

@@ -178,7 +178,7 @@ ONE_EXECUTION_PER_FIRE = (
         "fork_guard_off",
         "G1",
         "That a copy of the process, made by a handler, ends itself.",
-        (Edit("services/jobs/containment.py", "if os.getpid() != process:", "if os.getpid() == 0:"),),
+        (Edit("enhanced_scheduler/containment.py", "if os.getpid() != process:", "if os.getpid() == 0:"),),
         "tests/unit/engine/test_isolation.py::test_a_copy_of_the_child_that_comes_back_from_the_handler_reports_nothing",
     ),
     Mutant(

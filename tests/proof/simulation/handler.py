@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from enhanced_scheduler.results import JobSkipped
 from services.jobs import ExecutionContext, JobFailed, job
-from services.jobs.results import JobSkipped
 from tests.proof.records import Call
 from tests.proof.simulation.threads import world
 from tests.proof.simulation.world import Crash

@@ -18,11 +18,11 @@ from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session
 
 import config
+from enhanced_scheduler.context import JobTimedOut
+from enhanced_scheduler.results import PermanentFailure
 from services.errors import ConfigurationError
 from services.jobs import ExecutionContext, JobFailed
-from services.jobs.context import JobTimedOut
 from services.jobs.registry import default_registry
-from services.jobs.results import PermanentFailure
 from services.queues import item_threads, queue_sql, queue_state, queue_table
 from services.queues import queue as queue_module
 from services.queues.deadline import remaining_seconds

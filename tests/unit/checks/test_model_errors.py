@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.checks.model_errors import reason_of
+from enhanced_scheduler.model_errors import reason_of
 
 
 @pytest.mark.parametrize(

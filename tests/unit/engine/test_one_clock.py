@@ -8,20 +8,27 @@ import pytest
 
 from config import PROJECT_ROOT
 
-ON_ITS_WAY = ("database", "services/engine", "services/ledger", "services/coordination", "services/jobs")
+ON_ITS_WAY = (
+    "database",
+    "enhanced_scheduler",
+    "services/engine",
+    "services/ledger",
+    "services/coordination",
+    "services/jobs",
+)
 ALONE = ("services/schedule_watcher.py", "services/distributed_lock.py", "services/enhanced_scheduler.py")
 WALL_CLOCKS = {("time", "time"), ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today")}
 MAY_READ_THE_WALL_CLOCK = {
     "database/clock.py",  # Postgres' clock is estimated from it
     "services/engine/timer.py",  # APScheduler wants to be told its own time
-    "services/jobs/context.py",  # the stamps of a handler's log lines
+    "enhanced_scheduler/context.py",  # the stamps of a handler's log lines
 }
 SOURCES = ("threading", "queue")
 WAITING = {"Thread", "Event", "Condition", "SimpleQueue", "Queue", "Semaphore", "Barrier"}
 MAY_MAKE_THREADS = {
     "services/engine/threads.py",  # for all the others
-    "services/engine/child.py",  # the other side of a handler in a process of its own
-    "services/engine/isolation.py",  # this side of it
+    "enhanced_scheduler/child.py",  # the other side of a handler in a process of its own
+    "services/jobs/project.py",  # questions to a project; no fire asks one
     "services/engine/finisher.py",  # a queue that nobody waits for
     "services/coordination/lock_renewal.py",  # named locks: no fire has one
 }

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from database.models import ExecutionStatus
+from enhanced_scheduler.calling import call_handler
 from services.checks.queue_numbers import QueueNumbers
-from services.engine.calling import call_handler
 from services.jobs import ExecutionContext, JobDefinition, JobResult, JobSkipped
 from services.jobs.registry import default_registry
 from services.queues.outcomes import Summary

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from database.models import Cause
+from enhanced_scheduler.context import MAX_LOG_BYTES
 from services.jobs import ExecutionContext, JobCancelled, JobStopped, JobTimedOut
-from services.jobs.context import MAX_LOG_BYTES
 from tests.support.contexts import SCHEDULE_ID, a_context
 
 

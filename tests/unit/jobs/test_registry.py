@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.engine.calling import call_handler
+from enhanced_scheduler.calling import call_handler
 from services.errors import ConfigurationError, Problem, UnknownJobType
 from services.jobs import BUILT_IN_JOB_TYPES, ExecutionContext, JobRegistry, default_registry
 from tests.support.contexts import a_context

@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel
 
 from database.models import ExecutionStatus
-from services.engine.calling import call_handler
+from enhanced_scheduler.calling import call_handler
+from enhanced_scheduler.results import MAX_RESULT_BYTES, MAX_TRACEBACK_CHARACTERS
 from services.jobs import ExecutionContext, JobDefinition, JobFailed, JobResult, PermanentFailure
-from services.jobs.results import MAX_RESULT_BYTES, MAX_TRACEBACK_CHARACTERS
 from tests.support.contexts import a_context
 
 

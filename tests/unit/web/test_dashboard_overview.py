@@ -47,5 +47,5 @@ REPLICA = ReplicaRecord(
     ids=["well", "new", "never a replica", "silent", "not claiming", "without Redis"],
 )
 def test_all_is_well_only_when_it_is(replicas: list[ReplicaRecord], schedules: int, words: str) -> None:
-    seen = Seen(replicas=Replicas(7, replicas), minutes=[], running=[], attention=[], schedules=schedules)
+    seen = Seen(replicas=Replicas(7, replicas), minutes=[], running=[], attention=[], schedules=schedules, audit=None)
     assert calm(seen)[0] == words

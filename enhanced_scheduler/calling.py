@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from services.jobs import results
-from services.jobs.containment import Raised, Returned, contained
-from services.jobs.context import ExecutionContext, JobCancelled, JobTimedOut
-from services.jobs.registry import JobDefinition
-from services.jobs.results import JobFailed, JobResult, JobSkipped
+from enhanced_scheduler import results
+from enhanced_scheduler.containment import Raised, Returned, contained
+from enhanced_scheduler.context import ExecutionContext, JobCancelled, JobTimedOut
+from enhanced_scheduler.jobs import JobDefinition
+from enhanced_scheduler.results import JobFailed, JobResult, JobSkipped
 
 
 def call_handler(definition: JobDefinition, context: ExecutionContext) -> JobResult:

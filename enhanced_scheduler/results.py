@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from database.models import ExecutionStatus
-from database.texts import Mapper, cut_head, json_size, map_texts, storable, storable_json
+from enhanced_scheduler.statuses import ExecutionStatus
+from enhanced_scheduler.texts import Mapper, cut_head, json_size, map_texts, storable, storable_json
 
 MAX_MESSAGE_CHARACTERS = 1024
 MAX_TRACEBACK_CHARACTERS = 16 * 1024

@@ -16,8 +16,8 @@ from threading import Lock
 from typing import Any
 from uuid import UUID
 
-from database.models import Cause
-from database.texts import Mask, storable
+from enhanced_scheduler.statuses import Cause
+from enhanced_scheduler.texts import Mask, storable
 
 MAX_LOG_BYTES = 64 * 1024
 MAX_LINE_CHARACTERS = 4096

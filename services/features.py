@@ -1,0 +1,75 @@
+"""What a replica does beside its engine: API sync, workflows, the hourly audit, the clean-up of their history, and the
+announcement of waiting rows to the fleet.
+"""
+
+from collections.abc import Mapping
+from threading import Event
+from typing import Any
+
+from config import Settings
+from database.connection import DatabaseConnection
+from enhanced_scheduler.extras import how_to_install, is_installed
+from services.api_sync.replica import ReplicaSync
+from services.engine.housekeeping import Tidy
+from services.engine.loops import Loop
+from services.errors import ConfigurationError
+from services.fleet import publisher_for
+from services.insight.hourly_audit import HourlyAudit
+from services.scanning.retention import ScanRetention
+
+if is_installed("workflows"):
+    from services.workflows.replica import ReplicaWorkflows
+
+
+class Features:
+    """`syncs`: whether this replica asks the external API for schedules."""
+
+    def __init__(
+        self, settings: Settings, db: DatabaseConnection, stopping: Event, *, syncs: bool, sync_interval: int
+    ) -> None:
+        self.api_sync = ReplicaSync(settings, db, sync_interval, stopping)
+        self._syncs = syncs
+        self._workflows = _workflows(settings, db)
+        self._audit = HourlyAudit(settings, db, stopping)
+        self._scans = ScanRetention(db)
+        self._publisher = publisher_for(settings, db)
+
+    def install(self) -> None:
+        """Before the engine starts."""
+        if self._workflows is not None:
+            self._workflows.install()
+
+    def loops(self) -> list[Loop]:
+        found = [self._audit.loop]
+        if self._workflows is not None:
+            found.append(self._workflows.loop)
+        if self._syncs:
+            found.append(self.api_sync.loop)
+        if self._publisher is not None:
+            found.append(self._publisher.loop)
+        return found
+
+    def rows_wait(self) -> None:
+        """Called when a row waits that this replica may have no use for."""
+        if self._publisher is not None:
+            self._publisher.loop.wake()
+
+    def close(self) -> None:
+        if self._publisher is not None:
+            self._publisher.close()
+
+    def tidying(self) -> Mapping[str, Tidy]:
+        """Each with a history of its own, under its name in the log."""
+        queues = {} if self._workflows is None else {"queues": self._workflows.tidy}
+        return {"scans": self._scans.delete_old, **queues}
+
+    def facts(self) -> dict[str, Any]:
+        return {"api_sync": self.api_sync.facts()} if self._syncs else {}
+
+
+def _workflows(settings: Settings, db: DatabaseConnection) -> "ReplicaWorkflows | None":
+    if is_installed("workflows"):
+        return ReplicaWorkflows(settings, db)
+    if settings.workflows_enabled:
+        raise ConfigurationError(f"WORKFLOWS_ENABLED=true needs {how_to_install('workflows')}")
+    return None

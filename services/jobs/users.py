@@ -1,0 +1,15 @@
+"""The users' own job types: modules of this interpreter (JOB_MODULES), or of a project with its own (JOB_PROJECT)."""
+
+from config import Settings
+from services.jobs.project import JobProject, jobs_of
+from services.jobs.registry import JobRegistry, default_registry
+
+
+def load_users_jobs(settings: Settings, registry: JobRegistry = default_registry) -> None:
+    """Register them; raises ConfigurationError with the reason when a module cannot be imported."""
+    project = JobProject.from_settings(settings)
+    if project is None:
+        registry.load_modules(settings.job_modules)
+        return
+    for definition in jobs_of(project):
+        registry.register(definition)

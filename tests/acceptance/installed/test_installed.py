@@ -1,0 +1,117 @@
+"""The wheel in an empty folder: what it brings, what it hides, and README's commands."""
+
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from config import PROJECT_ROOT, VERSION
+from hatch_build import dependencies
+from tests.support.documentation import blocks
+from tests.support.installed import Installed
+
+# scope="module": the environment is made once
+README = PROJECT_ROOT / "README.md"
+OURS = ("services", "database", "config", "migrations", "manage", "run_migrations")
+WITHOUT = """
+import sys
+for name in {names!r}:
+    sys.modules[name] = None
+from enhanced_scheduler.application import main
+main()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, installed: Installed) -> Iterator[Path]:
+    """Empty; the servers that a command has started there are gone after the test."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    yield folder
+    application = installed.packages / "enhanced_scheduler" / "_application"
+    stop = ["-m", "services.embedded", "stop", str(folder / ".embedded")]
+    installed.run(installed.python, *stop, cwd=application)
+
+
+def test_one_package_and_one_command_reach_the_environment(installed: Installed) -> None:
+    names = {path.name for path in installed.packages.iterdir()} - {"dependencies.pth"}
+    assert names == {"enhanced_scheduler", f"enhanced_scheduler-{VERSION}.dist-info"}
+    assert installed.command.exists()
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_no_module_of_ours_can_be_imported_by_its_bare_name(installed: Installed, name: str, tmp_path: Path) -> None:
+    done = installed.run(installed.python, "-c", f"import enhanced_scheduler; import {name}", cwd=tmp_path)
+    assert f"ModuleNotFoundError: No module named '{name}'" in done.stderr
+
+
+def test_a_program_that_imports_the_package_loads_nothing_but_the_standard_library(
+    installed: Installed, tmp_path: Path
+) -> None:
+    program = """
+import sys
+before = set(sys.modules)
+import enhanced_scheduler, enhanced_scheduler.child
+print(*{name.split(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)
+"""
+    assert installed.run(installed.python, "-c", program, cwd=tmp_path).stdout.split() == ["enhanced_scheduler"]
+
+
+def test_the_application_is_the_tree_of_this_repository(installed: Installed) -> None:
+    application = installed.packages / "enhanced_scheduler" / "_application"
+    assert files_of(application, "") == {name for path in OURS for name in files_of(PROJECT_ROOT, path)}
+
+
+def files_of(root: Path, path: str) -> set[str]:
+    found = (root / path).rglob("*") if (root / path).is_dir() else [root / f"{path}.py"]
+    return {str(file.relative_to(root)) for file in found if file.is_file() and file.suffix != ".pyc"}
+
+
+def test_the_wheel_depends_on_what_the_requirements_files_say(installed: Installed) -> None:
+    metadata = (installed.packages / f"enhanced_scheduler-{VERSION}.dist-info" / "METADATA").read_text().splitlines()
+    said = {line.removeprefix("Requires-Dist: ") for line in metadata if line.startswith("Requires-Dist: ")}
+    names = {line.split(";")[0].split("<")[0].split("=")[0] for line in said if "extra ==" not in line}
+    groups = dependencies(PROJECT_ROOT)
+    assert names == {line.split(">")[0].split("=")[0] for line in groups.pop("")}
+    assert {line.removeprefix("Provides-Extra: ") for line in metadata if line.startswith("Provides-Extra")} == set(
+        groups
+    )
+    assert f"Version: {VERSION}" in metadata
+
+
+def test_the_commands_of_the_readme_work_in_an_empty_folder(installed: Installed, folder: Path) -> None:
+    """Those of a fresh installation as they stand there, then the tour under the command's own name."""
+    (start,) = [block for block in blocks(README, "bash") if "pip install" in block]
+    (tour,) = [block for block in blocks(README, "bash") if "schedule add" in block and "manage.py" in block]
+    pip, rest = start.split("\n", 1)
+    assert pip.startswith("pip install 'enhanced-scheduler[")
+    (folder / "my_jobs.py").write_text(blocks(README, "python")[1])
+    (folder / ".env").write_text("METRICS_PORT=0\n")
+    path = {"PATH": f"{installed.home / 'bin'}:{os.defpath}"}
+    ours = tour.replace("python manage.py", "enhanced-scheduler")
+    done = installed.run("bash", "-ec", f"{rest}\n{ours}\nkill $!; wait $!", cwd=folder, environment=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "success after" in done.stdout
+    assert "all accounted for" in done.stdout
+    assert "manage.py" not in done.stdout + done.stderr
+    assert (folder / ".embedded" / "postgres").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"), [(("web",), "web"), (("scan", "example.com"), "scan"), (("queues",), "workflows")]
+)
+def test_a_command_that_misses_an_extra_says_how_to_install_it(
+    installed: Installed, tmp_path: Path, words: tuple[str, ...], extra: str
+) -> None:
+    program = WITHOUT.format(names=("fastapi", "lxml", "defusedxml", "protego", "phonenumbers"))
+    done = installed.run(installed.python, "-c", program, *words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"pip install 'enhanced-scheduler[{extra}]'" in done.stderr
+
+
+def test_a_wheel_is_small(tmp_path_factory: pytest.TempPathFactory, installed: Installed) -> None:
+    (wheel,) = installed.home.parent.glob("*.whl")
+    assert os.path.getsize(wheel) < 1_000_000
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if "test" in name.split("/")[0]]

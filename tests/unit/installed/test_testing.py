@@ -1,0 +1,79 @@
+"""The test kit that users import: what a call of a handler comes to, and when a schedule fires."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, PositiveInt
+
+from enhanced_scheduler import ExecutionContext, JobFailed, JobSkipped
+from enhanced_scheduler.jobs import JobDefinition
+from enhanced_scheduler.statuses import ExecutionStatus
+from enhanced_scheduler.testing import CommandFailed, fires_between, run_job
+
+
+class Report(BaseModel):
+    pages: PositiveInt
+
+
+def report(context: ExecutionContext, config: Mapping[str, Any]) -> dict[str, Any]:
+    context.hide("hunter2")
+    context.log(f"attempt {context.attempt}, with hunter2")
+    context.progress(1, 3)
+    context.check()
+    return {"key": context.idempotency_key, "pages": config["pages"]}
+
+
+def test_a_call_tells_the_result_the_log_and_the_progress() -> None:
+    done = run_job(report, {"pages": 3}, attempt=2, scheduled_for=datetime(2027, 5, 1, tzinfo=UTC))
+    assert done.succeeded
+    assert done.result == {"key": "11111111-2222-3333-4444-555555555555/2027-05-01T00:00:00Z", "pages": 3}
+    assert (done.log, done.progress) == (["attempt 2, with ***"], {"done": 1, "total": 3})
+    assert not done.would_be_retried
+
+
+def test_a_call_tells_whether_a_failure_would_be_retried() -> None:
+    def busy(context: ExecutionContext, config: Any) -> None:
+        raise JobFailed("busy", retry_after_seconds=7, details={"queue": 3})
+
+    done = run_job(busy)
+    assert (done.status, done.error_message) == (ExecutionStatus.FAILED, "busy")
+    assert (done.would_be_retried, done.retry_after_seconds) == (True, 7)
+    assert (done.error_details or {})["queue"] == 3
+    assert run_job(report, {}).would_be_retried, "any other exception"
+
+
+def test_a_call_that_is_cancelled_or_skips_ends_so() -> None:
+    def skip(context: ExecutionContext, config: Any) -> None:
+        raise JobSkipped("holiday")
+
+    cancelled = run_job(report, {"pages": 1}, cancel="by anna")
+    assert (cancelled.status, cancelled.error_message) == (ExecutionStatus.CANCELLED, "cancelled: by anna")
+    assert (run_job(skip).status, run_job(skip).reason) == (ExecutionStatus.SKIPPED, "holiday")
+    assert run_job(report, {"pages": 1}, timeout_seconds=0).status is ExecutionStatus.TIMED_OUT
+
+
+def test_a_declared_handler_gets_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def total(context: ExecutionContext, config: Report) -> dict[str, int]:
+        return {"pages": config.pages}
+
+    monkeypatch.setattr("enhanced_scheduler.jobs._declared", {"total": JobDefinition("total", total, Report)})
+    assert run_job(total, {"pages": 2}).result == {"pages": 2}
+    refused = run_job(total, {"pages": 0})
+    assert refused.error_message == "job_config.pages: input should be greater than 0"
+    assert not refused.would_be_retried
+
+
+def test_fires_between_two_instants_include_the_first_and_not_the_last() -> None:
+    """In the night of the 28th Berlin's clocks skip 02:30."""
+    night = {"frequency": "daily", "time_config": {"hour": 2, "minute": 30}, "timezone": "Europe/Berlin"}
+    start, end = datetime(2027, 3, 27, 1, 30, tzinfo=UTC), datetime(2027, 3, 29, 0, 30, tzinfo=UTC)
+    fires = fires_between(night, start, end)
+    assert fires == [start, datetime(2027, 3, 28, 1, 0, tzinfo=UTC)]
+
+
+def test_a_timing_that_cannot_be_read_is_refused_with_the_reason() -> None:
+    day = datetime(2027, 3, 27, tzinfo=UTC)
+    with pytest.raises(CommandFailed, match=r"time_config\.hour: must be between 0 and 23, got 25"):
+        fires_between("daily 25:00", day, day)
