@@ -27,9 +27,13 @@ def publisher_for(settings: Settings, db: DatabaseConnection) -> "Publisher | No
     return Publisher(Outbox(db, settings.fleet_queues, settings.heartbeat_timeout_seconds), messages)
 
 
-def messages_for(settings: Settings) -> "Messages":
+def require_celery() -> None:
     if not is_installed("celery"):
         raise ConfigurationError(f"CELERY_QUEUES needs {how_to_install('celery')}")
+
+
+def messages_for(settings: Settings) -> "Messages":
+    require_celery()
     from services.fleet.broker import celery_app
     from services.fleet.messages import Messages
 
