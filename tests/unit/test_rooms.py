@@ -42,7 +42,7 @@ def test_the_engine_loads_no_feature() -> None:
 
 def test_the_corridor_is_short() -> None:
     entries = [path.name for path in SERVICES.iterdir() if path.name not in ("__pycache__", "__init__.py")]
-    assert len(entries) < 30
+    assert len(entries) <= 30
 
 
 @pytest.mark.parametrize("room", ROOMS)
