@@ -114,6 +114,11 @@ COMMANDS = (
     ),
     Later("job", "services.cli.job_run:app", "Call the handlers of job types."),
     Later("schedule", "services.cli.schedules:app", "Create, change and inspect schedules."),
+    Later(
+        "limit",
+        "services.cli.limits:app",
+        "Limits across schedules: how many executions with the same key may run at once.",
+    ),
     Later("scans", "services.cli.scans:app", "List cookie scans, newest first; show or export one."),
     Later("scan-profile", "services.cli.scan_profiles:app", "Settings of cookie scans that several schedules share."),
     Later(

@@ -22,6 +22,7 @@ from benchmarks import (
     failover,
     history,
     job_loop,
+    limits,
     load,
     pipeline,
     plots,
@@ -53,6 +54,7 @@ ENGINE: dict[str, Scenario] = {
     "failover": failover.run,
     "replicas": replicas.run,
     "shares": shares.run,
+    "limits": limits.run,
     "cleanup": history.run,
 }
 OTHERS: dict[str, Scenario] = {

@@ -42,7 +42,7 @@ def cluster(postgres_options: Mapping[str, str] | None = None) -> Iterator[Clust
                 "REDIS_URL": servers.addresses.redis_url,
                 "MAX_WORKERS": str(WORKERS),
                 "LOG_LEVEL": "WARNING",
-                "JOB_MODULES": "benchmarks.designs.handlers",
+                "JOB_MODULES": "benchmarks.designs.handlers,benchmarks.designs.keyed",
                 ledger.VARIABLE: str(root / "ledger"),
             }
             made = Cluster(db, environment, root)

@@ -15,6 +15,7 @@ class Scale:
     replicas: tuple[int, ...]
     replicas_seconds: tuple[int, int, int]  # settling, idle, fires
     shared: int  # schedules
+    limited: int  # fires
     peers: bool = False
 
 
@@ -29,6 +30,7 @@ FULL = Scale(
     replicas=(1, 3, 6, 12),
     replicas_seconds=(20, 20, 30),
     shared=3_000_000,
+    limited=10_000,
 )
 QUICK = Scale(
     rounds=1,
@@ -41,4 +43,5 @@ QUICK = Scale(
     replicas=(1, 3),
     replicas_seconds=(3, 5, 5),
     shared=20_000,
+    limited=1000,
 )

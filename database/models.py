@@ -95,6 +95,7 @@ class TransactionId(UserDefinedType[int]):
 REVISIONS = Sequence("schedule_revision_seq", metadata=Base.metadata)
 FENCING_TOKENS = Sequence("fencing_token_seq", metadata=Base.metadata)
 LABEL = "[a-z0-9][a-z0-9_.-]{0,62}"
+KEY_CHARACTER = "[^[:space:][:cntrl:],*]"
 WENT_WRONG = text("status IN ('failed', 'timed_out', 'cancelled', 'abandoned', 'skipped', 'missed')")
 NEW_UUID, NOW, CLOCK = text("gen_random_uuid()"), text("now()"), text("clock_timestamp()")
 
@@ -159,6 +160,7 @@ class Schedule(Base):
     disabled_note: Mapped[str | None]
     requires: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))
     queue: Mapped[str | None]
+    limit_keys: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))
 
     __table_args__ = (
         CheckConstraint("jsonb_typeof(time_config) = 'object'", "time_config_object"),
@@ -179,6 +181,13 @@ class Schedule(Base):
             "requires",
         ),
         CheckConstraint(f"queue ~ '^{LABEL}$'", "queue"),
+        CheckConstraint(
+            f"""array_ndims(limit_keys) = 1 AND array_position(limit_keys, NULL) IS NULL
+                AND cardinality(limit_keys) <= 8
+                AND cardinality(limit_keys) = cardinality(string_to_array(array_to_string(limit_keys, ','), ','))
+                AND array_to_string(limit_keys, ',') ~ '^({KEY_CHARACTER}{{1,200}}(,{KEY_CHARACTER}{{1,200}})*)?$'""",
+            "limit_keys",
+        ),
         CheckConstraint("disabled_note IS NULL OR NOT enabled", "disabled_note_while_on"),
         CheckConstraint("spread_seconds BETWEEN 0 AND 86400", "spread_seconds"),
         CheckConstraint("max_instances >= 1", "max_instances"),
@@ -276,6 +285,7 @@ class JobExecution(Base):
     settle_at: Mapped[datetime | None]
     published_at: Mapped[datetime | None]  # when its queue was last announced to the broker of the fleet
     publish_at: Mapped[datetime | None]  # when it is announced next, unless a worker takes it; NULL: when it is due
+    limit_keys: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))  # counted while it runs
 
     __table_args__ = (
         UniqueConstraint("schedule_id", "scheduled_for", "attempt"),
@@ -296,6 +306,15 @@ class JobExecution(Base):
             postgresql_where=text("coalesce(status, 'w') = 'pending' AND reason IS NULL"),
         ),
         Index(
+            "job_executions_limited_idx",
+            "reason",
+            "queue",
+            "needs",
+            text("priority DESC"),
+            "due_at",
+            postgresql_where=text("coalesce(status, 'l') = 'pending' AND reason IS NOT NULL"),
+        ),
+        Index(
             "job_executions_settle_idx",
             text("coalesce(settle_at, due_at)"),
             postgresql_where=text("coalesce(status, 's') = 'pending'"),
@@ -309,7 +328,7 @@ class JobExecution(Base):
             "job_executions_outbox_idx",
             "queue",
             text("coalesce(publish_at, due_at)"),
-            postgresql_where=text("coalesce(status, 'o') = 'pending' AND reason IS NULL AND queue <> ''"),
+            postgresql_where=text("coalesce(status, 'o') = 'pending' AND queue <> ''"),
         ),
         Index("job_executions_troubled_idx", "status", "created_at", postgresql_where=WENT_WRONG),
         Index("job_executions_troubled_at_idx", "created_at", "status", postgresql_where=WENT_WRONG),
@@ -324,6 +343,52 @@ class JobExecution(Base):
             postgresql_where=text("reason = 'catchup_cap'"),
         ),
     )
+
+
+class Limit(Base):
+    """How many executions of a key run at once. A name with `*` at its end is for all keys that begin so."""
+
+    __tablename__ = "limits"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    max_running: Mapped[int]
+    enabled: Mapped[bool] = mapped_column(server_default=text("true"))
+    note: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    updated_at: Mapped[datetime] = mapped_column(server_default=CLOCK)  # by a trigger
+
+    __table_args__ = (
+        CheckConstraint(f"name ~ '^({KEY_CHARACTER}{{1,200}}|{KEY_CHARACTER}{{0,199}}[*])$'", "name"),
+        CheckConstraint("max_running >= 0 AND max_running <= 100000", "max_running"),
+        Index("limits_patterns_idx", "name", postgresql_where=text("\"right\"(name, 1) = '*'")),
+    )
+
+
+class LimitChange(Base):
+    """The audit log of limits: actor, time, old and new values. Written by a trigger only."""
+
+    __tablename__ = "limit_changes"
+
+    change_id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    name: Mapped[str | None]  # NULL: the whole table was truncated
+    operation: Mapped[str] = mapped_column(String(8))
+    changed_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    changed_by: Mapped[str]
+    old: Mapped[dict[str, Any] | None]
+    new: Mapped[dict[str, Any] | None]
+
+    __table_args__ = (
+        Index("limit_changes_name_idx", "name", "change_id"),
+        Index("limit_changes_changed_at_idx", "changed_at"),
+    )
+
+
+class LimitStripe(Base):
+    """A claim locks the stripes of its limited keys before it counts what runs; nothing else touches them."""
+
+    __tablename__ = "limit_stripes"
+
+    stripe: Mapped[int] = mapped_column(SmallInteger, primary_key=True, autoincrement=False)
 
 
 class ExecutionHour(Base):

@@ -49,19 +49,19 @@ CREATE TRIGGER schedules_stamp_update BEFORE UPDATE OF
     frequency, time_config, timezone, start_at, end_at, enabled, schedule_id, domain_config_id, domain, profile_id,
     name, job_type, job_config, priority, tags, spread_seconds, source, external_id, max_instances, "coalesce",
     misfire_grace_seconds, timeout_seconds, max_retries, retry_backoff_seconds, catchup, revision, effective_from,
-    disabled_note, requires, queue
+    disabled_note, requires, queue, limit_keys
 ON schedules FOR EACH ROW WHEN ((
     OLD.frequency, OLD.time_config, OLD.timezone, OLD.start_at, OLD.end_at, OLD.enabled, OLD.schedule_id,
     OLD.domain_config_id, OLD.domain, OLD.profile_id, OLD.name, OLD.job_type, OLD.job_config, OLD.priority,
     OLD.tags, OLD.spread_seconds, OLD.source, OLD.external_id, OLD.max_instances, OLD."coalesce",
     OLD.misfire_grace_seconds, OLD.timeout_seconds, OLD.max_retries, OLD.retry_backoff_seconds, OLD.catchup,
-    OLD.revision, OLD.effective_from, OLD.disabled_note, OLD.requires, OLD.queue
+    OLD.revision, OLD.effective_from, OLD.disabled_note, OLD.requires, OLD.queue, OLD.limit_keys
 ) IS DISTINCT FROM (
     NEW.frequency, NEW.time_config, NEW.timezone, NEW.start_at, NEW.end_at, NEW.enabled, NEW.schedule_id,
     NEW.domain_config_id, NEW.domain, NEW.profile_id, NEW.name, NEW.job_type, NEW.job_config, NEW.priority,
     NEW.tags, NEW.spread_seconds, NEW.source, NEW.external_id, NEW.max_instances, NEW."coalesce",
     NEW.misfire_grace_seconds, NEW.timeout_seconds, NEW.max_retries, NEW.retry_backoff_seconds, NEW.catchup,
-    NEW.revision, NEW.effective_from, NEW.disabled_note, NEW.requires, NEW.queue
+    NEW.revision, NEW.effective_from, NEW.disabled_note, NEW.requires, NEW.queue, NEW.limit_keys
 )) EXECUTE FUNCTION schedules_stamp();
 
 -- Inserts and deletes are logged per statement (bulk loads), updates per row (bookkeeping must not be collected).
@@ -101,7 +101,7 @@ CREATE TRIGGER schedules_log_update AFTER UPDATE OF
     frequency, time_config, timezone, start_at, end_at, enabled, schedule_id, domain_config_id, domain, profile_id,
     name, job_type, job_config, priority, tags, spread_seconds, source, external_id, max_instances, "coalesce",
     misfire_grace_seconds, timeout_seconds, max_retries, retry_backoff_seconds, catchup, revision, effective_from,
-    disabled_note, requires, queue
+    disabled_note, requires, queue, limit_keys
 ON schedules FOR EACH ROW WHEN (OLD.revision IS DISTINCT FROM NEW.revision) EXECUTE FUNCTION schedules_log();
 
 CREATE TRIGGER schedules_log_truncate AFTER TRUNCATE ON schedules
@@ -116,6 +116,53 @@ CREATE FUNCTION schedules_clear_note() RETURNS trigger LANGUAGE plpgsql AS $$
 
 CREATE TRIGGER schedules_clear_note BEFORE UPDATE OF enabled ON schedules
 FOR EACH ROW WHEN (NEW.enabled AND NOT OLD.enabled) EXECUTE FUNCTION schedules_clear_note();
+
+-- ===== limits: a change wakes the replicas, which look at what waits for a limit =====
+
+CREATE FUNCTION limits_stamp() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        NEW.updated_at := clock_timestamp();
+        RETURN NEW;
+    END $$;
+
+CREATE TRIGGER limits_stamp_update BEFORE UPDATE ON limits
+FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION limits_stamp();
+
+CREATE FUNCTION limits_tell() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_notify('executions_pending', '');
+        RETURN NULL;
+    END $$;
+
+CREATE TRIGGER limits_tell AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON limits
+FOR EACH STATEMENT EXECUTE FUNCTION limits_tell();
+
+-- SECURITY DEFINER: whoever may write limits need not have rights on limit_changes.
+CREATE FUNCTION limits_log() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+    BEGIN
+        CASE TG_OP
+            WHEN 'INSERT' THEN
+                INSERT INTO limit_changes (name, operation, changed_by, new)
+                VALUES (NEW.name, 'insert', schedules_actor(), to_jsonb(NEW));
+            WHEN 'UPDATE' THEN
+                INSERT INTO limit_changes (name, operation, changed_by, old, new)
+                VALUES (OLD.name, 'update', schedules_actor(), to_jsonb(OLD), to_jsonb(NEW));
+            WHEN 'DELETE' THEN
+                INSERT INTO limit_changes (name, operation, changed_by, old)
+                VALUES (OLD.name, 'delete', schedules_actor(), to_jsonb(OLD));
+            ELSE
+                INSERT INTO limit_changes (operation, changed_by) VALUES ('truncate', schedules_actor());
+        END CASE;
+        RETURN NULL;
+    END $$;
+
+CREATE TRIGGER limits_log AFTER INSERT OR DELETE ON limits FOR EACH ROW EXECUTE FUNCTION limits_log();
+
+CREATE TRIGGER limits_log_update AFTER UPDATE ON limits
+FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION limits_log();
+
+CREATE TRIGGER limits_log_truncate AFTER TRUNCATE ON limits
+FOR EACH STATEMENT EXECUTE FUNCTION limits_log();
 
 -- ===== job_executions: a terminal status never changes, and counted hours are counted again when they change late =====
 

@@ -28,6 +28,7 @@ from services.engine.parts import Parts
 from services.engine.start_patience import StartInterrupted, StartPatience
 from services.errors import SchedulerError
 from services.features import Features
+from services.insight.limits import LimitUses
 from services.insight.unhandled_jobs import count_unmet
 from services.jobs import default_registry
 from services.jobs.users import load_users_jobs
@@ -207,6 +208,7 @@ class EnhancedScheduler:
             settings.fence_horizon_seconds,
             features=self.features.tidying(),
             unmet=lambda: count_unmet(self.db, settings.heartbeat_timeout_seconds),
+            limits=LimitUses(self.db).figures,
         )
         engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops, *self.features.loops())
         self.health = self._parts.health(

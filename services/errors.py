@@ -5,6 +5,7 @@ SchedulerError
 ├── InvalidInput                input that failed validation: every invalid field with its reason
 │   └── InvalidSchedule
 ├── ScheduleNotFound
+├── LimitNotFound
 ├── UnknownJobType              no handler is registered for this job_type
 ├── BlockedAddress              a job may not call this address; the message says which setting would allow it
 ├── RevisionConflict            another writer changed the schedule first
@@ -66,6 +67,12 @@ class ScheduleNotFound(SchedulerError):
     def __init__(self, schedule_id: UUID | str) -> None:
         self.schedule_id = schedule_id
         super().__init__(f"there is no schedule {schedule_id}")
+
+
+class LimitNotFound(SchedulerError):
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is no limit {name[:200]}")
 
 
 class UnknownJobType(SchedulerError):

@@ -16,6 +16,7 @@ from services.errors import ConfigurationError
 from services.fleet import publisher_for
 from services.insight.hourly_audit import HourlyAudit
 from services.scanning.retention import ScanRetention
+from services.schedules.limits import Limits
 
 if is_installed("workflows"):
     from services.workflows.replica import ReplicaWorkflows
@@ -33,6 +34,7 @@ class Features:
         self._audit = HourlyAudit(settings, db, stopping)
         self._scans = ScanRetention(db)
         self._publisher = publisher_for(settings, db)
+        self._limits = Limits(db)
 
     def install(self) -> None:
         """Before the engine starts."""
@@ -61,7 +63,7 @@ class Features:
     def tidying(self) -> Mapping[str, Tidy]:
         """Each with a history of its own, under its name in the log."""
         queues = {} if self._workflows is None else {"queues": self._workflows.tidy}
-        return {"scans": self._scans.delete_old, **queues}
+        return {"scans": self._scans.delete_old, "limit_changes": self._limits.forget_changes, **queues}
 
     def facts(self) -> dict[str, Any]:
         return {"api_sync": self.api_sync.facts()} if self._syncs else {}

@@ -13,7 +13,7 @@ from psycopg2.extensions import connection as PgConnection
 from sqlalchemy.engine import make_url
 
 from config import get_settings
-from database.connection import DatabaseConnection, get_db_connection
+from database.connection import DatabaseConnection, DedicatedConnection, get_db_connection
 from run_migrations import upgrade
 from services.embedded import Addresses, EmbeddedServers
 from services.embedded import servers as server_addresses
@@ -146,11 +146,27 @@ def database_url(databases: Databases, template: str) -> Iterator[str]:
     databases.drop(url)
 
 
+class Tidy(DatabaseConnection):
+    """Closes what was dedicated and forgotten, before the collector finds it in another test, without its database."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._dedicated: list[DedicatedConnection] = []
+
+    def dedicated(self) -> DedicatedConnection:
+        self._dedicated.append(super().dedicated())
+        return self._dedicated[-1]
+
+    def close(self) -> None:
+        for connection in self._dedicated:
+            connection.close()
+        super().close()
+
+
 @pytest.fixture
 def db(database_url: str) -> Iterator[DatabaseConnection]:
-    connection = DatabaseConnection(database_url)
-    yield connection
-    connection.close()
+    with closing(Tidy(database_url)) as connection:
+        yield connection
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from alembic import op
 from migrations.concurrently import later
 
 revision = "0026"
-down_revision = "0023"
+down_revision = "0025"
 
 CONCURRENTLY = {
     "job_executions_outbox_idx": """job_executions (queue, coalesce(publish_at, due_at))
-        WHERE coalesce(status, 'o') = 'pending' AND reason IS NULL AND queue <> ''""",
+        WHERE coalesce(status, 'o') = 'pending' AND queue <> ''""",
 }
 
 

@@ -1,5 +1,6 @@
 """`manage.py doctor`: checks servers, versions, schema, clocks, replicas, schedules and settings."""
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -18,6 +19,7 @@ from run_migrations import schema_state
 from services.cli.output import FAILED, AsJson, console, print_json
 from services.errors import ConfigurationError, SchedulerError, Unavailable
 from services.fleet import messages_for
+from services.insight.limits import STOPPED_WORDS, LimitUses
 from services.insight.replicas import WorkerRecord, list_replicas
 from services.insight.unhandled_jobs import unhandled_jobs, unmet_needs
 from services.jobs import default_registry
@@ -230,6 +232,16 @@ def _schedules() -> Iterator[Finding]:
         yield Finding("schedules", Verdict.WARNING, f"{parked:,} parked (invalid, not run): {names}{more}", LIST_PARKED)
 
 
+def _limits() -> Iterator[Finding]:
+    uses = LimitUses(get_db_connection())
+    for stopped in uses.stopped(NAMED):
+        way_out = f"manage.py limit edit {shlex.quote(stopped.name)} --max 1, when it shall go on"
+        yield Finding("limits", Verdict.WARNING, f"{stopped.name} {STOPPED_WORDS}", way_out)
+    for held in uses.held(limit=NAMED):
+        way_out = f"see manage.py limit show {shlex.quote(held.limit or held.key)}; a fire waits for a day at most"
+        yield Finding("limits", Verdict.WARNING, held.words, way_out)
+
+
 def _queues() -> Iterator[Finding]:
     for warning in former_variable_warnings(get_db_connection(), get_settings()):
         yield Finding("queues", Verdict.WARNING, warning)
@@ -266,6 +278,7 @@ CHECKS = (
     _clocks,
     _replicas,
     _schedules,
+    _limits,
     _queues,
     _jobs,
     _time_zones,

@@ -83,6 +83,7 @@ def _print_definition(record: ScheduleRecord, problem: str | None) -> None:
         "tags": ", ".join(record.tags) or "-",
         "queue": record.queue_name,
         "requires": ", ".join(record.requires) or "-",
+        "limit keys": ", ".join(record.limit_keys) or "-",
         "source": f"{record.source} (domain config {record.external_id or record.domain_config_id})",
         "last run": f"{moment(record.last_run, 'UTC')} {record.last_status or ''}",
         "revision": f"{record.revision}, changed {moment(record.updated_at)}",

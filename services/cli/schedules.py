@@ -107,6 +107,13 @@ Requires = Annotated[
 Queue = Annotated[
     str | None, typer.Option(help="The queue that a replica must serve (QUEUES); an empty text means default.")
 ]
+LimitKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit-key",
+        help="A key by which limits count it (manage.py limit); several replace all; an empty text removes them.",
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -144,6 +151,7 @@ def add(
     tag: Tags = None,
     requires: Requires = None,
     queue: Queue = None,
+    limit_key: LimitKeys = None,
     set_: Set = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
     as_json: AsJson = False,
@@ -159,6 +167,8 @@ def add(
       manage.py schedule add example.com --when "every 15m" --set max_retries=3 --set timeout_seconds=120
 
       manage.py schedule add example.com --when "daily 04:00" --queue browser --requires eu
+
+      manage.py schedule add example.com --when "every 1h" --limit-key customer:42
     """
     given = _fields_from(ctx.params, {"domain": domain, **({"enabled": False} if disabled else {})})
     repository = get_schedule_repository()
@@ -239,6 +249,7 @@ def edit(
     tag: Tags = None,
     requires: Requires = None,
     queue: Queue = None,
+    limit_key: LimitKeys = None,
     set_: Set = None,
     expected_revision: Annotated[int | None, typer.Option(help="Refuse if it was changed since this revision.")] = None,
     as_json: AsJson = False,
@@ -457,6 +468,8 @@ def _fields_from(
         given["requires"] = [label.strip() for label in options["requires"].split(",") if label.strip()]
     if options["queue"] is not None:
         given["queue"] = options["queue"].strip() or None
+    if options["limit_key"]:  # Typer gives an empty list if the option is missing
+        given["limit_keys"] = [key for key in options["limit_key"] if key.strip()]
     if options["job_config"] is not None:
         given["job_config"] = json_value("job_config", options["job_config"])
     if options["profile"] is not None:

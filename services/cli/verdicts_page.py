@@ -28,6 +28,7 @@ python manage.py schedule backfill nightly --from 2027-01-30T00:00 --to 2027-02-
 ```"""
 
 ABOUT = {
+    ExecutionStatus.PENDING: "It waits, and runs when it can. Most waiting rows have no reason.",
     ExecutionStatus.SKIPPED: "The scheduler decided not to run it.",
     ExecutionStatus.MISSED: "It could not be run in time.",
     ExecutionStatus.CANCELLED: "It was cancelled. If it was running, the error message says so and there is no reason.",
@@ -44,6 +45,11 @@ class Explained(NamedTuple):
 
 # (what it means, what to do)
 MEANINGS = {
+    Verdict(ExecutionStatus.PENDING, Reason.LIMITED): (
+        "As many executions with this limit key are running, over all schedules, as the limit allows. It may wait for "
+        "`FENCE_HORIZON_SECONDS` (default: a day) instead of its own waiting time; that is not lateness.",
+        "Nothing: it starts when one of them ends. Otherwise raise the limit, which counts from the next start on.",
+    ),
     Verdict(ExecutionStatus.SKIPPED, Reason.OVERLAP): (
         "As many executions of this schedule as `max_instances` allows were still running. A manual run, a retry or a "
         "catch-up run waits for room first and is skipped when its waiting time is over.",
@@ -78,6 +84,10 @@ MEANINGS = {
         "names its needs.",
         "Load the module that registers the job type on a replica (`JOB_MODULES`). `python manage.py doctor` names "
         "the job types and the replicas.",
+    ),
+    Verdict(ExecutionStatus.MISSED, Reason.LIMIT): (
+        "It waited for a limit until `FENCE_HORIZON_SECONDS` (default: a day) were over. Its metadata names the key.",
+        "Raise the limit, or let fewer schedules share the key. A limit of 0 stops all that has its key.",
     ),
     Verdict(ExecutionStatus.MISSED, Reason.NO_HANDLER): (
         "Written by earlier builds: within its waiting time no free replica knew its job type.",
@@ -171,6 +181,9 @@ SITUATIONS = {
     Situation.OTHERS_FIRST: "earlier fires of the schedule take the room, and `coalesce` is off",
     Situation.BEHIND: "an earlier fire of the schedule waits as `pending`, and `coalesce` is off",
     Situation.UNABLE: "this replica is not able to run it",
+    Situation.LIMITED: "the limit of one of its keys leaves no room",
+    Situation.FOR_LIMIT: "it waits for a limit",
+    Situation.OTHER_KEYS: "its limit keys are others now",
     Situation.NOBODY_ABLE: "no living replica is able to run it",
     Situation.CAUGHT_UP: "the catch-up policy runs it",
     Situation.TRIED_AGAIN: "replicas were running, so it is tried once more",
@@ -212,10 +225,11 @@ def _queues() -> Iterator[str]:
 def _waiting() -> Iterator[str]:
     yield from ("", "## Why does it wait?", "")
     yield "A row with the status `pending` waits for its retry pause to end, for room under `max_instances`, for a free"
-    yield "worker, or for a replica that is able to run it. How long it may wait after its due time:"
+    yield "worker, for a limit, or for a replica that is able to run it. How long it may wait after its due time:"
     yield from ("", "| what | waits at most |", "|---|---|")
     for kind, wait in PATIENCE.items():
         yield f"| {KINDS[kind]} | {WAITS[wait]} |"
+    yield from ("", f"What has waited for a limit may wait for {WAITS[Wait.HORIZON]} instead of its grace.")
 
 
 def _table() -> Iterator[str]:

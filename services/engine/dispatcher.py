@@ -7,7 +7,7 @@ module only with a row, with another replica's row, or because it is no longer a
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -64,6 +64,7 @@ class Dispatcher:
         self._coordinator, self._finisher = coordinator, finisher
         self._shares, self._clock, self._instance_id = shares, clock, instance_id
         self._max_workers, self._verify_after, self._may_claim = max_workers, verify_after_seconds, may_claim
+        finisher.tell(self.look_for_freed)
         self._pool: WorkerPool | None = None
         self._inbox: deque[Fire] = deque()
         self._waiting = DueQueue()
@@ -72,6 +73,7 @@ class Dispatcher:
         self._claimed: deque[tuple[float, Claim]] = deque()
         self._not_begun: list[Claim] = []  # started, and refused by the pool or taken back from it
         self._pending_at = 0.0
+        self._freed: deque[str] = deque()  # limit keys whose waiting rows have not been looked at yet
         self._job_seconds: float | None = None
         self._moved_at = 0.0  # when the pool last got its first job, or ended one
         self._batch = 1
@@ -86,6 +88,11 @@ class Dispatcher:
     def hand_over(self, fires: Sequence[Fire]) -> None:
         """From the timer: these are due. Never fails and never waits."""
         self._inbox.extend(fires)
+        self.loop.wake()
+
+    def look_for_freed(self, keys: Iterable[str]) -> None:
+        """From the finisher: places of these limits are free."""
+        self._freed.extend(keys)
         self.loop.wake()
 
     def look_for_pending(self) -> None:
@@ -295,13 +302,15 @@ class Dispatcher:
 
     def _claim_pending(self) -> None:
         now = time.monotonic()
-        room = self._room()
-        if room <= 0 or now < self._pending_at:
+        room, is_poll = self._room(), now >= self._pending_at
+        if room <= 0 or not (is_poll or self._freed):
             return
         share = max(1, room // 4) if self._waiting.is_crowded else room
-        self._pending_at = now + PENDING_POLL_SECONDS  # also if this fails: fires that are due come next
+        freed = {self._freed.popleft() for _ in range(min(len(self._freed), MAX_BATCH))}
+        if is_poll:
+            self._pending_at = now + PENDING_POLL_SECONDS  # also if this fails: fires that are due come next
         start = 0 if self._claimed else self._startable()
-        report = self._store.waiting.take(min(share, MAX_BATCH), start)
+        report = self._store.waiting.take(min(share, MAX_BATCH), start, None if is_poll else sorted(freed))
         self._claims_work = True
         if report.more:
             self._pending_at = now + BUSY_POLL_SECONDS
@@ -415,7 +424,7 @@ class Dispatcher:
     def _seconds_to_next(self) -> float | None:
         soon = [PENDING_POLL_SECONDS]
         if self._may_claim() and self._room() > 0:  # else there is nothing to be early for: a free slot wakes us
-            soon.append(self._pending_at - time.monotonic())
+            soon.append(0.0 if self._freed else self._pending_at - time.monotonic())
             if (next_at := self._waiting.next_at()) is not None:
                 soon.append(next_at - self._clock.timestamp())
         if self._lost:

@@ -8,6 +8,7 @@ import heapq
 import logging
 import queue
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -47,7 +48,12 @@ class Finisher:
         self._unwritten: list[Ending] = []
         self._later: list[_Later] = []  # heap
         self._times_held: dict[UUID, int] = {}  # of those that are tried again right now
+        self._freed: Callable[[set[str]], None] = lambda keys: None
         self.loop = Loop("finisher", self.tick, TICK_SECONDS)
+
+    def tell(self, freed: Callable[[set[str]], None]) -> None:
+        """Who looks for rows that wait for these limits, once their places are free."""
+        self._freed = freed
 
     def put(self, ending: Ending) -> None:
         self._queue.put(ending)
@@ -78,6 +84,8 @@ class Finisher:
             self._times_held.clear()
             self._coordinator.release_leases(leases(ending.claim for ending in written))
             self._held.forget(ending.claim for ending in written)
+            if freed := {key for ending in written for key in ending.claim.limits}:
+                self._freed(freed)
             for ending in written:
                 self._report(ending, ending.claim.execution_id in refused)
         return max(0.0, self._later[0].try_at - time.monotonic()) if self._later else None

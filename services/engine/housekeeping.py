@@ -22,7 +22,8 @@ Tidy = Callable[[int], int | None]  # the days that are kept -> how many rows we
 class Housekeeping:
     """`features` have their own history to clean up, each under its name in the log.
 
-    `unmet` counts the executions that wait for what no living replica has, by what they need.
+    `unmet` counts the executions that wait for what no living replica has, by what they need; `limits` tells by limit
+    what runs, what waits, and for how many seconds.
     """
 
     def __init__(
@@ -32,8 +33,10 @@ class Housekeeping:
         fence_horizon_seconds: int,
         features: Mapping[str, Tidy],
         unmet: Callable[[], Mapping[str, int]] = dict,
+        limits: Callable[[], Mapping[str, tuple[int, int, float]]] = dict,
     ) -> None:
-        self._db, self._days, self._features, self._unmet = db, retention_days, features, unmet
+        self._db, self._days, self._features = db, retention_days, features
+        self._unmet, self._limits = unmet, limits
         self._retention = HistoryRetention(db, fence_horizon_seconds)
         self.loops = [Loop("tidy", self.tidy, TIDY_SECONDS), Loop("census", self.count_history, CENSUS_SECONDS)]
 
@@ -55,4 +58,5 @@ class Housekeeping:
             rows, size_bytes = connection.exec_driver_sql(HISTORY_SIZE).one()
         metrics.observe_history(rows=rows, size_bytes=size_bytes)
         metrics.observe_unmet(self._unmet())
+        metrics.observe_limits(self._limits())
         return None

@@ -206,9 +206,9 @@ class FleetWorker:
                 over.set()
 
     def _announce_next(self, claim: Claim) -> None:
-        """A wake for a row of this schedule may have found no room."""
+        """A wake for another row of this schedule, or of its limits, may have found no room."""
         try:
-            announce_next(self._db, claim.schedule_id)
+            announce_next(self._db, claim.schedule_id, claim.limits)
         except (Unavailable, DBAPIError) as error:  # it is announced again anyway
             logger.info("%s", first_line(error), extra={"event": "server_unavailable"})
 

@@ -1,5 +1,6 @@
 """The statements of audit.py. Each comment states the assumptions of its statement."""
 
+from services.ledger.limits_sql import HAS_WAITED
 from services.ledger.verdicts import Reason, kind_of, patience_seconds
 from services.schedules.buckets import bucket_of
 
@@ -74,9 +75,9 @@ SELECT coalesce(sum(n - 1), 0)::bigint FROM (
 """
 
 # All executions, not only those of the window: a chain of attempts is open as long as one of its rows is. Each status
-# has a limit: waiting (for room as long as a claim allows, with room no longer than the grace), from claim to start,
-# and running. Rows without an owner belong to other programs.
-_GRACE = "coalesce(s.misfire_grace_seconds, %(grace)s)"
+# has a limit: waiting (for room as long as a claim allows, with room no longer than the grace, once for a limit as long
+# as anything may wait), from claim to start, and running. Rows without an owner belong to other programs.
+_GRACE = f"CASE WHEN {HAS_WAITED} THEN %(horizon)s ELSE coalesce(s.misfire_grace_seconds, %(grace)s) END"
 _FOR_ROOM = f"""CASE WHEN (
         SELECT count(*) FROM job_executions AS live
         WHERE live.schedule_id = e.schedule_id AND live.status IN ('claimed', 'running')

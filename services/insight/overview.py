@@ -14,6 +14,7 @@ from sqlalchemy import Row
 from database.connection import DatabaseConnection
 from services.insight import overview_sql as sql
 from services.insight.hourly_audit import last_day
+from services.insight.limits import STOPPED_WORDS, LimitUses
 from services.insight.unhandled_jobs import unhandled_jobs, unmet_needs
 from services.ledger.needs import JOB
 
@@ -35,6 +36,8 @@ class Trouble(StrEnum):
     SILENT = "silent"  # a replica that died without a shutdown
     UNHANDLED = "unhandled"  # a job type without a handler on a live replica
     UNABLE = "unable"  # executions that wait for what no live replica has
+    HELD = "held"  # executions that have waited very long for a limit
+    STOPPED = "stopped"  # a limit with max_running 0
     CIRCUIT = "circuit"  # a queue whose circuit breaker is open
     PARKED = "parked"  # an invalid schedule that does not fire
     FAILING = "failing"  # its last run failed
@@ -103,6 +106,8 @@ class Overview:
             *self._silent(limit),
             *self._unhandled(limit),
             *self._unable(limit),
+            *self._held(limit),
+            *self._stopped(limit),
             *self._circuits(limit),
             *self._parked(limit),
             *self._failing(limit),
@@ -179,6 +184,26 @@ class Overview:
                 schedule_id=unmet.schedule_id,
             )
             for unmet in unmet_needs(self._db, SILENT_SECONDS)[:limit]
+        ]
+
+    def _held(self, limit: int) -> list[Attention]:
+        return [
+            Attention(
+                trouble=Trouble.HELD, label=f"limit {held.key}", words=held.words, since=held.since, schedule_id=None
+            )
+            for held in LimitUses(self._db).held(limit=limit)
+        ]
+
+    def _stopped(self, limit: int) -> list[Attention]:
+        return [
+            Attention(
+                trouble=Trouble.STOPPED,
+                label=f"limit {stopped.name}",
+                words=STOPPED_WORDS + (f": {stopped.note}" if stopped.note else ""),
+                since=stopped.since,
+                schedule_id=None,
+            )
+            for stopped in LimitUses(self._db).stopped(limit)
         ]
 
     def _circuits(self, limit: int) -> list[Attention]:

@@ -3,15 +3,17 @@
 They use now(), not clock_timestamp(): with a volatile limit the planner would read the whole history.
 """
 
+from services.ledger.limits_sql import HAS_WAITED, WAITS_FOR_LIMIT
+
 LABEL = "CASE WHEN job_id = schedule_id::text THEN domain ELSE job_id END"
 
-# Executions created since then, by the minute in which they were due.
-MINUTES = """
+# Executions created since then, by the minute in which they were due. What had to wait for a limit was not late.
+MINUTES = f"""
 SELECT date_trunc('minute', coalesce(due_at, scheduled_for)) AS at, status, count(*) AS executions,
        percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (
            ORDER BY date_part('epoch', started_at - coalesce(due_at, scheduled_for)))
-           FILTER (WHERE started_at IS NOT NULL AND cause = 'schedule' AND attempt = 1) AS lateness
-FROM job_executions
+           FILTER (WHERE started_at IS NOT NULL AND cause = 'schedule' AND attempt = 1 AND NOT {HAS_WAITED}) AS lateness
+FROM job_executions AS e
 WHERE created_at >= date_trunc('minute', now()) - make_interval(mins => %(minutes)s)
 GROUP BY GROUPING SETS ((1, 2), (1))
 ORDER BY 1
@@ -95,11 +97,12 @@ SELECT NULL::uuid AS schedule_id, 'queue ' || queue AS label, coalesce(paused_by
 FROM workflow_queues WHERE paused_at IS NOT NULL ORDER BY paused_at LIMIT %(limit)s
 """
 
-# Backfills wait for each other.
+# Backfills wait for each other, and what waits for a limit is where it belongs.
 WAITING = f"""
 SELECT e.execution_id, e.schedule_id, {LABEL} AS label, e.due_at AS since
 FROM job_executions AS e
 WHERE e.status = 'pending' AND e.cause <> 'backfill' AND e.due_at < now() - make_interval(secs => %(seconds)s)
+  AND NOT {WAITS_FOR_LIMIT}
 ORDER BY e.due_at LIMIT %(limit)s
 """
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import Row
 from sqlalchemy.exc import DBAPIError
 
-from database.arrays import flag_array, instant_array, number_array, uuid_array
+from database.arrays import flag_array, instant_array, number_array, text_array, uuid_array
 from database.clock import awake_or_not
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
@@ -25,6 +25,7 @@ from services.ledger import claims_sql as sql
 from services.ledger.fires import Claim, Decision, Ending, Fire, Owner, Policy
 from services.ledger.former_timings import had_fire
 from services.ledger.history_sql import NOTIFY_PENDING
+from services.ledger.limits import UNLIMITED, Limited, full_keys, lock_limited
 from services.ledger.locked import Locked
 from services.ledger.needs import OF_EVERYTHING, Abilities
 from services.ledger.retrying import CarefulRetries
@@ -134,7 +135,8 @@ class ExecutionStore:
                 if rule.verdict.status:
                     asked.append((fire, locked, rule))
             if asked := self._without_unproven(asked):
-                self._insert(asked, start, report, asked_at)
+                are_limited = rows[0].are_limited and not self._abilities.elders
+                self._insert(asked, start, report, asked_at, are_limited=are_limited)
         return report
 
     def _judge(self, fire: Fire, locked: Locked) -> Rule:
@@ -161,11 +163,27 @@ class ExecutionStore:
         unproven = {fire for fire in ended if not had_fire(timings.get(fire.schedule_id, ()), fire.scheduled_for)}
         return [each for each in asked if each[0] not in unproven]
 
-    def _insert(self, asked: list[_Asked], start: int, report: ClaimReport, asked_at: float) -> None:
-        able = self._able([locked for _, locked, _ in asked])
+    def _insert(
+        self, asked: list[_Asked], start: int, report: ClaimReport, asked_at: float, *, are_limited: bool
+    ) -> None:
+        needs = self._abilities.needs_of([locked for _, locked, _ in asked], self._connection)
+        able = self._abilities.able(needs, [locked.spec.queue_name for _, locked, _ in asked])
+        limited = UNLIMITED
+        if are_limited:
+            limited = self._lock_limited(asked, able)
+            free = [
+                place
+                for place, (_, locked, rule) in enumerate(asked)
+                if rule.verdict is not CLAIMED or not able[place] or not limited.is_busy(locked.spec.all_limit_keys)
+            ]
+            if len(free) < len(asked):
+                report.decisions.update((fire, Decision.LOCKED) for fire, _, _ in asked)  # the others: below
+                asked, needs, able = [asked[at] for at in free], [needs[at] for at in free], [able[at] for at in free]
+        keys = [locked.spec.all_limit_keys for _, locked, _ in asked]
         values = {
             **self._owner.as_values(),
             "grace": self._policy.misfire_grace_seconds,
+            "horizon": self._horizon.total_seconds(),
             "schedule_ids": uuid_array(fire.schedule_id for fire, _, _ in asked),
             "scheduled": instant_array(fire.scheduled_for for fire, _, _ in asked),
             "due": instant_array(locked.due_at(fire) for fire, locked, _ in asked),
@@ -180,21 +198,45 @@ class ExecutionStore:
             ),
             "starts": flag_array(place < start for place in range(len(asked))),
             "able": flag_array(able),
+            "keys": [text_array(each) for each in keys],
+            "full_keys": None,
+            "queues": None,
+            "needs": None,
+            "priorities": None,
         }
         is_late = any(locked.now - fire.scheduled_for > YOUNGEST for fire, locked, _ in asked)
+        if limited.most:
+            preview = sql.PREVIEW_LATE_CLAIMS if is_late else sql.PREVIEW_CLAIMS
+            values["full_keys"] = full_keys(self._connection, preview, values, limited, keys)
+            values["queues"] = [locked.spec.queue_name for _, locked, _ in asked]
+            values["needs"] = [text_array(each) for each in needs]
+            values["priorities"] = number_array(locked.spec.priority for _, locked, _ in asked)
         statement = sql.INSERT_LATE_CLAIMS if is_late else sql.INSERT_CLAIMS
         written = {(row.schedule_id, row.scheduled_for): row for row in self._connection.run(statement, values)}
-        for fire, locked, _ in asked:
+        for (fire, locked, _), own in zip(asked, keys, strict=True):
             row = written.get(fire.key)
             if row is None:
                 report.decisions[fire] = Decision.EXISTS
                 continue
-            report.decisions[fire] = decision = DECISIONS[row.status, row.reason]
+            waits = row.status == ExecutionStatus.PENDING
+            report.decisions[fire] = decision = Decision.LATER if waits else DECISIONS[row.status, row.reason]
             if decision is Decision.CLAIMED:
-                claim = locked.claim(row, locked.due_at(fire), asked_at)
+                claim = locked.claim(row, locked.due_at(fire), limited.of(own), asked_at)
                 (report.started if row.status == ExecutionStatus.RUNNING else report.claims).append(claim)
         if not all(able):
             self._connection.run(NOTIFY_PENDING)  # others may be
+
+    def _lock_limited(self, asked: list[_Asked], able: list[bool]) -> Limited:
+        """The limits of what may run here."""
+        return lock_limited(
+            self._connection,
+            {
+                key
+                for (_, locked, rule), is_able in zip(asked, able, strict=True)
+                if is_able and rule.verdict is CLAIMED
+                for key in locked.spec.all_limit_keys
+            },
+        )
 
     # --- start ---
 
@@ -238,6 +280,7 @@ class ExecutionStore:
                 Situation.ENDED: locked.has_ended(claim.scheduled_for),
                 Situation.NOT_A_FIRE: not locked.fires_at(claim.scheduled_for),
                 Situation.UNABLE: not all(self._able([locked])),
+                Situation.OTHER_KEYS: locked.spec.all_limit_keys != claim.spec.all_limit_keys,
             }
         holding = [situation for situation, holds in situations.items() if holds]
         return decide(Stage.START, Kind.of(claim.cause, claim.attempt), holding)

@@ -9,8 +9,9 @@ live rows out of it. tests/integration/ledger/test_claim_plans.py holds that.
 from dataclasses import fields
 
 from database.models import ExecutionStatus
+from services.ledger.limits_sql import ARE_THERE, BY_INDEX, HAS_WAITED, LIMIT, MARK, PREVIEW
 from services.ledger.summary_sql import recorded_as_missed
-from services.ledger.verdicts import Situation, Stage, as_case, status_of
+from services.ledger.verdicts import Reason, Situation, Stage, as_case, status_of
 from services.schedules.spec import ScheduleSpec
 
 _SPEC = ", ".join(f"s.{item.name}" for item in fields(ScheduleSpec))
@@ -18,7 +19,7 @@ SCHEDULE = f"s.schedule_id, s.revision, s.effective_from, {_SPEC}"
 
 # A schedule missing from the answer is locked by another session, or deleted.
 LOCK_SCHEDULES = f"""
-SELECT {SCHEDULE}, clock_timestamp() AS now FROM schedules AS s
+SELECT {ARE_THERE} AS are_limited, {SCHEDULE}, clock_timestamp() AS now FROM schedules AS s
 WHERE s.schedule_id = ANY(%(ids)s::uuid[]) ORDER BY s.schedule_id FOR NO KEY UPDATE SKIP LOCKED
 """
 
@@ -27,7 +28,8 @@ PRESENT = "SELECT schedule_id FROM schedules WHERE schedule_id = ANY(%(ids)s::uu
 # --- what both ways of a claim share: the verdicts are those of verdicts.py, each by its word ---
 
 CLAIMED = f"verdict = '{ExecutionStatus.CLAIMED}'"
-WAITS = f"verdict = '{ExecutionStatus.PENDING}'"
+LIMITED = f"verdict = '{Reason.LIMITED}'"
+WAITS = f"verdict IN ('{ExecutionStatus.PENDING}', '{Reason.LIMITED}')"
 STATUS = status_of("verdict")
 LIVE = """
     SELECT schedule_id, count(*) AS n FROM job_executions
@@ -41,18 +43,19 @@ _AMONG_FIRES = {
     Situation.OTHERS_FIRST: "NOT f.coalesces AND coalesce(live.n, 0) + f.rank > f.max_instances",
     Situation.BEHIND: "standing.schedule_id IS NOT NULL",
     Situation.UNABLE: "NOT f.able",
+    Situation.LIMITED: "f.full_key IS NOT NULL",
 }
 
 # Schedules with a first attempt that waits as a row and may still run. One that only has to be settled (its timing has
 # ended, it was cancelled, its grace is over) stands for nothing: the fires of its schedule would end with it.
-_STANDING = """
+_STANDING = f"""
     SELECT DISTINCT e.schedule_id FROM (
-        SELECT schedule_id, scheduled_for, due_at FROM job_executions
+        SELECT schedule_id, scheduled_for, due_at, metadata FROM job_executions
         WHERE schedule_id = ANY(%(schedule_ids)s::uuid[]) AND coalesce(status, 't') = 'pending' AND attempt = 1
           AND cause IN ('schedule', 'catchup') AND cancel_requested_at IS NULL OFFSET 0
     ) AS e
     WHERE (SELECT e.scheduled_for > s.effective_from AND e.due_at > clock_timestamp() - make_interval(
-               secs => coalesce(s.misfire_grace_seconds, %(grace)s))
+               secs => CASE WHEN {HAS_WAITED} THEN %(horizon)s ELSE coalesce(s.misfire_grace_seconds, %(grace)s) END)
            FROM schedules AS s WHERE s.schedule_id = e.schedule_id)
 """
 
@@ -61,15 +64,16 @@ _STANDING = """
 # `judged` is the verdict by the schedule's own row; what may run is judged here by the executions beside it. A fire
 # that would only meet others of this batch is no overlap: its row waits until there is room, and so does one that this
 # replica is not able to run. `standing` is asked here and never when a row is taken: it would stand for itself.
-INSERT_CLAIMS = f"""
+_CLAIMS = f"""
 WITH asked AS (
     SELECT * FROM unnest(
         %(schedule_ids)s::uuid[], %(scheduled)s::timestamptz[], %(due)s::timestamptz[], %(verdicts)s::text[],
         %(coalesce)s::boolean[], %(limits)s::int[], %(job_ids)s::text[], %(domains)s::text[], %(config_ids)s::uuid[],
-        %(next_runs)s::timestamptz[], %(starts)s::boolean[], %(able)s::boolean[]
-    ) AS a (
+        %(next_runs)s::timestamptz[], %(starts)s::boolean[], %(able)s::boolean[], %(keys)s::text[],
+        %(full_keys)s::text[], %(queues)s::text[], %(needs)s::text[], %(priorities)s::int[]
+    ) WITH ORDINALITY AS a (
         schedule_id, scheduled_for, due_at, judged, coalesces, max_instances, job_id, domain, domain_config_id,
-        next_run, starts, able
+        next_run, starts, able, keys, full_key, queue, needs, priority, place
     )
 ), live AS ({LIVE}), standing AS ({_STANDING}), fresh AS (
     SELECT a.*,
@@ -84,33 +88,45 @@ WITH asked AS (
     SELECT f.*, CASE WHEN f.judged <> '{ExecutionStatus.CLAIMED}' THEN f.judged
     ELSE {as_case(Stage.CLAIM, _AMONG_FIRES)} END AS verdict
     FROM fresh AS f LEFT JOIN live USING (schedule_id) LEFT JOIN standing USING (schedule_id)
-), advanced AS (
+)"""
+
+# What waits for a limit is sorted into its lane at once.
+_WRITTEN = f""", advanced AS (
     UPDATE schedules AS s SET next_run = d.next_run
     FROM (SELECT schedule_id, max(next_run) AS next_run FROM decided GROUP BY schedule_id) AS d
     WHERE s.schedule_id = d.schedule_id AND (s.next_run IS NULL OR s.next_run < d.next_run)
 ), written AS (
     INSERT INTO job_executions (
         schedule_id, job_id, domain, domain_config_id, scheduled_for, due_at, status, reason,
-        claimed_at, started_at, completed_at, instance_id, incarnation, fencing_token
+        claimed_at, started_at, completed_at, instance_id, incarnation, fencing_token, limit_keys, metadata, queue,
+        needs, priority
     )
     SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, due_at,
            CASE WHEN {CLAIMED} AND starts THEN 'running' ELSE {STATUS} END,
-           CASE WHEN NOT ({CLAIMED} OR {WAITS}) THEN verdict END,
+           CASE WHEN {LIMITED} THEN '{LIMIT}' || full_key WHEN NOT ({CLAIMED} OR {WAITS}) THEN verdict END,
            CASE WHEN {CLAIMED} THEN clock_timestamp() END,
            CASE WHEN {CLAIMED} AND starts THEN clock_timestamp() END,
            CASE WHEN NOT ({CLAIMED} OR {WAITS}) THEN clock_timestamp() END,
            CASE WHEN NOT {WAITS} THEN %(instance_id)s END,
            CASE WHEN NOT {WAITS} THEN %(incarnation)s::uuid END,
-           CASE WHEN {CLAIMED} THEN nextval('fencing_token_seq') END
+           CASE WHEN {CLAIMED} THEN nextval('fencing_token_seq') END, keys::text[],
+           CASE WHEN {LIMITED} THEN jsonb_build_object('{MARK}', full_key) END,
+           CASE WHEN {LIMITED} THEN queue ELSE '' END, CASE WHEN {LIMITED} THEN needs::text[] ELSE '{{}}' END,
+           CASE WHEN {LIMITED} THEN priority ELSE 0 END
     FROM decided
     ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
     RETURNING execution_id, schedule_id, job_id, scheduled_for, attempt, cause, status, reason, fencing_token
 )
-SELECT * FROM written
+SELECT *, false AS has_waited FROM written
 """
+INSERT_CLAIMS = _CLAIMS + _WRITTEN
+PREVIEW_CLAIMS = BY_INDEX + _CLAIMS + PREVIEW
 
 # The same for a batch with late fires: what a summary has recorded as missed is decided, as if it had its own row.
-INSERT_LATE_CLAIMS = INSERT_CLAIMS.replace("/* if late */", f"AND NOT {recorded_as_missed('a')}")
+INSERT_LATE_CLAIMS, PREVIEW_LATE_CLAIMS = (
+    statement.replace("/* if late */", f"AND NOT {recorded_as_missed('a')}")
+    for statement in (INSERT_CLAIMS, PREVIEW_CLAIMS)
+)
 
 # Stretches of time in which a schedule was switched on with one timing, each up to where the next one begins (a change
 # of many rows is logged later than that). What its newest changes do not prove gets no row here: the gap scan, which

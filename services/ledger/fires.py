@@ -89,7 +89,7 @@ class Decision(StrEnum):
     CLAIMED = "claimed"
     EXISTS = "exists"  # another replica has or had it
     LOCKED = "locked"  # another session locks this schedule at the moment: try again
-    LATER = "later"  # other fires of this schedule go first, without coalescing: its row waits for room
+    LATER = "later"  # its row waits: other fires of its schedule go first, or a limit has no room
     EARLY = "early"  # by Postgres' clock it is not due yet
     GONE = "gone"  # deleted, or no longer a fire of the schedule as it is now
     DISABLED = "disabled"
@@ -114,6 +114,8 @@ class Claim:
     spec: ScheduleSpec
     policy: Policy
     revision: int
+    limits: tuple[str, ...] = ()  # those of its keys that had a limit
+    has_waited: bool = False  # for a limit: its lateness says nothing about the replicas
     asked_at: float = 0.0  # by database.clock.awake_or_not, before the call that claimed it
 
     @property

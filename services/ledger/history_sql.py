@@ -1,5 +1,6 @@
 """The statements of job_history.py and retention.py. Each comment states the assumptions of its statement."""
 
+from services.ledger.limits_sql import HAS_WAITED
 from services.ledger.verdicts import Reason
 
 LIVE = "('pending', 'claimed', 'running')"
@@ -18,15 +19,16 @@ WHERE skipped.execution_id = ANY(%(ids)s::uuid[]) AND gone.status = 'abandoned'
   AND gone.created_at > %(first)s::timestamptz - interval '1 day' AND gone.created_at <= %(last)s
 """
 
-# The keys are the answer's, in its order. What ran counts for durations; only an ordinary first attempt can be late.
+# The keys are the answer's, in its order. What ran counts for durations; only an ordinary first attempt can be late,
+# unless it had to wait for a limit.
 # now(), not clock_timestamp(): for a volatile limit the planner would read the whole history.
 STATISTICS = f"""
 WITH chosen AS (
     SELECT status,
            CASE WHEN status IN {RAN} THEN duration_seconds END AS duration,
-           CASE WHEN cause = 'schedule' AND attempt = 1
+           CASE WHEN cause = 'schedule' AND attempt = 1 AND NOT {HAS_WAITED}
                 THEN date_part('epoch', started_at - coalesce(due_at, scheduled_for)) END AS lateness
-    FROM job_executions WHERE created_at >= now() - make_interval(days => %(days)s)
+    FROM job_executions AS e WHERE created_at >= now() - make_interval(days => %(days)s)
 ), counted AS (
     SELECT count(*) FILTER (WHERE status = 'success') AS successful,
            count(*) FILTER (WHERE status IN {FAILED}) AS failed,

@@ -49,7 +49,7 @@ class Locked:
     def next_run(self, fire: Fire) -> datetime | None:
         return self.trigger and self.trigger.next_after(max(fire.scheduled_for, self.now - SECOND))
 
-    def claim(self, row: Row[Any], due_at: datetime, asked_at: float) -> Claim:
+    def claim(self, row: Row[Any], due_at: datetime, limits: tuple[str, ...], asked_at: float) -> Claim:
         """Of an execution whose row this transaction has just claimed."""
         return Claim(
             execution_id=row.execution_id,
@@ -63,6 +63,8 @@ class Locked:
             spec=self.spec,
             policy=self.policy,
             revision=self.revision,
+            limits=limits,
+            has_waited=row.has_waited,
             asked_at=asked_at,
         )
 

@@ -48,7 +48,7 @@ class Outbox:
         self._connection.close()
 
 
-def announce_next(db: DatabaseConnection, schedule_id: UUID) -> None:
-    """The oldest waiting row of this schedule is due for an announcement: an end has made room for it."""
-    if db.run_alone(sql.ANNOUNCE_NEXT, {"schedule_id": schedule_id}):
+def announce_next(db: DatabaseConnection, schedule_id: UUID, limit_keys: Collection[str] = ()) -> None:
+    """A waiting row of this schedule, and one of each limit key, are due for an announcement: an end has made room."""
+    if db.run_alone(sql.ANNOUNCE_NEXT, {"schedule_id": schedule_id, "keys": sorted(limit_keys)}):
         db.run_alone(NOTIFY_PENDING, {})

@@ -1,10 +1,12 @@
 """The statements of outbox.py. Each comment says what a statement relies on."""
 
+from services.ledger.limits_sql import LIMIT
+
 FIRST_PAUSE_SECONDS = 30
 LONGEST_PAUSE_SECONDS = 600
 
 # As the index spells it.
-_WAITS_IN_QUEUE = "coalesce(e.status, 'o') = 'pending' AND e.reason IS NULL AND e.queue <> ''"
+_WAITS_IN_QUEUE = "coalesce(e.status, 'o') = 'pending' AND e.queue <> ''"
 
 # Each pause doubles the one before, which the row still shows (greatest() passes over NULL). While a replica of the
 # version before lives, it takes what it meets, and nothing is announced. No row is waited for: whoever holds one is
@@ -51,14 +53,21 @@ UPDATE job_executions AS e SET published_at = NULL, publish_at = NULL FROM free
 WHERE e.execution_id = free.execution_id
 """
 
-# What waited for room of this schedule has it now.
+# What waited for room of this schedule, or of one of these limit keys, has it now: the first of each is announced.
 ANNOUNCE_NEXT = f"""
-WITH free AS MATERIALIZED (
-    SELECT e.execution_id FROM job_executions AS e
-    WHERE coalesce(e.status, 't') = 'pending' AND e.schedule_id = %(schedule_id)s AND {_WAITS_IN_QUEUE}
-      AND e.publish_at IS NOT NULL
-    ORDER BY e.due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+WITH next AS MATERIALIZED (
+    (SELECT e.execution_id FROM job_executions AS e
+     WHERE coalesce(e.status, 't') = 'pending' AND e.schedule_id = %(schedule_id)s AND e.queue <> ''
+       AND e.publish_at IS NOT NULL
+     ORDER BY e.due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+    UNION ALL
+    SELECT found.execution_id FROM unnest(%(keys)s::text[]) AS k (key), LATERAL (
+        SELECT e.execution_id FROM job_executions AS e
+        WHERE coalesce(e.status, 'l') = 'pending' AND e.reason IS NOT NULL AND e.reason = '{LIMIT}' || k.key
+          AND e.queue <> '' AND e.publish_at IS NOT NULL AND e.due_at <= (SELECT clock_timestamp())
+        ORDER BY e.queue, e.needs, e.priority DESC, e.due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+    ) AS found
 )
-UPDATE job_executions AS e SET published_at = NULL, publish_at = NULL FROM free
-WHERE e.execution_id = free.execution_id RETURNING 1
+UPDATE job_executions AS e SET published_at = NULL, publish_at = NULL FROM next
+WHERE e.execution_id = next.execution_id AND {_WAITS_IN_QUEUE} RETURNING 1
 """

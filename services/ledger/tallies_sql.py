@@ -5,6 +5,7 @@ it ended an hour ago, none of its executions is live, and every transaction that
 """
 
 from services.ledger.history_sql import LIVE, RAN
+from services.ledger.limits_sql import HAS_WAITED
 
 LOCK = 7_236_411_902
 GROWTH = 1.04  # each place is 4 % wider than the one before: its middle is off by 2 % at most
@@ -13,8 +14,8 @@ SMALLEST = 1e-6  # seconds; what is shorter, or negative, counts as nothing
 ALONE = f"SELECT pg_try_advisory_xact_lock({LOCK})"
 
 _DURATION = f"CASE WHEN e.status IN {RAN} THEN e.duration_seconds END"
-# Only an ordinary first attempt can be late.
-_LATENESS = """CASE WHEN e.cause = 'schedule' AND e.attempt = 1
+# Only an ordinary first attempt can be late, unless it had to wait for a limit.
+_LATENESS = f"""CASE WHEN e.cause = 'schedule' AND e.attempt = 1 AND NOT {HAS_WAITED}
                     THEN date_part('epoch', e.started_at - coalesce(e.due_at, e.scheduled_for)) END"""
 
 

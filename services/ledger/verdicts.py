@@ -27,6 +27,8 @@ class Reason(StrEnum):
     DELETED = "deleted"
     MISFIRE = "misfire"
     NOBODY_ABLE = "nobody_able"
+    LIMIT = "limit"
+    LIMITED = "limit:<key>"  # of what waits, with its key
     NO_HANDLER = "no_handler"  # written by earlier builds
     DOWNTIME = "downtime"
     CATCHUP_CAP = "catchup_cap"  # one row for many fires
@@ -86,6 +88,9 @@ class Situation(StrEnum):
     OTHERS_FIRST = "others_first"  # earlier fires of its schedule take the room
     BEHIND = "behind"  # a first attempt of its schedule waits as a row, and fires do not coalesce
     UNABLE = "unable"  # this replica lacks something that it needs; or only settles
+    LIMITED = "limited"  # as many executions of one of its limit keys are running as the limit allows
+    FOR_LIMIT = "for_limit"  # its row waits for a limit
+    OTHER_KEYS = "other_keys"  # its limit keys are not those that it is counted by
     NOBODY_ABLE = "nobody_able"  # no living replica has what it needs
     CAUGHT_UP = "caught_up"  # the catch-up rule lets it run late
     TRIED_AGAIN = "tried_again"  # replicas were there: the dispatcher gets it once more
@@ -108,6 +113,7 @@ class Verdict:
 
 
 CLAIMED, PENDING, NO_ROW = Verdict(ExecutionStatus.CLAIMED), Verdict(ExecutionStatus.PENDING), Verdict(None)
+LIMITED = Verdict(ExecutionStatus.PENDING, Reason.LIMITED)
 
 ALL = frozenset(Kind)
 PLANNED = frozenset({Kind.SCHEDULE, Kind.CATCHUP, Kind.RETRY})  # the schedule wants them; a person wants the others
@@ -150,6 +156,7 @@ RULES: Mapping[Stage, tuple[Rule, ...]] = {
         Rule((S.OTHERS_FIRST,), PENDING, FIRE, Decision.LATER),
         Rule((S.BEHIND,), PENDING, FIRE, Decision.LATER),
         Rule((S.UNABLE,), PENDING, FIRE, Decision.LATER),
+        Rule((S.LIMITED,), LIMITED, FIRE, Decision.LATER),
         Rule((), CLAIMED, FIRE, Decision.CLAIMED),
     ),
     Stage.WAITING: (
@@ -158,10 +165,12 @@ RULES: Mapping[Stage, tuple[Rule, ...]] = {
         Rule((S.OFF,), _skipped(Reason.DISABLED), PLANNED),
         Rule((S.ENDED,), _skipped(Reason.CHANGED), FIRST_PLANNED),
         Rule((S.NOBODY_ABLE, S.OVERDUE), _missed(Reason.NOBODY_ABLE)),
+        Rule((S.FOR_LIMIT, S.OVERDUE), _missed(Reason.LIMIT)),
         Rule((S.OVERDUE,), _missed(Reason.MISFIRE), FIRE),
         Rule((S.NO_ROOM, S.OVERDUE), _skipped(Reason.OVERLAP)),
         Rule((S.UNABLE,), PENDING),
         Rule((S.NO_ROOM,), PENDING),
+        Rule((S.LIMITED,), LIMITED),
         Rule((), CLAIMED),
     ),
     Stage.START: (
@@ -170,6 +179,7 @@ RULES: Mapping[Stage, tuple[Rule, ...]] = {
         Rule((S.ENDED,), _skipped(Reason.CHANGED), PLANNED),
         Rule((S.NOT_A_FIRE,), _skipped(Reason.CHANGED), PLANNED),
         Rule((S.UNABLE,), PENDING),
+        Rule((S.OTHER_KEYS,), PENDING),
         Rule((), CLAIMED),
     ),
     Stage.GAP_SCAN: (
@@ -223,7 +233,8 @@ class Wait(StrEnum):
     HORIZON = "horizon"  # FENCE_HORIZON_SECONDS
 
 
-# From due_at on. A backfill, which waits for others of its kind, waits as long as it takes.
+# From due_at on. A backfill, which waits for others of its kind, waits as long as it takes. What has waited for a limit
+# has the horizon instead of its grace: it is not late, others are before it.
 PATIENCE: Mapping[Kind, Wait | None] = {
     Kind.SCHEDULE: Wait.GRACE,
     Kind.CATCHUP: Wait.HORIZON,

@@ -16,30 +16,38 @@ from uuid import UUID
 
 from sqlalchemy import Row
 
-from database.arrays import flag_array, text_array, uuid_array
+from database.arrays import flag_array, number_array, text_array, uuid_array
 from database.clock import awake_or_not
 from database.connection import DatabaseConnection, DedicatedConnection
 from database.models import ExecutionStatus
 from services.ledger import waiting_sql as sql
 from services.ledger.fires import Claim, Owner, Policy
 from services.ledger.history_sql import NOTIFY_PENDING
+from services.ledger.limits import UNLIMITED, Limited, full_keys, lock_limited
+from services.ledger.limits_sql import LIMIT, LIMIT_LANES, MOST_KEYS
 from services.ledger.locked import Locked
 from services.ledger.needs import UNSORTED, Abilities, Needs
 from services.ledger.retrying import CarefulRetries
 
 SETTLED_AT_ONCE = 200
+MOST_TAKEN = 500  # of one key
 PAUSES = (0.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # seconds between two looks at the rows of a changed schedule
 NO_ID = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Rows that wait for the same kind of replica, with the same priority; all of `needs` empty: not sorted yet."""
+    """Rows that wait for the same kind of replica, with the same priority; all of `needs` empty: not sorted yet.
+
+    Those that wait for a limit are apart, by its key; `room` is what the limit leaves.
+    """
 
     queue: str
     needs: tuple[str, ...]
     priority: int
     due_at: datetime  # of its oldest
+    reason: str | None = None
+    room: int | None = None
 
 
 @dataclass(slots=True)
@@ -81,12 +89,33 @@ class WaitingJudge:
         return Locked.read(row, self.policy) if row.schedule_id is not None else None
 
     def judge(
-        self, execution_ids: Sequence[UUID], schedule_ids: Sequence[UUID], theirs: Sequence[Locked], start: int
-    ) -> list[Row[Any]]:
-        """Take them, the first `start` straight to `running`; returns the rows that were written."""
+        self, execution_ids: Sequence[UUID], theirs: Sequence[Locked], start: int, *, are_limited: bool
+    ) -> tuple[list[Row[Any]], Limited]:
+        """Take them, the first `start` straight to `running`; returns the rows that were written.
+
+        Those with a limit that another session decides at the moment are left for the next time.
+        """
         needs = self.abilities.needs_of(theirs, self._connection)
         able = self.abilities.able(needs, [locked.spec.queue_name for locked in theirs])
-        return self._ask(execution_ids, schedule_ids, theirs, needs, able, start, settling=False)
+        limited = UNLIMITED
+        if are_limited and not self.abilities.elders:
+            keys = {
+                key for locked, able_ in zip(theirs, able, strict=True) if able_ for key in locked.spec.all_limit_keys
+            }
+            limited = lock_limited(self._connection, keys)
+            free = [
+                place
+                for place, locked in enumerate(theirs)
+                if not able[place] or not limited.is_busy(locked.spec.all_limit_keys)
+            ]
+            execution_ids, theirs = [execution_ids[at] for at in free], [theirs[at] for at in free]
+            needs, able = [needs[at] for at in free], [able[at] for at in free]
+        schedule_ids = [locked.schedule_id for locked in theirs]
+        values = self._values(execution_ids, schedule_ids, theirs, needs, able, start, settling=False)
+        if limited.most:
+            keys_of = [locked.spec.all_limit_keys for locked in theirs]
+            values["full_keys"] = full_keys(self._connection, sql.PREVIEW_WAITING, values, limited, keys_of)
+        return self._connection.run(sql.JUDGE_WAITING, values), limited
 
     def settle(
         self,
@@ -99,9 +128,11 @@ class WaitingJudge:
         """As somebody who is able to run nothing. `hinted`: before its time, so that only what differs is written."""
         needs = iter(self.abilities.needs_of([locked for locked in theirs if locked], self._connection))
         known = [next(needs) if locked else None for locked in theirs]
-        return self._ask(execution_ids, schedule_ids, theirs, known, [False] * len(theirs), 0, settling=not hinted)
+        able = [False] * len(theirs)
+        values = self._values(execution_ids, schedule_ids, theirs, known, able, 0, settling=not hinted)
+        return self._connection.run(sql.JUDGE_WAITING, values)
 
-    def _ask(
+    def _values(
         self,
         execution_ids: Sequence[UUID],
         schedule_ids: Sequence[UUID],
@@ -111,8 +142,8 @@ class WaitingJudge:
         start: int,
         *,
         settling: bool,
-    ) -> list[Row[Any]]:
-        values = {
+    ) -> dict[str, Any]:
+        return {
             **self._always,
             "settling": settling,
             "execution_ids": uuid_array(execution_ids),
@@ -126,8 +157,9 @@ class WaitingJudge:
             "queues": [locked and locked.spec.queue_name for locked in theirs],
             "needs": [None if each is None else text_array(each) for each in needs],
             "priorities": [locked and locked.spec.priority for locked in theirs],
+            "keys": [locked and text_array(locked.spec.all_limit_keys) for locked in theirs],
+            "full_keys": None,
         }
-        return self._connection.run(sql.JUDGE_WAITING, values)
 
 
 class WaitingStore:
@@ -135,11 +167,13 @@ class WaitingStore:
 
     def __init__(self, connection: DedicatedConnection, judge: WaitingJudge) -> None:
         self._connection, self._judge, self._retry = connection, judge, CarefulRetries()
+        self._last_reason = ""  # the keys that wait are looked at by turns
 
-    def lanes(self) -> list[Lane]:
+    def lanes(self, freed: Sequence[str] | None = None) -> list[Lane]:
         """Those in which something is due that this replica is able to run, or that nobody has sorted yet.
 
-        Also notes whether a replica of an older version is alive.
+        Of what waits for a limit those of the `freed` keys; None: of the next keys that have room. Also notes whether a
+        replica of an older version is alive.
         """
         abilities = self._judge.abilities
         unsorted = [] if abilities.waits_for_elders else [UNSORTED]
@@ -154,13 +188,32 @@ class WaitingStore:
         found = [Lane(row.queue, tuple(row.needs), row.priority, row.due_at) for row in rows if row.queue is not None]
         if abilities.elders and abilities.waits_for_elders:
             return []
+        if rows[0].for_limits:
+            found += self._limit_lanes(freed)
         able = abilities.able([lane.needs for lane in found], [lane.queue for lane in found])
         mine = [lane for lane, is_able in zip(found, able, strict=True) if is_able]
         return sorted(mine, key=lambda lane: (-lane.priority, lane.due_at))
 
-    def take(self, count: int, start: int = 0) -> TakeReport:
+    def _limit_lanes(self, freed: Sequence[str] | None) -> list[Lane]:
+        values = {
+            "reasons": [self._last_reason] if freed is None else [LIMIT + key for key in freed],
+            "are_next": freed is None,
+            "elders": self._judge.abilities.elders,
+            "limit": MOST_TAKEN,
+            "most_lanes": sql.MOST_LANES,
+        }
+        rows = self._connection.run(LIMIT_LANES, values)
+        if freed is None:
+            self._last_reason = rows[0].last if rows[0].seen >= MOST_KEYS else ""
+        return [
+            Lane(row.queue, tuple(row.needs), row.priority, row.due_at, row.reason, row.room)
+            for row in rows
+            if row.queue is not None
+        ]
+
+    def take(self, count: int, start: int = 0, freed: Sequence[str] | None = None) -> TakeReport:
         """Take at most so many rows that are due; the first `start` of them have a worker and are started at once."""
-        lanes = self.lanes()
+        lanes = self.lanes(freed)
         return self._retry(lambda careful: self._take(lanes, count, start)) if lanes else TakeReport()
 
     def _take(self, lanes: Sequence[Lane], count: int, start: int) -> TakeReport:
@@ -170,23 +223,30 @@ class WaitingStore:
                 "queues": [lane.queue for lane in lanes],
                 "needs": [text_array(lane.needs) for lane in lanes],
                 "priorities": [lane.priority for lane in lanes],
+                "reasons": [lane.reason for lane in lanes],
+                "rooms": number_array(lane.room for lane in lanes),
                 "max_instances": self._judge.policy.max_instances,
                 "limit": count,
             }
-            rows = self._connection.run(sql.LOCK_LANES, values)
+            are_for_limits = any(lane.reason is not None for lane in lanes)
+            statement = sql.LOCK_LIMITED_LANES if are_for_limits else sql.LOCK_LANES
+            rows = self._connection.run(statement, values)
             if not rows:
                 return report
-            schedules = {row.schedule_id: Locked.read(row, self._judge.policy) for row in rows}
-            ids, theirs = [row.schedule_id for row in rows], [schedules[row.schedule_id] for row in rows]
-            written = self._judge.judge([row.execution_id for row in rows], ids, theirs, start)
-            if any(row.status == ExecutionStatus.PENDING for row in written):
+            theirs = [Locked.read(row, self._judge.policy) for row in rows]
+            schedules = {locked.schedule_id: locked for locked in theirs}
+            ids, are_limited = [row.execution_id for row in rows], rows[0].are_limited
+            written, limited = self._judge.judge(ids, theirs, start, are_limited=are_limited)
+            if any(row.status == ExecutionStatus.PENDING and not row.is_limited for row in written):
                 self._connection.run(NOTIFY_PENDING)  # sorted into a lane of somebody else's
         for row in written:
-            if row.status == ExecutionStatus.RUNNING:
-                report.started.append(schedules[row.schedule_id].claim(row, row.due_at, asked_at))
-            elif row.status == ExecutionStatus.CLAIMED:
-                report.claims.append(schedules[row.schedule_id].claim(row, row.due_at, asked_at))
-        report.more = any(row.status != ExecutionStatus.PENDING for row in written)
+            if row.status in (ExecutionStatus.RUNNING, ExecutionStatus.CLAIMED):
+                locked = schedules[row.schedule_id]
+                claim = locked.claim(row, row.due_at, limited.of(locked.spec.all_limit_keys), asked_at)
+                (report.started if row.status == ExecutionStatus.RUNNING else report.claims).append(claim)
+        report.more = bool(limited.busy) or any(
+            row.status != ExecutionStatus.PENDING or row.is_limited for row in written
+        )
         return report
 
 

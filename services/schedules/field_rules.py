@@ -215,6 +215,44 @@ class Labels:
         return {"type": "array", "items": Label().schema, "maxItems": self.most}
 
 
+ANY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitKey:
+    """A key that limits count by; with `is_pattern` also the beginning of keys, with `*` at its end."""
+
+    is_pattern: bool = False
+
+    def __call__(self, value: Any) -> str:
+        key = value.strip() if isinstance(value, str) else ""
+        plain = key.removesuffix(ANY) if self.is_pattern else key
+        if not 1 <= len(key) <= 200 or not plain.isprintable() or re.search(r"[,*\s]", plain):
+            allowed = "1 to 200 printable characters without spaces, ',' and '*'"
+            end = "; a pattern ends in one '*'" if self.is_pattern else ""
+            raise ValueError(f"must be {allowed}{end}, got {excerpt(value)}")
+        return key
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        end = "|[^,*\\s]{0,199}[*]" if self.is_pattern else ""
+        return {"type": "string", "pattern": f"^([^,*\\s]{{1,200}}{end})$"}
+
+
+@dataclass(frozen=True, slots=True)
+class LimitKeys:
+    most: int
+
+    def __call__(self, value: Any) -> list[str]:
+        if not isinstance(value, list | tuple | set) or len(value) > self.most:
+            raise ValueError(f"must be a list of at most {self.most} keys, got {excerpt(value)}")
+        return sorted({LimitKey()(each) for each in value})
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": LimitKey().schema, "maxItems": self.most}
+
+
 class JsonObject:
     def __call__(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
@@ -270,6 +308,7 @@ def excerpt(value: object) -> str:
 
 
 NOTE = Note(500)
+LIMIT_NAME, MAX_RUNNING = LimitKey(is_pattern=True), Whole(0, 100_000)  # of a row of `limits`
 REQUIRED = ("domain", "frequency", "time_config")
 RULES: dict[str, Rule] = {
     "domain": Text(255),
@@ -288,6 +327,7 @@ RULES: dict[str, Rule] = {
     "tags": Tags(50, Text(64)),
     "requires": Labels(10),
     "queue": OrNone(Label()),
+    "limit_keys": LimitKeys(8),
     "start_at": OrNone(Instant()),
     "end_at": OrNone(Instant()),
     "spread_seconds": Whole(0, DAY_SECONDS),

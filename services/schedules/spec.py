@@ -24,6 +24,7 @@ from services.triggers import Trigger, parse_trigger, stored_trigger
 EXTERNAL_IDS = UUID("7d4c9d52-64b5-5a9c-8e0f-6a1c0a3c9b11")
 UUID_DIGITS = 32
 MOST_PROBLEMS, LONGEST_NAME = 20, 100  # problems listed for one schedule; the rest is only counted
+JOB_KEY = "job:"  # and a job type: the limit key that all its schedules have
 DEFAULT_JOB_TYPE, DEFAULT_TIMEZONE, DEFAULT_QUEUE = "cookie_scan", "UTC", "default"
 
 
@@ -47,6 +48,7 @@ class ScheduleSpec:
     tags: list[str] = field(default_factory=list)
     requires: list[str] = field(default_factory=list)  # labels that a replica must offer
     queue: str | None = None  # None: DEFAULT_QUEUE
+    limit_keys: list[str] = field(default_factory=list)  # limits count by them, and by the job type
     start_at: datetime | None = None
     end_at: datetime | None = None
     spread_seconds: int = 0
@@ -68,6 +70,11 @@ class ScheduleSpec:
     @property
     def queue_name(self) -> str:
         return self.queue or DEFAULT_QUEUE
+
+    @property
+    def all_limit_keys(self) -> list[str]:
+        """Each schedule has one for its job type, besides its own; in the order in which they are asked."""
+        return sorted({*self.limit_keys, f"{JOB_KEY}{self.job_type}"})
 
     def next_run_after(self, instant: datetime) -> datetime | None:
         return self.trigger.next_after(instant) if self.enabled else None
@@ -92,6 +99,7 @@ class ScheduleFields(TypedDict, total=False):
     tags: list[str]
     requires: list[str]
     queue: str | None
+    limit_keys: list[str]
     start_at: datetime | str | None
     end_at: datetime | str | None
     spread_seconds: int

@@ -55,6 +55,15 @@ UNMET = Gauge(
     "Executions that wait for what no living replica has, by queue, labels and job type; every replica reports all",
     ["needs"],
 )
+LIMIT_RUNNING = Gauge(
+    "scheduler_limit_running",
+    "Executions that run under a limit; of all limits those with most waiting; every replica reports all",
+    ["limit"],
+)
+LIMIT_WAITING = Gauge("scheduler_limit_waiting", "Executions that wait for a limit; as above", ["limit"])
+LIMIT_SECONDS = Gauge(
+    "scheduler_limit_oldest_seconds", "How long the oldest execution has waited for a limit; as above", ["limit"]
+)
 AUDITED = Gauge(
     "scheduler_audit_fires",
     "Fires of the audited hours of the last day: expected, accounted; every replica reports the same",
@@ -205,7 +214,7 @@ def _of_executions(job_type: str, status: str) -> tuple[Counter, Histogram]:
 
 
 def execution_started(claim: Claim, now: datetime) -> None:
-    if claim.cause != Cause.BACKFILL:  # backfills wait for each other by design
+    if claim.cause != Cause.BACKFILL and not claim.has_waited:  # backfills wait for each other by design
         LATENESS.observe(max(0.0, (now - claim.due_at).total_seconds()))
 
 
@@ -380,6 +389,16 @@ def observe_unmet(waiting: Mapping[str, int]) -> None:
     UNMET.clear()
     for needs, executions in waiting.items():
         UNMET.labels(needs).set(executions)
+
+
+def observe_limits(figures: Mapping[str, tuple[int, int, float]]) -> None:
+    """Limit -> running, waiting, seconds of the oldest. Replaces what was found before."""
+    for gauge in (LIMIT_RUNNING, LIMIT_WAITING, LIMIT_SECONDS):
+        gauge.clear()
+    for limit, (running, waiting, seconds) in figures.items():
+        LIMIT_RUNNING.labels(limit).set(running)
+        LIMIT_WAITING.labels(limit).set(waiting)
+        LIMIT_SECONDS.labels(limit).set(seconds)
 
 
 def observe_history(*, rows: int, size_bytes: int) -> None:

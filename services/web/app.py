@@ -19,6 +19,7 @@ from services.web.routes.dead_letters import dead_letters
 from services.web.routes.dev_tools import dev_tools
 from services.web.routes.docs import docs
 from services.web.routes.executions import executions
+from services.web.routes.limits import limits
 from services.web.routes.pipeline_lists import pipeline_lists
 from services.web.routes.places import places
 from services.web.routes.probes import probes
@@ -35,6 +36,7 @@ from services.web.routes.workflows import workflows
 ROUTERS: tuple[APIRouter, ...] = (
     schedule_actions,  # before `schedules`, so that /preview is not taken for the name of a schedule
     schedules,
+    limits,
     executions,
     statistics,
     replicas,

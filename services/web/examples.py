@@ -21,7 +21,7 @@ STORY: dict[str, Any] = {
     "next_run": "2027-02-01T01:30:00Z", "last_run": "2027-01-31T01:30:00.021Z", "last_status": "success",
     "invalid_reason": None, "job_type": "cookie_scan", "job_config": {"max_pages": 50}, "external_id": None,
     "domain_config_id": "0c9b8a7d-6e5f-4a3b-8c2d-1e0f9a8b7c6d", "profile_id": None, "priority": 0, "tags": ["nightly"],
-    "requires": ["eu"],
+    "requires": ["eu"], "limit_keys": ["customer:42"],
     "start_at": None, "end_at": None, "spread_seconds": 300, "source": "manual", "max_instances": None,
     "coalesce": None, "misfire_grace_seconds": None, "timeout_seconds": 600, "max_retries": 2,
     "retry_backoff_seconds": None, "catchup": None, "revision": 4711, "effective_from": "2027-01-04T09:12:44.318Z",

@@ -17,6 +17,7 @@ DESCRIPTION = (
 )
 TAGS = [
     {"name": "schedules", "description": "Which job runs when"},
+    {"name": "limits", "description": "How many executions with the same key may run at once"},
     {"name": "executions", "description": "The outcome of every fire"},
     {"name": "statistics", "description": "Counts and durations, what needs attention, and the forecast"},
     {"name": "replicas", "description": "The processes that run the jobs"},

@@ -14,6 +14,7 @@ from services.ledger.backfill import Backfills
 from services.ledger.fires import Policy
 from services.scanning.store import ScanStore
 from services.schedule_repository import ScheduleRepository
+from services.schedules.limits import Limits
 from services.web.auth.authenticator import Authenticator, OneTimeToken
 from services.web.auth.jwts import JwtVerifier
 from services.web.auth.sessions import Sessions
@@ -27,6 +28,7 @@ class Parts:
     settings: Settings
     db: DatabaseConnection
     repository: ScheduleRepository
+    schedule_limits: Limits
     history: JobHistory
     backfills: Backfills
     explainer: Explainer
@@ -45,6 +47,7 @@ def build_parts(settings: Settings, one_time: OneTimeToken | None, scheduler: En
         settings=settings,
         db=db,
         repository=ScheduleRepository(db),
+        schedule_limits=Limits(db),
         history=JobHistory(db, fence_horizon_seconds=settings.fence_horizon_seconds),
         backfills=Backfills.from_settings(db, settings),
         explainer=Explainer.from_settings(db, Policy.from_settings(settings), settings),

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
 from enhanced_scheduler.model_errors import reason_of
-from services.errors import InvalidInput, Problem, RevisionConflict, ScheduleNotFound, Unavailable
+from services.errors import InvalidInput, LimitNotFound, Problem, RevisionConflict, ScheduleNotFound, Unavailable
 from services.web.examples import STORY
 from services.wording.refusals import refusal
 
@@ -183,7 +183,9 @@ UNREADABLE: dict[type[Exception], str] = {
     ValueError: f"it contains a number with more than {sys.get_int_max_str_digits():,} digits",
 }
 
-REFUSALS = (HttpProblem, InvalidInput, RequestValidationError, ScheduleNotFound, RevisionConflict, HTTPException)
+REFUSALS = (
+    HttpProblem, InvalidInput, RequestValidationError, ScheduleNotFound, LimitNotFound, RevisionConflict, HTTPException,
+)  # fmt: skip
 
 
 def problem_response(request: Request, problem: HttpProblem) -> Response:
@@ -218,7 +220,8 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HttpProblem, _ours)
     app.add_exception_handler(InvalidInput, _invalid_input)
     app.add_exception_handler(RequestValidationError, _unreadable)
-    app.add_exception_handler(ScheduleNotFound, _schedule_not_found)
+    app.add_exception_handler(ScheduleNotFound, _not_found)
+    app.add_exception_handler(LimitNotFound, _not_found)
     app.add_exception_handler(RevisionConflict, _revision_conflict)
     app.add_exception_handler(Unavailable, _unavailable)
     app.add_exception_handler(DBAPIError, _refused_by_postgres)
@@ -248,7 +251,7 @@ def _unreadable(request: Request, error: Exception) -> Response:
     return problem_response(request, HttpProblem(INVALID, "; ".join(map(str, problems)), problems))
 
 
-def _schedule_not_found(request: Request, error: Exception) -> Response:
+def _not_found(request: Request, error: Exception) -> Response:
     return problem_response(request, HttpProblem(NOT_FOUND, str(error)))
 
 

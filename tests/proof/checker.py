@@ -10,10 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
-from tests.proof.records import Call, Disturbance, History, Row, Story, Stretch, Turn
+from tests.proof.records import Call, Disturbance, History, LimitChange, Row, Story, Stretch, Turn
 
 T = TypeVar("T", Row, Call, Turn)
 
@@ -102,7 +102,9 @@ def judge(history: History, end: float, bounds: Bounds | None = None) -> Verdict
     bounds = bounds or Bounds()
     weather = Weather(history.disturbances, bounds)
     verdict = Verdict()
+    limited = Limited(history.limits, weather, bounds)
     for story in history.stories():
+        limited.add(story)
         verdict.schedules += 1
         verdict.calls += len(story.calls)
         for row in story.rows:
@@ -111,6 +113,8 @@ def judge(history: History, end: float, bounds: Bounds | None = None) -> Verdict
                 verdict.reasons[f"{row.status}: {row.reason}"] += 1
         for violation in _judge(story, end, weather, bounds, verdict):
             verdict.add(violation)
+    for violation in (*limited.exceeded(), *limited.passed_over()):
+        verdict.add(violation)
     for replica, held in history.holdings.items():
         for what in held:
             verdict.add(Violation("held after the end", replica, end, 0, end, what))
@@ -350,6 +354,103 @@ def _counts_until(call: Call, row: Row | None, weather: "Weather") -> float:
     if row is not None and row.status in GIVEN_UP and row.completed is not None:
         ends.append(row.completed)
     return min(ends, default=float("inf"))
+
+
+class Limited:
+    """Executions whose keys have a limit, of all schedules together."""
+
+    def __init__(self, changes: Sequence[LimitChange], weather: "Weather", bounds: Bounds) -> None:
+        self._changes, self._weather, self._bounds = sorted(changes, key=lambda each: each.at), weather, bounds
+        self._times = [each.at for each in self._changes]
+        self._calls: defaultdict[str, list[tuple[Call, float]]] = defaultdict(list)  # by key, with until when it counts
+        self._held: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)  # the same by the rows themselves
+        self._waited: list[tuple[Row, int]] = []
+
+    def add(self, story: Story) -> None:
+        if not self._changes:
+            return
+        rows = {(row.fire, row.attempt): row for row in story.rows}
+        for row in story.rows:
+            if row.started is not None:
+                for key in (*row.keys, row.schedule):
+                    self._held[key].append((row.started, row.completed or float("inf")))
+            if row.waited_for is not None:
+                self._waited.append((row, min((each.max_instances for each in story.stretches), default=1)))
+        for call in story.calls:
+            own = rows.get((call.fire, call.attempt))
+            until = _counts_until(call, own, self._weather)
+            for key in own.keys if own is not None and until > call.began else ():
+                self._calls[key].append((call, until))
+
+    def exceeded(self) -> Iterator[Violation]:
+        """A change counts from the next start on: what was claimed before it may be called a while later."""
+        while_claimed = self._bounds.takeover + self._bounds.slack
+        for key, calls in sorted(self._calls.items()):
+            running: list[float] = []
+            for call, until in sorted(calls, key=lambda each: each[0].began):
+                running = [*(end for end in running if end > call.began), until]
+                allowed = self._most_allowed(key, call.began - while_claimed, call.began)
+                if allowed is not None and len(running) > allowed:
+                    text = f"{len(running)} of {key} at once, {allowed} allowed"
+                    yield _about(call, "a limit exceeded", call.began, text)
+
+    def passed_over(self) -> Iterator[Violation]:
+        """Counted is the time in which somebody was well, and every limit and the schedule itself had room."""
+        longest = self._bounds.takeover + self._bounds.slack
+        if self._bounds.row == float("inf"):
+            return  # it may wait for a worker
+        for row, at_once in self._waited:
+            since, until = max(row.due or row.fire, row.written), row.started or row.completed
+            if until is None or until - since <= longest:
+                continue
+            for start, end in self._roomy(row, at_once, since, until):
+                fit = self._weather.fit_seconds(start, end)
+                if fit > longest and not self._weather.strikes_schedule(row.schedule, start, end):
+                    text = (
+                        f"its limits had room for {end - start:.1f} s, {fit:.1f} s of it in good weather; {_told(row)}"
+                    )
+                    yield _about(row, "waits for a limit that has room", start + longest, text)
+
+    def _roomy(self, row: Row, at_once: int, since: float, until: float) -> Iterator[tuple[float, float]]:
+        """The stretches of that time in which it could have run."""
+        edges = {since, until, *(at for at in self._times if since < at < until)}
+        for key in (*row.keys, row.schedule):
+            edges |= {edge for span in self._held[key] for edge in span if since < edge < until}
+        times = sorted(edges)
+        start: float | None = None
+        for at, then in pairwise(times):
+            middle = (at + then) / 2
+            has_room = self._holding(row.schedule, middle) < at_once and all(
+                (most := self._in_force(key, middle)) is None or self._holding(key, middle) < most for key in row.keys
+            )
+            if has_room and start is None:
+                start = at
+            elif not has_room and start is not None:
+                yield start, at
+                start = None
+        if start is not None:
+            yield start, until
+
+    def _holding(self, key: str, at: float) -> int:
+        return sum(start <= at < end for start, end in self._held[key])
+
+    def _most_allowed(self, key: str, since: float, until: float) -> int | None:
+        found = [self._in_force(key, at) for at in (since, until, *(at for at in self._times if since < at < until))]
+        numbers = [each for each in found if each is not None]
+        return max(numbers) if len(numbers) == len(found) else None
+
+    def _in_force(self, key: str, at: float) -> int | None:
+        """Its own limit, else that of the longest beginning."""
+        named: dict[str, int | None] = {}
+        for change in self._changes[: bisect_right(self._times, max(at, self._times[0]))]:
+            named[change.name] = change.most
+        fitting = [
+            name
+            for name, most in named.items()
+            if most is not None and (name == key or (name.endswith("*") and key.startswith(name[:-1])))
+        ]
+        best = max(fitting, key=lambda name: (name == key, len(name)), default=None)
+        return None if best is None else named[best]
 
 
 def takeover_is_bounded(story: Story, weather: "Weather", bounds: Bounds, verdict: Verdict) -> Iterator[Violation]:

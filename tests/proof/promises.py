@@ -73,6 +73,7 @@ PROMISES = (
             "called though recorded as not run",
             "not run without a reason",
             "left open",
+            "waits for a limit that has room",
             "early",
             "an item left in processing",
             "an item without an end",
@@ -85,15 +86,16 @@ PROMISES = (
     Promise(
         number="G4",
         title="No overlap",
-        sentence="No more than `max_instances` executions of a schedule run at once, over all replicas. Exceptions: "
-        "the handler of an abandoned execution, and a thread that ignores its timeout, may still run. Neither can "
-        "write.",
-        bound="`max_instances`",
+        sentence="No more than `max_instances` executions of a schedule run at once, over all replicas, and no more "
+        "of a limit's key than it allows; a changed limit counts from the next start on. Exceptions: the handler of an "
+        "abandoned execution, and a thread that ignores its timeout, may still run. Neither can write.",
+        bound="`max_instances`, `limits`",
         tests=(
             f"{ENGINE}/test_each_fire_once.py::test_a_schedule_never_overlaps_itself_across_replicas",
             f"{ENGINE}/test_redis_faults.py::test_a_redis_that_forgot_everything_causes_no_duplicate_and_no_overlap",
+            f"{ENGINE}/test_limits.py::test_a_hundred_keys_share_the_replicas_two_at_a_time_although_one_is_killed",
         ),
-        findings=("overlap",),
+        findings=("overlap", "a limit exceeded"),
     ),
     Promise(
         number="G5",

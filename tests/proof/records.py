@@ -40,6 +40,8 @@ class Row:
     last: float | None = None  # of a summary: it speaks for `count` fires from `fire` to here
     count: int | None = None
     cancel_requested: bool = False
+    keys: tuple[str, ...] = ()  # that limits count it by
+    waited_for: str | None = None  # the last key for which it waited
 
     @property
     def is_planned(self) -> bool:
@@ -106,6 +108,15 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitChange:
+    """From its commit on a limit allows so many at once; None: there is none of that name."""
+
+    at: float
+    name: str  # a key, or with `*` at its end the beginning of keys
+    most: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance:
     """One fault, as whoever made it wrote it down.
 
@@ -155,6 +166,7 @@ class History:
     disturbances: Sequence[Disturbance] = field(default_factory=list)
     turns: Mapping[str, Sequence[Turn]] = field(default_factory=dict)  # by schedule, in their order, if somebody looked
     holdings: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by replica: what it holds after the end
+    limits: Sequence[LimitChange] = ()  # in their order
 
     def stories(self) -> Iterator[Story]:
         by_schedule = attrgetter("schedule")
@@ -204,7 +216,8 @@ SELECT schedule_id::text, extract(epoch FROM scheduled_for)::float8, attempt, ca
        fencing_token, extract(epoch FROM due_at)::float8, extract(epoch FROM created_at)::float8,
        extract(epoch FROM started_at)::float8, extract(epoch FROM completed_at)::float8,
        CASE WHEN reason = 'catchup_cap' THEN extract(epoch FROM (metadata->>'last')::timestamptz)::float8 END,
-       CASE WHEN reason = 'catchup_cap' THEN (metadata->>'count')::int END, cancel_requested_at IS NOT NULL
+       CASE WHEN reason = 'catchup_cap' THEN (metadata->>'count')::int END, cancel_requested_at IS NOT NULL,
+       limit_keys, metadata->>'waited_for_limit'
 FROM job_executions WHERE schedule_id IS NOT NULL
 ORDER BY schedule_id::text COLLATE "C", scheduled_for, attempt
 """
@@ -221,7 +234,7 @@ FROM schedule_changes WHERE schedule_id IS NOT NULL ORDER BY change_id
 
 def rows_of(connection: PgConnection) -> Iterator[Row]:
     names = ("schedule", "fire", "attempt", "cause", "status", "reason", "replica", "token", "due", "written",
-             "started", "completed", "last", "count", "cancel_requested")  # fmt: skip
+             "started", "completed", "last", "count", "cancel_requested", "keys", "waited_for")  # fmt: skip
     with connection.cursor(name="rows") as cursor:  # in the server, piece by piece
         cursor.itersize = FETCHED
         cursor.execute(ROWS)

@@ -11,6 +11,7 @@ from database.connection import DatabaseConnection
 from database.models import JobExecution
 from services.errors import InvalidSchedule
 from services.insight.explain import history_sql as sql
+from services.insight.limits import LimitUses
 from services.ledger.fires import Policy
 from services.ledger.listing import ExecutionRecord, select_records, to_execution
 from services.schedules.changes import Change
@@ -75,6 +76,7 @@ class ScheduleHistory:
 
     def __init__(self, db: DatabaseConnection, heartbeat_timeout_seconds: float) -> None:
         self._db, self._timeout = db, heartbeat_timeout_seconds
+        self.limits = LimitUses(db)
 
     def held_at(self, schedule_id: UUID, at: datetime) -> Held:
         before = self._first(sql.CHANGE_BEFORE, id=schedule_id, at=at)

@@ -8,7 +8,7 @@ _DEFINITION = ", ".join(
     for name in (
         "enabled", "frequency", "time_config", "timezone", "start_at", "end_at", "spread_seconds", "effective_from",
         "name", "domain", "max_instances", "coalesce", "misfire_grace_seconds", "timeout_seconds", "max_retries",
-        "retry_backoff_seconds", "catchup", "disabled_note", "requires", "queue",
+        "retry_backoff_seconds", "catchup", "disabled_note", "requires", "queue", "limit_keys",
     )
 )  # fmt: skip
 

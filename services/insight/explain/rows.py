@@ -7,6 +7,7 @@ from typing import ClassVar
 from database.models import Cause, ExecutionStatus
 from services.insight.explain.history import Circumstances, Definition, ScheduleHistory
 from services.insight.explain.words import moment
+from services.insight.limits import key_waited_for
 from services.ledger.fires import Policy
 from services.ledger.listing import OVERLAP_WITH_THE_GONE, ExecutionRecord
 from services.ledger.verdicts import Reason
@@ -40,9 +41,11 @@ class RowsExplained:
 
     @property
     def late_by(self) -> timedelta | None:
-        """The delay between due time and first start; None if it never started, or is a backfill."""
+        """The delay between due time and first start; None if it never started, or is a backfill, or had to wait for a
+        limit.
+        """
         first = next((record for record in self._executions if record.started_at is not None), None)
-        if first is None or first.started_at is None or first.cause == Cause.BACKFILL:
+        if first is None or first.started_at is None or first.cause == Cause.BACKFILL or _key_of(first) is not None:
             return None
         return max(first.started_at - self.due_at, timedelta(0))
 
@@ -81,12 +84,22 @@ class RowsExplained:
             yield f"Attempt {record.attempt}{f', requested by {asked}' if asked and record.attempt > 1 else ''}:"
         elif record.cause == Cause.MANUAL:
             yield f"It is a manual run, requested by {asked or 'an unknown user'} at {self._at(record.scheduled_for)}."
+        yield from self._waited(record)
         yield from self._by_status[ExecutionStatus(record.status)](self, record)
+
+    def _waited(self, record: ExecutionRecord) -> Iterator[str]:
+        """For a limit, until it started or was given up."""
+        until, due_at = record.started_at or record.completed_at, record.due_at or record.scheduled_for
+        if until is not None and (key := _key_of(record)) is not None:
+            yield f"It waited {duration(round((until - due_at).total_seconds()))} for limit {key}."
 
     def _waiting(self, record: ExecutionRecord) -> Iterator[str]:
         now, due_at = self._circumstances.now, record.due_at or record.scheduled_for
         if self._circumstances.live_replicas == 0:
             yield "It is waiting: no replica is running."
+        elif record.reason is not None and (key := _key_of(record)) is not None:
+            waits = self._history.limits.waits_in_words(key, (now - due_at).total_seconds())
+            yield f"It has been waiting {waits}, since {self._at(due_at)}."
         elif due_at > now:
             yield f"It is waiting until {self._at(due_at)}: the backoff before a retry."
         else:
@@ -141,6 +154,8 @@ class RowsExplained:
             case Reason.NOBODY_ABLE:
                 yield f"Nobody could run it: {record.error_message or 'no living replica had what it needs'}."
                 yield "Give a replica what it needs; `manage.py doctor` lists what none has."
+            case Reason.LIMIT:
+                yield "In that time (FENCE_HORIZON_SECONDS at most) the limit had no room for it."
             case Reason.NO_HANDLER:
                 yield f"No replica could run it: {record.error_message or 'none has a handler for its job type'}."
                 yield "Load the module of the handler on all replicas (JOB_MODULES); `manage.py doctor` lists them."
@@ -236,6 +251,10 @@ class RowsExplained:
         ExecutionStatus.MISSED: _missed,
         ExecutionStatus.SKIPPED: _skipped,
     }
+
+
+def _key_of(record: ExecutionRecord) -> str | None:
+    return key_waited_for(record.reason, record.details)
 
 
 def _after(record: ExecutionRecord) -> str:

@@ -1,6 +1,7 @@
 """One execution: its timeline, attempts, error, log and result; cancel or retry it."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -8,16 +9,20 @@ from nicegui import ui
 
 from database.models import ExecutionStatus
 from services.errors import ScheduleNotFound
+from services.insight.limits import LimitUses, key_waited_for
 from services.job_history import Retry
+from services.ledger.limits_sql import MARK
 from services.ledger.listing import ExecutionRecord
 from services.ledger.timeline import timeline
 from services.web.auth.roles import Role
 from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import for_visitors, frame
+from services.web.dashboard.limits_page import address_of
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import card, chip, clock, empty, took
 from services.web.dashboard.visitor import Visitor
 from services.web.routes.executions import WHY_NOT
+from services.wording.durations import duration
 
 REFRESH_SECONDS = 1.0
 CANCEL, RETRY = "Cancel", "Retry"
@@ -54,6 +59,8 @@ class _Page:
             self._head()
             ui.space()
             self._button = Live(self._build_button, _next_action(record), classes="")
+        with ui.row().classes("items-center gap-3"):
+            self._waited, self._limit = ui.label(), Live(_build_limit, "", classes="")
         self._content()
 
     async def refresh(self) -> None:
@@ -69,6 +76,16 @@ class _Page:
             self._head.refresh()
             self._button.show(_next_action(self._record))  # unchanged while it is pending and running
             self._content.refresh()
+        await self._show_limit()
+
+    async def _show_limit(self) -> None:
+        """What it waits, or waited, for; told anew as long as it waits."""
+        key = key_waited_for(self._record.reason, self._record.details)
+        if key is not None:
+            uses, record = LimitUses(self._visitor.parts.db), self._record
+            words, limit = await self._visitor.read(lambda: _wait_in_words(uses, record, key))
+            self._waited.text = words
+            self._limit.show(limit)
 
     async def refresh_live(self) -> None:
         if not all(attempt.is_terminal for attempt in self._attempts):
@@ -162,6 +179,21 @@ def _explanation(visitor: Visitor, record: ExecutionRecord) -> list[str]:
         return []
 
 
+def _wait_in_words(uses: LimitUses, record: ExecutionRecord, key: str) -> tuple[str, str]:
+    """The words, and the limit that counts for the key now."""
+    found, due_at = uses.of_key(key), record.due_at or record.scheduled_for
+    limit = found.limit if found else ""
+    until = record.started_at or record.completed_at
+    if until is not None:
+        return f"waited {duration(round((until - due_at).total_seconds()))} for limit {key}", limit
+    return f"waiting {uses.waits_in_words(key, (datetime.now(UTC) - due_at).total_seconds())}", limit
+
+
+def _build_limit(limit: str, _: Ages) -> None:
+    if limit:
+        ui.link("Show the limit", address_of(limit))
+
+
 def _error(record: ExecutionRecord, sentences: list[str]) -> None:
     if not record.error_message and not record.reason:
         return
@@ -181,6 +213,7 @@ def _details(record: ExecutionRecord) -> None:
     details = dict(record.details or {})
     log, progress, result = details.pop("log", None), details.pop("progress", None), details.pop("result", None)
     details.pop("requested_by", None)  # the timeline shows it
+    details.pop(MARK, None)
     if progress:
         with card("Progress"):
             done, total = progress.get("done") or 0, progress.get("total")

@@ -18,6 +18,7 @@ PLACES = [
     Place("/", "Overview", "monitor_heart"),
     Place("/schedules", "Schedules", "event_repeat"),
     Place("/executions", "Executions", "list_alt"),
+    Place("/limits", "Limits", "speed"),
     Place("/timeline", "Timeline", "view_timeline"),
     Place("/scans", "Scans", "cookie"),
     Place("/places", "Places", "storefront", of_workflows=True),

@@ -15,7 +15,7 @@ from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConf
 from services.jobs import default_registry
 from services.jobs.schema import fields_of
 from services.schedules.batch import ScheduleRecord
-from services.schedules.field_rules import RULES, Whole, rule_of
+from services.schedules.field_rules import RULES, Rule, Whole, rule_of
 from services.schedules.preview import Preview, preview_definition
 from services.triggers.when import EXAMPLES, parse_when, when_words
 from services.web.auth.roles import Role
@@ -112,6 +112,8 @@ class ScheduleForm:
         self._text("tags", "Tags (comma-separated)", ", ".join(record.tags) if record else "")
         self._text("requires", "Required labels (comma-separated)", ", ".join(record.requires) if record else "")
         self._text("queue", "Queue (empty: default)", (record.queue or "") if record else "")
+        keys = ", ".join(record.limit_keys) if record else ""
+        self._text("limit_keys", "Limit keys (comma-separated)", keys)
         self._enabled = ui.switch("Enabled", value=record.enabled if record else True)
 
     def _build_when(self, record: ScheduleRecord | None) -> None:
@@ -163,6 +165,7 @@ class ScheduleForm:
             "tags": _comma_separated(values["tags"]),
             "requires": _comma_separated(values["requires"]),
             "queue": (values["queue"] or "").strip() or None,
+            "limit_keys": _comma_separated(values["limit_keys"]),
             "enabled": self._enabled.value,
             "catchup": values["catchup"] or None,
             "start_at": (values["start_at"] or "").strip() or None,
@@ -273,9 +276,12 @@ def field_words(job_type: str) -> str:
 
 def field_hint(name: str) -> str:
     """`1 to 1,000, or JOB_MAX_INSTANCES`: the range of a number, and the setting that applies if it is empty."""
-    rule = rule_of(name) if name in RULES else None
-    words = [f"{rule.least:,} to {rule.most:,}"] if isinstance(rule, Whole) else []
-    return ", or ".join([*words, *([DEFAULTS[name]] if name in DEFAULTS else [])])
+    words = range_of(rule_of(name)) if name in RULES else ""
+    return ", or ".join([*([words] if words else []), *([DEFAULTS[name]] if name in DEFAULTS else [])])
+
+
+def range_of(rule: Rule) -> str:
+    return f"{rule.least:,} to {rule.most:,}" if isinstance(rule, Whole) else ""
 
 
 def _comma_separated(value: str | None) -> list[str]:

@@ -224,6 +224,8 @@ class _Page:
             fact("Queue", record.queue_name)
             if record.requires:
                 fact("Requires", ", ".join(record.requires))
+            if record.limit_keys:
+                fact("Limit keys", ", ".join(record.limit_keys))
             if record.tags:
                 fact("Tags", ", ".join(record.tags))
         ui.label("Configuration").classes("es-faint")

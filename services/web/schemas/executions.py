@@ -115,6 +115,8 @@ class AttentionOut(BaseModel):
             "silent",
             "unhandled",
             "unable",
+            "held",
+            "stopped",
             "circuit",
             "parked",
             "dead",

@@ -23,8 +23,8 @@ MOST_AT_ONCE = 1000
 EXAMPLE_NOTE = "supplier is migrating until Friday"
 
 
-def _field(rule: Rule, **more: Any) -> Any:
-    """Accepts any value; the spec of a schedule validates it. The OpenAPI document shows the rule."""
+def documented_field(rule: Rule, **more: Any) -> Any:
+    """Accepts any value; the service validates it. The OpenAPI document shows the rule."""
 
     def describe(found: dict[str, Any]) -> None:
         found.pop("default", None)
@@ -44,32 +44,33 @@ class ScheduleChanges(BaseModel):
         },
     )
 
-    domain: Any = _field(RULES["domain"])
-    frequency: Any = _field(RULES["frequency"])
-    time_config: Any = _field(RULES["time_config"])
-    timezone: Any = _field(RULES["timezone"], examples=["Europe/Berlin"])
-    name: Any = _field(RULES["name"])
-    enabled: Any = _field(RULES["enabled"])
-    disabled_note: Any = _field(RULES["disabled_note"])
-    job_type: Any = _field(RULES["job_type"], examples=["cookie_scan"])
-    job_config: Any = _field(RULES["job_config"])
-    domain_config_id: Any = _field(RULES["domain_config_id"])
-    profile_id: Any = _field(RULES["profile_id"])
-    priority: Any = _field(RULES["priority"])
-    tags: Any = _field(RULES["tags"])
-    requires: Any = _field(RULES["requires"], examples=[["gpu"]])
-    queue: Any = _field(RULES["queue"], examples=["browser"])
-    start_at: Any = _field(RULES["start_at"])
-    end_at: Any = _field(RULES["end_at"])
-    spread_seconds: Any = _field(RULES["spread_seconds"])
-    source: Any = _field(RULES["source"])
-    max_instances: Any = _field(RULES["max_instances"])
-    coalesce: Any = _field(RULES["coalesce"])
-    misfire_grace_seconds: Any = _field(RULES["misfire_grace_seconds"])
-    timeout_seconds: Any = _field(RULES["timeout_seconds"])
-    max_retries: Any = _field(RULES["max_retries"])
-    retry_backoff_seconds: Any = _field(RULES["retry_backoff_seconds"])
-    catchup: Any = _field(RULES["catchup"])
+    domain: Any = documented_field(RULES["domain"])
+    frequency: Any = documented_field(RULES["frequency"])
+    time_config: Any = documented_field(RULES["time_config"])
+    timezone: Any = documented_field(RULES["timezone"], examples=["Europe/Berlin"])
+    name: Any = documented_field(RULES["name"])
+    enabled: Any = documented_field(RULES["enabled"])
+    disabled_note: Any = documented_field(RULES["disabled_note"])
+    job_type: Any = documented_field(RULES["job_type"], examples=["cookie_scan"])
+    job_config: Any = documented_field(RULES["job_config"])
+    domain_config_id: Any = documented_field(RULES["domain_config_id"])
+    profile_id: Any = documented_field(RULES["profile_id"])
+    priority: Any = documented_field(RULES["priority"])
+    tags: Any = documented_field(RULES["tags"])
+    requires: Any = documented_field(RULES["requires"], examples=[["gpu"]])
+    queue: Any = documented_field(RULES["queue"], examples=["browser"])
+    limit_keys: Any = documented_field(RULES["limit_keys"], examples=[["customer:42"]])
+    start_at: Any = documented_field(RULES["start_at"])
+    end_at: Any = documented_field(RULES["end_at"])
+    spread_seconds: Any = documented_field(RULES["spread_seconds"])
+    source: Any = documented_field(RULES["source"])
+    max_instances: Any = documented_field(RULES["max_instances"])
+    coalesce: Any = documented_field(RULES["coalesce"])
+    misfire_grace_seconds: Any = documented_field(RULES["misfire_grace_seconds"])
+    timeout_seconds: Any = documented_field(RULES["timeout_seconds"])
+    max_retries: Any = documented_field(RULES["max_retries"])
+    retry_backoff_seconds: Any = documented_field(RULES["retry_backoff_seconds"])
+    catchup: Any = documented_field(RULES["catchup"])
 
     def given(self) -> dict[str, Any]:
         """As sent, including unknown fields, which the spec of a schedule reports."""
@@ -92,7 +93,7 @@ class ScheduleDefinition(ScheduleChanges):
 class NewSchedule(ScheduleDefinition):
     """A complete schedule; the caller may choose its id."""
 
-    schedule_id: Any = _field(OrNone(Id()))
+    schedule_id: Any = documented_field(OrNone(Id()))
 
 
 class ScheduleOut(BaseModel):
@@ -124,6 +125,9 @@ class ScheduleOut(BaseModel):
     requires: list[str] = Field(description="Labels that a replica must offer to run it, besides those of its job type")
     queue: str | None = Field(
         description="Only replicas that serve this queue run it; null: `default`", examples=["browser"]
+    )
+    limit_keys: list[str] = Field(
+        description="Keys by which limits count its executions, besides `job:<job_type>`", examples=[["customer:42"]]
     )
     start_at: datetime | None
     end_at: datetime | None

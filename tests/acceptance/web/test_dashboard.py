@@ -55,8 +55,8 @@ FAINT_WORDS = """() => {
   return found;
 }"""
 PAGES = (
-    "/", "/schedules", "/schedules/new", "/executions", "/timeline", "/scans", "/places", "/queues", "/contacts",
-    "/replicas",
+    "/", "/schedules", "/schedules/new", "/executions", "/limits", "/timeline", "/scans", "/places", "/queues",
+    "/contacts", "/replicas",
 )  # fmt: skip
 
 
@@ -548,6 +548,48 @@ def test_a_search_of_the_directory_stages_places_and_a_curator_selects_one(
     expect(page.get_by_text("Google says OVER_QUERY_LIMIT")).to_be_visible()
 
 
+def test_a_limit_is_added_shows_what_waits_for_it_and_is_deleted(page: Page, cluster: Cluster) -> None:
+    page.goto("/limits")
+    expect(page.get_by_text("No limits yet")).to_be_visible()
+    name = page.get_by_label("Key, or pattern with * at its end")
+    name.fill("two words")
+    page.get_by_role("button", name="Add").click()
+    expect(page.get_by_text("must be 1 to 200 printable characters")).to_be_visible()
+    name.fill("site:https://a.example/*")
+    page.get_by_label("At most at once").fill("1")
+    page.get_by_role("button", name="Add").click()
+    expect(page).to_have_title("site:https://a.example/* · Limit · Enhanced Scheduler")
+    cluster.run(  # nobody looks at them for an hour: their schedules do not exist
+        """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, reason, due_at, settle_at)
+           SELECT gen_random_uuid(), 'held ' || n, 'held', gen_random_uuid(), 'pending',
+                  'limit:site:https://a.example/' || n, now() - interval '40 s', now() + interval '1 hour'
+           FROM generate_series(1, 2) AS n"""
+    )
+    try:
+        expect(page.get_by_text("0 of 1 running")).to_have_count(2)
+        page.get_by_role("link", name="held 1").click()
+        waits = re.compile(r"^waiting .* for limit site:https://a.example/1 \(0 of 1 running by site:")
+        expect(page.get_by_text(waits)).to_be_visible()
+        page.get_by_role("link", name="Show the limit").click()
+        page.get_by_label("At most at once").fill("0")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_text("stopped", exact=True)).to_be_visible()
+        expect(page.get_by_text("max_running: 1 → 0")).to_be_visible()
+        page.goto("/limits")
+        expect(page.get_by_role("link", name="site:https://a.example/*")).to_be_visible()
+        page.goto("/")
+        expect(page.get_by_text("lets nothing start (max_running 0)")).to_be_visible()
+        page.get_by_role("link", name="limit site:https://a.example/*").click()
+        page.get_by_role("link", name="site:https://a.example/*").click()
+        page.get_by_role("button", name="Delete").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(page.get_by_text("No limits yet")).to_be_visible()
+    finally:
+        cluster.run("DELETE FROM job_executions WHERE domain = 'held'")
+        cluster.run("DELETE FROM limits")
+    assert cluster.rows("SELECT changed_by FROM limit_changes")[0][0].startswith("token:olga")
+
+
 def test_a_button_stays_the_same_while_only_other_things_change(page: Page, cluster: Cluster) -> None:
     page.goto("/queues")
     pause = page.get_by_role("button", name="Pause").first
@@ -660,7 +702,11 @@ def test_every_page_fits_can_be_read_and_loads_nothing_from_elsewhere(
     schedule_id = insert(cluster, name, "fail")
     execution_id = JobHistory(cluster.db).request_run(schedule_id, "test")
     eventually(lambda: cluster.rows("SELECT 1 FROM schedules WHERE name = %s AND last_status = 'failed'", name), 60)
-    detail = (f"/schedules/{schedule_id}", f"/schedules/{schedule_id}/edit", f"/executions/{execution_id}", "/api/docs")
+    cluster.run("INSERT INTO limits (name, max_running) VALUES ('customer:*', 2) ON CONFLICT DO NOTHING")
+    detail = (
+        f"/schedules/{schedule_id}", f"/schedules/{schedule_id}/edit", f"/executions/{execution_id}",
+        "/limits/customer:*", "/api/docs",
+    )  # fmt: skip
     requested: list[str] = []
     page.on("request", lambda request: requested.append(request.url))
     page.set_viewport_size({"width": width, "height": 844})

@@ -76,6 +76,7 @@ def test_new_timing_holds_from_now_on(sql: Any, change: str) -> None:
         "spread_seconds = 9",
         "requires = '{gpu}'",
         "queue = 'q'",
+        "limit_keys = '{customer:42}'",
     ],
 )
 def test_a_change_that_is_not_about_time_keeps_the_timing_valid(sql: Any, change: str) -> None:
@@ -98,9 +99,14 @@ def test_a_note_is_audited_and_is_not_about_time(sql: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "new"), [("requires = '{eu,gpu}'", ["eu", "gpu"]), ("queue = 'browser'", "browser")]
+    ("change", "new"),
+    [
+        ("requires = '{eu,gpu}'", ["eu", "gpu"]),
+        ("queue = 'browser'", "browser"),
+        ("limit_keys = '{customer:42}'", ["customer:42"]),
+    ],
 )
-def test_what_a_schedule_requires_and_its_queue_are_audited(sql: Any, change: str, new: object) -> None:
+def test_what_a_schedule_requires_its_queue_and_its_limit_keys_are_audited(sql: Any, change: str, new: object) -> None:
     sql(INSERT, 1)
     ((revision,),) = sql("SELECT revision FROM schedules")
     sql(f"UPDATE schedules SET {change}")

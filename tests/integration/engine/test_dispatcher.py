@@ -176,7 +176,7 @@ def test_what_was_claimed_starts_although_nothing_more_can_be_claimed(
     with interrupted_before_the_start(db, parts):
         assert rows(db, "status") == [("claimed",)]
 
-    def refuse(self: WaitingStore, count: int, start: int) -> NoReturn:
+    def refuse(self: WaitingStore, *_: object) -> NoReturn:
         raise refusal("42703")
 
     monkeypatch.setattr(WaitingStore, "take", refuse)
@@ -189,7 +189,7 @@ def test_what_was_claimed_starts_although_nothing_more_can_be_claimed(
 def test_rows_that_cannot_be_claimed_do_not_keep_fires_from_being_claimed(
     make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(count: int, start: int) -> NoReturn:
+    def refuse(*_: object) -> NoReturn:
         raise refusal("22008")
 
     monkeypatch.setattr(store.waiting, "take", refuse)
@@ -430,7 +430,7 @@ def interrupted_before_the_start(db: DatabaseConnection, parts: Parts) -> Iterat
     waiting = parts.dispatcher._store.waiting
     take = waiting.take
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting, "take", lambda count, start: take(count, 0))  # claimed, as if its worker were taken
+        patch.setattr(waiting, "take", lambda count, *_: take(count, 0))  # claimed, as if its worker were taken
         with pytest.raises(DBAPIError):
             parts.dispatcher.tick()
     yield
@@ -624,3 +624,18 @@ def test_fires_that_were_lost_shortly_after_each_other_are_verified_by_one_state
             time.sleep(0.25)  # each alone would be verified a quarter of a second after the one before
         eventually(lambda: parts.dispatcher.tick() is not None and bool(asked))
     assert asked == [3]
+
+
+def test_a_place_that_is_freed_is_taken_at_once(
+    db: DatabaseConnection, make: Make, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No poll finds it here: each comes after an hour."""
+    for name in ("PENDING_POLL_SECONDS", "BUSY_POLL_SECONDS", "PATIENCE_SECONDS"):
+        monkeypatch.setattr(f"services.engine.dispatcher.{name}", 3600.0)
+    change(db, "INSERT INTO limits (name, max_running) VALUES ('customer', 1)")
+    parts.dispatcher.hand_over([fire(make(limit_keys=["customer"])) for _ in range(3)])
+    for number in (1, 2, 3):
+        parts.dispatcher.tick()
+        eventually(lambda: parts.held.in_pool == 0)
+        assert len(parts.ran) == number
+        parts.finisher.tick()

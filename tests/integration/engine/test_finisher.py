@@ -33,14 +33,15 @@ def coordinator(servers: Addresses) -> Iterator[Coordinator]:
 
 
 @pytest.fixture
-def finisher(db: DatabaseConnection, held: HeldClaims, coordinator: Coordinator) -> Finisher:
-    return Finisher(store_of(db), held, coordinator)
+def finisher(db: DatabaseConnection, held: HeldClaims, coordinator: Coordinator) -> Iterator[Finisher]:
+    with closing(store_of(db)) as store:
+        yield Finisher(store, held, coordinator)
 
 
 def running(db: DatabaseConnection, make: Make, count: int) -> list[Claim]:
-    store = store_of(db)
-    claims = store.claim([fire(make()) for _ in range(count)]).claims
-    store.start(claims)
+    with closing(store_of(db)) as store:
+        claims = store.claim([fire(make()) for _ in range(count)]).claims
+        store.start(claims)
     return claims
 
 

@@ -62,12 +62,12 @@ def pauses(db: DatabaseConnection) -> list[int]:
     return [value for (value,) in rows(db, "extract(epoch FROM publish_at - published_at)::int")]
 
 
-def test_only_rows_that_are_due_in_a_fleet_queue_and_wait_for_nothing_else_are_announced(
+def test_only_rows_that_are_due_in_a_fleet_queue_are_announced(
     db: DatabaseConnection, outbox: Outbox, messages: Messages, queue: str
 ) -> None:
-    wait_in(db, queue, 3)
-    wait_in(db, queue, due="now() + interval '1 hour'")
+    wait_in(db, queue, 2)
     wait_in(db, queue, reason="'limit:site'")
+    wait_in(db, queue, due="now() + interval '1 hour'")
     wait_in(db, "default")
     Publisher(outbox, messages).tick()
     assert messages.depth(queue) == 3
@@ -164,6 +164,16 @@ def test_an_end_makes_the_next_row_of_its_schedule_due_for_an_announcement(
     outbox.take()
     ((schedule_id,), _) = rows(db, "schedule_id")
     announce_next(db, UUID(str(schedule_id)))
+    assert outbox.take().by_queue == {queue: 1}
+
+
+def test_an_end_makes_one_row_of_each_of_its_limits_due_for_an_announcement(
+    db: DatabaseConnection, outbox: Outbox, queue: str
+) -> None:
+    for key in ("site", "site", "other"):
+        wait_in(db, queue, reason=f"'limit:{key}'")
+    outbox.take()
+    announce_next(db, uuid4(), ["site", "unused"])
     assert outbox.take().by_queue == {queue: 1}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from psycopg2.extras import Json
 from typer.testing import CliRunner
 
 import manage
@@ -494,6 +495,46 @@ def test_a_row_that_waits_for_a_special_replica_says_which(
         )
     words = "waiting for a free slot on a replica that serves the queue 'browser' and offers eu since"
     assert words in said(explainer.explain(schedule_id, ago(30)))
+
+
+def of_a_limit(db: DatabaseConnection, schedule_id: UUID, status: str, **columns: Any) -> None:
+    values = {"schedule_id": schedule_id, "status": status, "at": ago(40), **columns}
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, due_at,
+                                           reason, metadata, limit_keys, started_at, completed_at, instance_id)
+               VALUES (%(schedule_id)s, 'job', 'job', %(schedule_id)s, %(status)s, %(at)s, %(at)s, %(reason)s,
+                       %(metadata)s, %(limit_keys)s, %(started_at)s, %(completed_at)s, 'replica')""",
+            {"reason": None, "metadata": None, "limit_keys": [], "started_at": None, "completed_at": None, **values},
+        )
+
+
+def test_a_row_that_waits_for_a_limit_says_which_and_how_full_it_is(
+    explainer: Explainer, make: Make, db: DatabaseConnection
+) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql("INSERT INTO limits (name, max_running) VALUES ('customer:*', 2)")
+        connection.exec_driver_sql(
+            "INSERT INTO scheduler_instances (instance_id, incarnation) VALUES ('replica', gen_random_uuid())"
+        )
+    for _ in range(2):
+        of_a_limit(db, make(), "running", limit_keys=["customer:42"], started_at=ago(40))
+    schedule_id = make(limit_keys=["customer:42"])
+    of_a_limit(
+        db, schedule_id, "pending", reason="limit:customer:42", metadata=Json({"waited_for_limit": "customer:42"})
+    )
+    words = r"It has been waiting 4\d s for limit customer:42 \(2 of 2 running by customer:\*\), since"
+    assert re.search(words, said(explainer.explain(schedule_id, ago(40))))
+
+
+def test_what_waited_for_a_limit_was_not_late(explainer: Explainer, make: Make, db: DatabaseConnection) -> None:
+    schedule_id = make(limit_keys=["customer:42"])
+    mark = Json({"waited_for_limit": "customer:42"})
+    of_a_limit(db, schedule_id, "success", metadata=mark, started_at=ago(10), completed_at=ago(5))
+    answer = explainer.explain(schedule_id, ago(40))
+    assert "It waited 30 s for limit customer:42." in said(answer)
+    assert "late" not in said(answer)
+    assert answer.late_seconds is None
 
 
 def test_a_spread_fire_waits_for_its_turn(explainer: Explainer, make: Make, db: DatabaseConnection) -> None:

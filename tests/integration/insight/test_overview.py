@@ -92,6 +92,16 @@ def test_a_queue_whose_circuit_is_not_closed_needs_attention(db: DatabaseConnect
     assert _troubles(db) == [(Trouble.CIRCUIT, "its items kept failing; the circuit breaker is half open")]
 
 
+def test_a_limit_that_stops_and_a_row_that_waits_for_an_hour_need_attention(db: DatabaseConnection) -> None:
+    _sql(db, "INSERT INTO limits (name, max_running, note) VALUES ('customer:42', 0, 'they move'), ('other', 1, NULL)")
+    _execution(db, status="pending", reason="limit:other", due_at=datetime.now(UTC) - timedelta(minutes=50))
+    assert _troubles(db) == [(Trouble.STOPPED, "lets nothing start (max_running 0): they move")]
+    _execution(db, status="pending", reason="limit:other", due_at=datetime.now(UTC) - timedelta(minutes=61))
+    held, stopped = Overview(db).attention()
+    assert (held.trouble, held.label, stopped.trouble) == (Trouble.HELD, "limit other", Trouble.STOPPED)
+    assert held.words == "1 execution has waited too long for limit other (max_running 1): the first for 1 h 1 min"
+
+
 def test_a_replica_that_died_lately_needs_attention_until_it_is_back(db: DatabaseConnection) -> None:
     died = "INSERT INTO scheduler_instances (instance_id, incarnation, heartbeat_at) VALUES (%s, %s, now() - %s)"
     _sql(db, died, "of yesterday", UUID(int=1), timedelta(hours=20))

@@ -51,6 +51,7 @@ TABLE = {
         behind          pending              schedule
         no_room+behind  skipped:overlap      schedule
         unable          pending              schedule
+        limited         pending:limit:<key>  schedule
     """,
     Stage.WAITING: """
         otherwise           claimed              schedule catchup retry manual manual_retry backfill
@@ -67,6 +68,12 @@ TABLE = {
         overdue+unable      pending              catchup retry manual manual_retry backfill
         nobody_able         claimed              schedule catchup retry manual manual_retry backfill
         nobody_able+overdue missed:nobody_able   schedule catchup retry manual manual_retry
+        for_limit           claimed              schedule catchup retry manual manual_retry backfill
+        for_limit+overdue   missed:limit         schedule catchup retry manual manual_retry
+        for_limit+overdue   claimed              backfill
+        limited             pending:limit:<key>  schedule catchup retry manual manual_retry backfill
+        limited+overdue     missed:misfire       schedule
+        limited+overdue     pending:limit:<key>  catchup retry manual manual_retry backfill
         no_room             pending              schedule catchup retry manual manual_retry backfill
         no_room+overdue     missed:misfire       schedule
         no_room+overdue     skipped:overlap      catchup retry manual manual_retry
@@ -82,6 +89,7 @@ TABLE = {
         not_a_fire      skipped:changed      schedule catchup retry
         not_a_fire      claimed              manual manual_retry backfill
         unable          pending              schedule catchup retry manual manual_retry backfill
+        other_keys      pending              schedule catchup retry manual manual_retry backfill
     """,
     Stage.GAP_SCAN: """
         otherwise       missed:downtime      schedule
@@ -179,6 +187,9 @@ class Rows:
             S.NOT_A_FIRE: "time_config = '{\"seconds\": 86399}'",
             S.UNABLE: "job_type = 'letter'",
             S.NOBODY_ABLE: "job_type = 'unheard-of'",
+            S.OTHER_KEYS: "limit_keys = '{others}'",
+            S.LIMITED: "limit_keys = limit_keys || '{full}'",
+            S.FOR_LIMIT: "limit_keys = limit_keys || '{roomy}'",
         }
         if S.ENDED in situations:
             happened(self.db, schedule_id, "priority = priority + 1", at)
@@ -199,9 +210,11 @@ class Rows:
     def became(self, schedule_id: UUID, at: datetime) -> Ended:
         with self.db.transaction() as connection:
             found = connection.exec_driver_sql(BECAME, (schedule_id, at)).one_or_none()
-        return (None, None) if found is None else (found.status, found.reason)
+        return (None, None) if found is None else (found.status, WAITED_FOR.get(found.reason, found.reason))
 
 
+# With which reason a row waits now: for a key without room, or for none, although it once waited for one that has room.
+WAITED_FOR = {"limit:full": "limit:<key>", "limit:roomy": None}
 COPY = """
 INSERT INTO schedules (
     domain_config_id, domain, job_type, frequency, time_config, effective_from, misfire_grace_seconds, coalesce
@@ -217,6 +230,11 @@ INSERT INTO job_executions (
 )
 VALUES (%(id)s, 'job', 'job', %(id)s, %(status)s, %(at)s, %(cause)s, %(attempt)s, %(due)s)
 """
+FOR_LIMIT = """
+UPDATE job_executions SET reason = 'limit:roomy', metadata = '{"waited_for_limit": "roomy"}'
+WHERE schedule_id = %s AND scheduled_for = %s
+"""
+PUT_LIMITS = "INSERT INTO limits (name, max_running) VALUES ('full', 0), ('roomy', 10000)"
 CANCEL = "UPDATE job_executions SET cancel_requested_at = now() WHERE schedule_id = %s AND scheduled_for = %s"
 BECAME = "SELECT status, reason FROM job_executions WHERE schedule_id = %s AND scheduled_for = %s"
 
@@ -233,6 +251,7 @@ def claiming(db: DatabaseConnection, horizon_seconds: int = HORIZON) -> Iterator
     with db.transaction() as connection:
         connection.exec_driver_sql(ALIVE, (*owner.as_values().values(), abilities.words()))
         connection.exec_driver_sql(ALIVE, ("other", uuid4(), ["job:letter"]))
+        connection.exec_driver_sql(PUT_LIMITS)
     with closing(ExecutionStore(db, owner, POLICY, horizon_seconds, abilities=abilities)) as store:
         yield store
 
@@ -302,9 +321,10 @@ def waiting_rows(table: Rows, at: datetime, *, is_running: bool = True) -> dict[
         if S.NO_ROOM in situations:
             status = "running" if is_running else "pending"
             table.execution(schedule_id, Kind.BACKFILL, ago(50), status, ago(2 * HORIZON))
-        if S.CANCEL_REQUESTED in situations:
-            with table.quietly() as connection:
-                connection.exec_driver_sql(CANCEL, (schedule_id, at))
+        for situation, statement in ((S.CANCEL_REQUESTED, CANCEL), (S.FOR_LIMIT, FOR_LIMIT)):
+            if situation in situations:
+                with table.quietly() as connection:
+                    connection.exec_driver_sql(statement, (schedule_id, at))
     return schedules
 
 
@@ -330,7 +350,7 @@ def test_to_settle_ends_the_same_rows_and_gives_nobody_a_token(db: DatabaseConne
     at = ago(30)
     schedules = waiting_rows(table, at)
     with claiming(db) as store, closing(settling_of(db, store)) as settling:
-        while settling.settle() == SETTLED_AT_ONCE:
+        while settling.settle() >= SETTLED_AT_ONCE:
             pass
     assert {case: table.became(schedule_id, at) for schedule_id, case in schedules.items()} == {
         case: expected(Stage.WAITING, as_judged(case, S.UNABLE)) for case in schedules.values()
@@ -341,7 +361,7 @@ def test_to_settle_ends_the_same_rows_and_gives_nobody_a_token(db: DatabaseConne
 
 def due_at(kind: Kind, situations: Collection[Situation]) -> datetime:
     """Overdue, or as late as its kind may be without being so."""
-    seconds = WAITS[kind] or HORIZON
+    seconds = HORIZON if S.FOR_LIMIT in situations else WAITS[kind] or HORIZON
     return ago(seconds + 20 if S.OVERDUE in situations else seconds - 30)
 
 

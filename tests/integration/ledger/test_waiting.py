@@ -331,5 +331,6 @@ def test_each_statement_reads_its_own_index_although_statistics_are_of_an_empty_
     assert plans.keys() == INDEX_OF.keys()
     for name, plan in plans.items():
         scans = re.findall(r"Scan (?:Backward )?(?:using|on) (job_executions_\w+_idx)", plan)
-        assert set(scans) <= {INDEX_OF[name], "job_executions_live_idx"}, (name, plan)
+        one_step = {"job_executions_limited_idx"} if name == "LANES" else set()  # does anything wait for a limit?
+        assert set(scans) <= {INDEX_OF[name], "job_executions_live_idx"} | one_step, (name, plan)
         assert "Seq Scan on job_executions" not in plan, (name, plan)

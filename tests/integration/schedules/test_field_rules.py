@@ -1,14 +1,26 @@
 """The rules of a schedule's fields beside the database, which has limits of its own for rows written by SQL."""
 
 import re
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from psycopg2.extras import Json
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from database.connection import DatabaseConnection
-from services.schedules.field_rules import MAX_JSON_DEPTH, MAX_JSON_NUMBER, NOTE, RULES, OneOf, Text, Whole, rule_of
+from services.schedules.field_rules import (
+    LIMIT_NAME,
+    MAX_JSON_DEPTH,
+    MAX_JSON_NUMBER,
+    NOTE,
+    RULES,
+    OneOf,
+    Text,
+    Whole,
+    rule_of,
+)
 
 NUMBERS = {name: rule for name in RULES if isinstance(rule := rule_of(name), Whole)}
 TEXTS = {name: rule.longest for name in RULES if isinstance(rule := rule_of(name), Text)}
@@ -53,6 +65,16 @@ def allows(field: str, value: Any) -> bool:
 def rows(db: DatabaseConnection, query: str) -> dict[str, Any]:
     with db.transaction() as connection:
         return {row[0]: row[1] for row in connection.exec_driver_sql(query)}
+
+
+def limited(db: DatabaseConnection) -> Callable[[str], None]:
+    """As SQL does it."""
+
+    def put(name: str) -> None:
+        with db.transaction() as connection:
+            connection.exec_driver_sql("INSERT INTO limits (name, max_running) VALUES (%s, 0)", (name,))
+
+    return put
 
 
 @pytest.mark.parametrize("field", NUMBERS)
@@ -150,3 +172,58 @@ def test_a_schedule_may_require_ten_labels_in_one_order(row: DatabaseConnection)
     assert not allows("requires", labels)
     assert not stores(row, "requires", labels)
     assert RULES["requires"](["gpu", "eu", "gpu"]) == ["eu", "gpu"]
+
+
+@pytest.mark.parametrize(
+    ("key", "fits"),
+    [
+        ("customer:42", True),
+        ("Ä/ß-\N{SNOWMAN}", True),
+        ("k" * 200, True),
+        ("k" * 201, False),
+        ("", False),
+        ("customer 42", False),
+        ("customer\u3000", True),  # stripped
+        ("a\u3000b", False),
+        ("a,b", False),
+        ("customer:*", False),
+        ("a\x07b", False),
+    ],
+)
+def test_a_limit_key_has_the_same_spelling(row: DatabaseConnection, key: str, fits: bool) -> None:
+    for value in ([key], ["other", key], [key, "other"]):
+        assert allows("limit_keys", value) is fits
+        assert stores(row, "limit_keys", [each.strip() for each in value]) is fits
+
+
+def test_a_schedule_has_eight_limit_keys_in_one_order(row: DatabaseConnection) -> None:
+    keys = [f"key:{number}" for number in range(9)]
+    assert allows("limit_keys", keys[:8])
+    assert stores(row, "limit_keys", keys[:8])
+    assert not allows("limit_keys", keys)
+    assert not stores(row, "limit_keys", keys)
+    assert RULES["limit_keys"](["b", "a", "b"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("customer:42", True),
+        ("customer:*", True),
+        ("*", True),
+        ("k" * 199 + "*", True),
+        ("k" * 200 + "*", False),
+        ("**", False),
+        ("a*b", False),
+        ("a b*", False),
+        ("", False),
+    ],
+)
+def test_a_limit_is_of_a_key_or_of_all_that_begin_so(db: DatabaseConnection, name: str, fits: bool) -> None:
+    attempts: list[tuple[type[Exception], Callable[[str], object]]] = [
+        (ValueError, LIMIT_NAME),
+        (IntegrityError, limited(db)),
+    ]
+    for error, put in attempts:
+        with nullcontext() if fits else pytest.raises(error):
+            put(name)

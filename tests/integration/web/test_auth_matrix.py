@@ -37,6 +37,8 @@ GET /api/v3/schedules/{schedule}
 POST /api/v3/schedules/{schedule}/preview
 GET /api/v3/schedules/{schedule}/changes
 GET /api/v3/schedules/{schedule}/explain
+GET /api/v3/limits
+GET /api/v3/limits/{name:path}
 GET /api/v3/executions
 GET /api/v3/executions/{execution_id}
 GET /api/v3/statistics
@@ -67,6 +69,8 @@ PUT /api/v3/schedules/{schedule}
 PATCH /api/v3/schedules/{schedule}
 POST /api/v3/schedules/{schedule}/run
 POST /api/v3/schedules/{schedule}/backfill
+POST /api/v3/limits
+PATCH /api/v3/limits/{name:path}
 POST /api/v3/executions/{execution_id}/cancel
 POST /api/v3/executions/{execution_id}/retry
 POST /api/v3/places
@@ -88,6 +92,7 @@ POST /api/v3/dev-tools/process-pending-domains
 ADMIN = """
 POST /api/v3/schedules/bulk
 DELETE /api/v3/schedules/{schedule}
+DELETE /api/v3/limits/{name:path}
 POST /api/v3/sync/run
 POST /api/v3/sync/preview
 GET /api/v3/tokens

@@ -10,6 +10,8 @@ CLAIMS = "services/ledger/claims.py"
 CLAIMS_SQL = "services/ledger/claims_sql.py"
 WAITING = "services/ledger/waiting.py"
 WAITING_SQL = "services/ledger/waiting_sql.py"
+LIMITS = "services/ledger/limits.py"
+LIMITS_SQL = "services/ledger/limits_sql.py"
 LIVING_SQL = "services/ledger/living_sql.py"
 VERDICTS = "services/ledger/verdicts.py"
 DISPATCHER = "services/engine/dispatcher.py"
@@ -29,6 +31,7 @@ SCHEMA = "migrations/versions/0002_enhanced_scheduler.py"
 
 IN_CLAIMS = "tests/integration/ledger/test_claims.py::test_"
 IN_WAITING = "tests/integration/ledger/test_waiting.py::test_"
+IN_LIMITS = "tests/integration/ledger/test_limits.py::test_"
 IN_NEEDS = "tests/integration/ledger/test_needs.py::test_"
 IN_UNHANDLED = "tests/integration/insight/test_unhandled_jobs.py::test_"
 IN_DISPATCHER = "tests/integration/engine/test_dispatcher.py::test_"
@@ -462,8 +465,8 @@ NOTHING_UNACCOUNTED = (
         (
             Edit(
                 CLAIMS_SQL,
-                """INSERT_LATE_CLAIMS = INSERT_CLAIMS.replace("/* if late */", f"AND NOT {recorded_as_missed('a')}")""",
-                "INSERT_LATE_CLAIMS = INSERT_CLAIMS",
+                """    statement.replace("/* if late */", f"AND NOT {recorded_as_missed('a')}")\n""",
+                "    statement\n",
             ),
         ),
         f"{IN_CLAIMS}a_summary_fences_every_fire_that_it_speaks_for",
@@ -634,8 +637,8 @@ NO_OVERLAP = (
         (
             Edit(
                 WAITING_SQL,
-                "        ORDER BY e.due_at LIMIT %(limit)s FOR NO KEY UPDATE OF e, s SKIP LOCKED\n",
-                "        ORDER BY e.due_at LIMIT %(limit)s FOR NO KEY UPDATE OF e SKIP LOCKED\n",
+                "        ORDER BY e.due_at LIMIT /* most */ FOR NO KEY UPDATE OF e, s SKIP LOCKED",
+                "        ORDER BY e.due_at LIMIT /* most */ FOR NO KEY UPDATE OF e SKIP LOCKED",
             ),
         ),
         f"{IN_CLAIMS}a_row_whose_schedule_somebody_holds_does_not_fill_the_place_of_another",
@@ -647,7 +650,7 @@ WAITING_ROWS = (
         "settle_gives_a_token",
         "G1",
         "That to settle a row is to be able to run nothing.",
-        (Edit(WAITING, "known, [False] * len(theirs), 0, settling", "known, [True] * len(theirs), 0, settling"),),
+        (Edit(WAITING, "        able = [False] * len(theirs)\n", "        able = [True] * len(theirs)\n"),),
         "tests/integration/ledger/test_verdicts.py::test_to_settle_ends_the_same_rows_and_gives_nobody_a_token",
     ),
     Mutant(
@@ -760,6 +763,117 @@ WAITING_ROWS = (
         "That only a replica which has been alive itself says that nobody is able.",
         (Edit(WAITING_SQL, 'f"""w.is_overdue AND {WE_LIVE} AND NOT EXISTS (', 'f"""w.is_overdue AND NOT EXISTS ('),),
         f"{IN_UNHANDLED}a_replica_that_was_away_itself_does_not_say_that_nobody_is_able",
+    ),
+)
+
+LIMITS_ACROSS_SCHEDULES = (
+    Mutant(
+        "limit_counted_outside_its_stripe",
+        "G4",
+        "The lock of a key's stripe, under which what runs is counted.",
+        (Edit(LIMITS_SQL, "    ORDER BY stripe FOR UPDATE SKIP LOCKED\n", "    ORDER BY stripe\n"),),
+        f"{IN_LIMITS}two_replicas_at_once_never_exceed_a_limit",
+    ),
+    Mutant(
+        "limit_counted_before_its_stripe",
+        "G4",
+        "That what runs is counted in a statement that is younger than the locks.",
+        (
+            Edit(
+                LIMITS,
+                '    (seen,) = connection.run(preview, {**values, "limited": list(limited.most)})\n'
+                "    return limited.without_room(rows, [place - 1 for place in seen.places], seen.running)\n",
+                '    (seen,) = connection.run(preview, {**values, "limited": list(limited.most)})\n'
+                "    return limited.without_room(rows, [place - 1 for place in seen.places], {})\n",
+            ),
+        ),
+        f"{IN_LIMITS}a_limit_counts_what_ran_before_there_was_one",
+    ),
+    Mutant(
+        "limit_not_asked_when_a_row_is_taken",
+        "G4",
+        "That a waiting row asks for its limits when it is taken.",
+        (Edit(WAITING, "        if are_limited and not self.abilities.elders:\n", "        if False:\n"),),
+        Simulated("late_reply,crash,manual,retry,backfill,limit", 60),
+    ),
+    Mutant(
+        "a_place_is_given_twice",
+        "G4",
+        "That fires of one batch are decided one by one.",
+        (Edit(LIMITS, "                used.update(own)\n", "                used.update(())\n"),),
+        f"{IN_LIMITS}what_a_limit_has_no_room_for_waits_with_its_key",
+    ),
+    Mutant(
+        "keys_changed_before_the_start",
+        "G4",
+        "That a claim is counted by the keys that its schedule has when it starts.",
+        (
+            Edit(
+                CLAIMS,
+                "                Situation.OTHER_KEYS: locked.spec.all_limit_keys != claim.spec.all_limit_keys,\n",
+                "                Situation.OTHER_KEYS: False,\n",
+            ),
+        ),
+        f"{IN_LIMITS}a_claim_whose_keys_change_before_its_start_is_judged_anew",
+    ),
+    Mutant(
+        "a_limit_waits_as_long_as_the_grace",
+        "G3",
+        "That what waits for a limit has the horizon instead of its grace.",
+        (
+            Edit(
+                WAITING_SQL,
+                'f"CASE WHEN {HAS_WAITED} THEN %(horizon)s ELSE a.grace_seconds END"',
+                '"a.grace_seconds"',
+            ),
+        ),
+        f"{IN_LIMITS}what_waits_for_a_limit_has_a_day_instead_of_its_grace",
+    ),
+    Mutant(
+        "freed_place_not_looked_for",
+        "G3",
+        "That the replica which frees a place looks at once for what waits for it.",
+        (Edit(FINISHER, "                self._freed(freed)\n", "                pass\n"),),
+        f"{IN_DISPATCHER}a_place_that_is_freed_is_taken_at_once",
+    ),
+    Mutant(
+        "full_keys_hide_the_others",
+        "G3",
+        "That the keys which wait are looked at by turns.",
+        (
+            Edit(
+                WAITING,
+                '            self._last_reason = rows[0].last if rows[0].seen >= MOST_KEYS else ""\n',
+                '            self._last_reason = ""\n',
+            ),
+        ),
+        f"{IN_LIMITS}the_keys_that_wait_are_looked_at_by_turns",
+    ),
+    Mutant(
+        "limits_beside_an_older_replica",
+        "G3",
+        "That nothing waits for a limit while a replica lives which lists no abilities.",
+        (
+            Edit(
+                CLAIMS,
+                "are_limited = rows[0].are_limited and not self._abilities.elders",
+                "are_limited = rows[0].are_limited",
+            ),
+        ),
+        f"{IN_LIMITS}while_an_older_replica_lives_nothing_is_held_for_limits",
+    ),
+    Mutant(
+        "waits_for_a_limit_that_is_not_its_own",
+        "G5",
+        "That a change of its schedule's keys ends the wait for a limit.",
+        (
+            Edit(
+                WAITING_SQL,
+                "{WAITS} THEN CASE WHEN {_REASON_IS_OLD} THEN NULL ELSE e.reason END",
+                "{WAITS} THEN e.reason",
+            ),
+        ),
+        f"{IN_LIMITS}a_schedule_that_drops_its_key_waits_no_longer",
     ),
 )
 
@@ -1283,15 +1397,48 @@ BAD_INPUT_IS_AN_ANSWER = (
     ),
 )
 
+IN_FLEET = "tests/integration/fleet/test_"
+A_FLEET = (
+    Mutant(
+        "worker_is_a_member",
+        "G6",
+        "That a worker of the fleet is in no order of the replicas.",
+        (Edit("services/engine/heart_sql.py", "WHERE kind = 'replica'\n  AND (", "WHERE ("),),
+        "tests/integration/engine/test_heart_and_rescuer.py::test_a_worker_of_the_fleet_is_no_member_of_ours",
+    ),
+    Mutant(
+        "unsent_stays_announced",
+        "G3",
+        "That what a broker did not get is announced as soon as it is back.",
+        (
+            Edit(
+                "services/fleet/publisher.py",
+                "            self._outbox.put_back(batch.ids)\n            self._note_failure",
+                "            self._note_failure",
+            ),
+        ),
+        f"{IN_FLEET}publisher.py::test_what_the_broker_did_not_get_is_due_again_and_the_circuit_opens",
+    ),
+    Mutant(
+        "more_messages_than_rows",
+        "G3",
+        "That messages which lie in the broker are counted before others are sent.",
+        (Edit("services/fleet/publisher.py", "max(0, waiting - lying)", "marked"),),
+        f"{IN_FLEET}publisher.py::test_messages_that_lie_in_the_broker_already_count",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *ONE_EXECUTION_PER_FIRE,
     *NO_ROW_NO_RUN,
     *NOTHING_UNACCOUNTED,
     *NO_OVERLAP,
     *WAITING_ROWS,
+    *LIMITS_ACROSS_SCHEDULES,
     *A_CHANGE_IS_OBEYED,
     *A_DEAD_REPLICA_COSTS_SECONDS,
     *REDIS_MAY_VANISH,
     *POSTGRES_MAY_VANISH,
     *BAD_INPUT_IS_AN_ANSWER,
+    *A_FLEET,
 )

@@ -75,6 +75,10 @@ PACES = {
     ),
 }  # fmt: skip
 USUAL_SHARE = 0.12
+LIMITED_SHARE = 0.35  # of the histories
+KEYS = ((), ("key:a",), ("key:b",), ("key:a", "key:b"))
+LONG_WORK_SECONDS = 1.0  # with limits, fires that do not coalesce would wait for each other for minutes
+SETTLES_LONGER = 4  # with limits
 LATE_JOIN_SHARE = 0.3  # of the histories, in which one replica starts in the middle
 SETTINGS: dict[tuple[str, str, int, int], config.Settings] = {}  # to make them takes longer than a hundred statements
 
@@ -113,12 +117,24 @@ class History:
         self._pids = 0
         self._replicas: dict[str, Replica] = {}
         self._away: set[str] = set()  # names whose next process is to come
+        self._limits = self._draw_limits()
         self._schedules = self._draw_schedules()
         self._count = options.replicas or dice.one_of("replicas", (2, 3, 3, 4))
         self._copies = dice.one_of("copies", (1, 2, 2))  # with more replicas than copies buckets move
         self._queue = self._draw_queue()
 
     # --- what is drawn ---
+
+    def _draw_limits(self) -> dict[str, int]:
+        dice = self.world.dice
+        if dice.roll("limits") >= LIMITED_SHARE:
+            return {}
+        drawn = {
+            "key:*": dice.one_of("limit of all keys", (None, 1, 2)),
+            "key:a": dice.one_of("limit of a key", (1, 2)),
+            "job:simulated": dice.one_of("limit of the job type", (None, None, 2, 3)),
+        }
+        return {name: most for name, most in drawn.items() if most is not None}
 
     def _draw_schedules(self) -> dict[int, Schedule]:
         more = self.world.dice.roll("schedules") * (MOST_SCHEDULES - LEAST_SCHEDULES + 1)
@@ -128,16 +144,18 @@ class History:
 
     def _schedule(self, number: int) -> Schedule:
         dice = self.world.dice
+        is_slow = bool(self._limits) and self._work.mean_seconds > LONG_WORK_SECONDS
         return Schedule(
             schedule_id=f"00000000-0000-0000-0000-{0x1000 + number:012x}",
             name=f"s{number}",
             seconds=dice.one_of(f"seconds {number}", self._pace.intervals),
             max_instances=dice.one_of(f"instances {number}", (1, 1, 2)),
-            coalesce=dice.roll(f"coalesce {number}") < 0.5,
+            coalesce=dice.roll(f"coalesce {number}") < 0.5 or is_slow,
             max_retries=dice.one_of(f"retries {number}", (0, 1, 2)),
             grace_seconds=dice.one_of(f"grace {number}", (None, None, 4)),
             catchup=dice.one_of(f"catchup {number}", (None, "none", "all")),
             end=self._end,
+            limit_keys=dice.one_of(f"keys {number}", KEYS) if self._limits else (),
         )
 
     def _draw_queue(self) -> queues.QueuePlay | None:
@@ -163,7 +181,7 @@ class History:
             self._queue.begin()
         self._people = People(
             world, self._server, self._net, self._settings("people"), list(self._schedules.values()), pace.intervals,
-            self._end,
+            self._end, self._limits,
         )  # fmt: skip
         self._people.begin()
         for number in range(self._count):
@@ -172,7 +190,7 @@ class History:
         verdict = Verdict()
         try:
             world.run(self._heal_at)
-            while world.now < self._heal_at + pace.settle_seconds:
+            while world.now < self._heal_at + pace.settle_seconds * (SETTLES_LONGER if self._limits else 1):
                 world.run(world.now + 1.0)
                 if self._is_at_rest():
                     break
@@ -311,7 +329,7 @@ class History:
             connection.rollback()
         calls = sorted(self._work.calls, key=lambda each: (each.schedule, each.fire, each.attempt, each.began))
         holdings = {each.label: held for each in self._replicas.values() if not each.dead and (held := each.holds())}
-        return records.History(stretches, rows, calls, self._net.disturbances, turns, holdings)
+        return records.History(stretches, rows, calls, self._net.disturbances, turns, holdings, self._people.limited)
 
     def _judge(self) -> Verdict:
         bounds = self._pace.bounds

@@ -16,7 +16,19 @@ LINE = ("late_request", "late_reply", "lost_request", "lost_reply", "half_open",
 SERVER = ("pg_stall", "pg_down")
 PROCESS = ("crash", "freeze", "late_wake", "drain", "skew")
 REDIS = ("redis_down", "redis_flush", "redis_lost", "redis_lie", "redis_slow")
-PEOPLE = ("flap", "retime", "reconfigure", "late_commit", "delete", "recreate", "manual", "retry", "backfill", "cancel")
+PEOPLE = (
+    "flap",
+    "retime",
+    "reconfigure",
+    "late_commit",
+    "delete",
+    "recreate",
+    "manual",
+    "retry",
+    "backfill",
+    "cancel",
+    "limit",
+)
 KINDS = (*LINE, *SERVER, *PROCESS, *REDIS, *PEOPLE)
 
 IN_THE_MIXTURE = 0.4

@@ -4,7 +4,7 @@ Each deed is drawn before the history begins, and can be left out like a fault.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,6 +18,7 @@ import config
 from services.errors import SchedulerError
 from services.job_history import JobHistory
 from services.ledger.backfill import Backfills
+from tests.proof.records import LimitChange
 from tests.proof.simulation.net import PEOPLE, Net
 from tests.proof.simulation.postgres import Server, StepConnection
 from tests.proof.simulation.replica import VirtualDatabase
@@ -29,9 +30,14 @@ LONGEST_HOLD_SECONDS = 4.0
 NEWS = "SELECT change_id FROM schedule_changes WHERE change_id > %s ORDER BY change_id"
 INSERT = """
 INSERT INTO schedules (schedule_id, name, domain, domain_config_id, frequency, time_config, job_type, max_instances,
-                       coalesce, max_retries, retry_backoff_seconds, misfire_grace_seconds, catchup, end_at)
-VALUES (%s, %s, 'sim.test', %s, 'interval', %s, 'simulated', %s, %s, %s, 1, %s, %s, %s)
+                       coalesce, max_retries, retry_backoff_seconds, misfire_grace_seconds, catchup, end_at, limit_keys)
+VALUES (%s, %s, 'sim.test', %s, 'interval', %s, 'simulated', %s, %s, %s, 1, %s, %s, %s, %s)
 """
+LIMIT = """
+INSERT INTO limits (name, max_running) VALUES (%s, %s)
+ON CONFLICT (name) DO UPDATE SET max_running = excluded.max_running
+"""
+NO_LIMIT = "DELETE FROM limits WHERE name = %s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +51,13 @@ class Schedule:
     grace_seconds: int | None
     catchup: str | None
     end: float
+    limit_keys: tuple[str, ...] = ()
 
     def as_values(self) -> tuple[object, ...]:
         return (
             self.schedule_id, self.name, self.schedule_id, json.dumps({"seconds": self.seconds}), self.max_instances,
             self.coalesce, self.max_retries, self.grace_seconds, self.catchup, datetime.fromtimestamp(self.end, UTC),
+            list(self.limit_keys),
         )  # fmt: skip
 
 
@@ -62,12 +70,19 @@ class People:
     schedules: Sequence[Schedule]
     intervals: Sequence[int]
     until: float
+    limits: Mapping[str, int] = field(default_factory=dict)  # with which the history begins
+    limited: list[LimitChange] = field(default_factory=list)  # every change of a limit, by its commit
     _busy: set[str] = field(default_factory=set)
     committed: dict[int, float] = field(default_factory=dict)  # when each change was: from then on everybody can know
 
     def begin(self) -> None:
+        for name, most in self.limits.items():
+            self.server.control.run(LIMIT, (name, most))
+            self.limited.append(LimitChange(at=self.world.now, name=name, most=most))
         self.note_commits()
         for kind in PEOPLE:
+            if kind == "limit" and not self.limits:
+                continue
             most = 1 if kind in ONCE else MOST_DEEDS
             for number in range(1 + int(self.world.dice.roll(f"deeds {kind}") * most)):
                 key = f"{kind}@people#{number}"
@@ -85,7 +100,7 @@ class People:
         deeds: dict[str, Callable[[str, Schedule], None]] = {
             "flap": self._flap, "retime": self._retime, "reconfigure": self._reconfigure, "late_commit": self._hold,
             "delete": self._delete, "recreate": self._recreate, "manual": self._run, "retry": self._retry,
-            "backfill": self._backfill, "cancel": self._cancel,
+            "backfill": self._backfill, "cancel": self._cancel, "limit": self._limit,
         }  # fmt: skip
         while (
             schedule.schedule_id in self._busy
@@ -146,6 +161,30 @@ class People:
             self.world.sleep(hold)
         session.commit()
         self.note_commits()
+
+    def _limit(self, key: str, schedule: Schedule) -> None:
+        """Another number for a while, or none at all; sometimes whoever edits it forgets to commit."""
+        dice, name = self.world.dice, self.world.dice.one_of(f"{key} name", sorted(self.limits))
+        hold = dice.between(f"{key} hold", 0.2, LONGEST_HOLD_SECONDS) if dice.roll(f"{key} is held") < 0.4 else 0.0
+        self._set_limit(key, name, dice.one_of(f"{key} to", (0, 1, 3, None)), hold)
+        self.world.sleep(dice.about(f"{key} for", 2.0))
+        self._set_limit(key, name, self.limits[name])
+
+    def _set_limit(self, key: str, name: str, most: int | None, hold: float = 0.0) -> None:
+        sql, values = (NO_LIMIT, (name,)) if most is None else (LIMIT, (name, most))
+        while name in self._busy:  # as above
+            self.world.sleep(0.05)
+        self._busy.add(name)
+        try:
+            with closing(self._session()) as session:
+                with session.cursor() as cursor:
+                    cursor.execute(sql, values)
+                self.net.note(key, f"limit {name}: {most}" + (f", committed {hold:.1f} s later" if hold else ""))
+                self.world.sleep(hold)
+                session.commit()
+                self.limited.append(LimitChange(at=self.world.now, name=name, most=most))
+        finally:
+            self._busy.discard(name)
 
     def _session(self) -> StepConnection:
         return self.server.open(None, "psql", None)

@@ -17,7 +17,7 @@ from run_migrations import upgrade
 from services import schedule_watcher
 from services.engine import heart_sql, rescuer_sql
 from services.engine.gap_scan import scanner_sql
-from services.ledger import backfill_sql, claims_sql, history_sql, waiting_sql
+from services.ledger import backfill_sql, claims_sql, history_sql, limits_sql, waiting_sql
 from tests.proof.simulation import postgres, queues
 from tests.proof.simulation.history import History
 from tests.proof.simulation.options import Options, Result
@@ -25,7 +25,17 @@ from tests.proof.simulation.postgres import Server, learn_names
 from tests.proof.simulation.replica import VirtualDatabase
 
 REAL_SECONDS = 120  # nothing in a history waits for real time
-NAMED = (claims_sql, waiting_sql, heart_sql, rescuer_sql, scanner_sql, history_sql, backfill_sql, schedule_watcher)
+NAMED = (
+    claims_sql,
+    waiting_sql,
+    limits_sql,
+    heart_sql,
+    rescuer_sql,
+    scanner_sql,
+    history_sql,
+    backfill_sql,
+    schedule_watcher,
+)
 
 
 class Remarks(logging.Handler):

@@ -27,6 +27,7 @@ SOURCES = ("threading", "queue")
 WAITING = {"Thread", "Event", "Condition", "SimpleQueue", "Queue", "Semaphore", "Barrier"}
 MAY_MAKE_THREADS = {
     "services/engine/threads.py",  # for all the others
+    "enhanced_scheduler/scheduler.py",  # in a user's program: watches a replica that is a process of its own
     "enhanced_scheduler/child.py",  # the other side of a handler in a process of its own
     "services/jobs/project.py",  # questions to a project; no fire asks one
     "services/engine/finisher.py",  # a queue that nobody waits for

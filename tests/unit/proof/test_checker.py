@@ -11,7 +11,7 @@ import pytest
 
 from tests.proof import checker, records
 from tests.proof.checker import Bounds, Verdict, judge
-from tests.proof.records import Call, Disturbance, History, Row, Stretch, Turn, calls_of
+from tests.proof.records import Call, Disturbance, History, LimitChange, Row, Stretch, Turn, calls_of
 
 END = 1000.0
 TIMING = Stretch(since=5.0, until=35.0, ended=35.0, seconds=10)  # 10, 20, 30
@@ -42,10 +42,11 @@ def verdict(
     stretches: Sequence[Stretch] = (TIMING, OFF),
     turns: Sequence[Turn] = (),
     bounds: Bounds | None = None,
+    limits: Sequence[LimitChange] = (),
 ) -> Verdict:
     in_order = sorted(rows, key=lambda each: (each.schedule, each.fire, each.attempt))
     calls_in_order = sorted(calls, key=lambda each: (each.schedule, each.fire, each.attempt))
-    history = History({"a": stretches}, in_order, calls_in_order, [STARTED, *disturbances], {"a": turns})
+    history = History({"a": stretches}, in_order, calls_in_order, [STARTED, *disturbances], {"a": turns}, {}, limits)
     return judge(history, END, bounds or Bounds())
 
 
@@ -427,3 +428,48 @@ def test_what_judges_the_product_imports_nothing_of_it(module: Any) -> None:
     names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     assert not [name for name in names if name.split(".")[0] in ("services", "database", "config")]
+
+
+# --- limits across schedules ---
+
+
+def limited(
+    *changes: tuple[float, str, int | None], began: float = 10.5, waited_for: str | None = None, **facts: Any
+) -> dict[str, int]:
+    """Two calls of one key, of two schedules, that overlap if the second one does not wait."""
+    rows = [row(10.0, keys=["k:1"]), row(10.0, schedule="b", keys=["k:1"], waited_for=waited_for, **facts)]
+    calls = [call(10.0), call(10.0, schedule="b", began=began, ended=began + 1)]
+    once = Stretch(since=5.0, until=15.0, seconds=10)
+    history = History(
+        {"a": [once], "b": [once]}, rows, calls, [STARTED], {}, {},
+        [LimitChange(at=at, name=name, most=most) for at, name, most in changes],
+    )  # fmt: skip
+    return dict(judge(history, END).found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_exceeded"),
+    [
+        ([(0.0, "k:1", 1)], True),
+        ([(0.0, "k:1", 2)], False),
+        ([(0.0, "k:*", 1)], True),
+        ([(0.0, "k:*", 1), (0.0, "k:1", 2)], False),
+        ([(0.0, "*", 2), (0.0, "k:*", 1)], True),
+        ([(0.0, "other", 1)], False),
+        ([(-90.0, "k:1", 1), (-80.0, "k:1", None)], False),
+        ([(-90.0, "k:1", None), (-80.0, "k:1", 1)], True),
+        ([(-90.0, "k:1", 2), (9.0, "k:1", 1)], False),  # it may have been claimed before
+    ],
+)
+def test_a_limit_is_exceeded_by_calls_of_all_schedules_together(
+    changes: list[tuple[float, str, int | None]], is_exceeded: bool
+) -> None:
+    assert limited(*changes) == ({"a limit exceeded": 1} if is_exceeded else {})
+
+
+def test_a_row_that_waits_for_a_limit_although_there_is_room() -> None:
+    late: dict[str, Any] = {"began": 90.0, "started": 89.9, "completed": 91.0, "waited_for": "k:1", "due": 10.0}
+    assert limited((0.0, "k:1", 1), **late) == {"waits for a limit that has room": 1}
+    assert limited((-90.0, "k:1", 1), (12.0, "k:1", 0), (80.0, "k:1", 1), **late) == {}
+    soon: dict[str, Any] = {"began": 14.0, "started": 13.9, "completed": 15.0, "waited_for": "k:1", "due": 10.0}
+    assert limited((0.0, "k:1", 1), **soon) == {}
