@@ -55,12 +55,12 @@ WHERE e.execution_id = free.execution_id
 
 # What waited for room of this schedule, or of one of these limit keys, has it now: the first of each is announced.
 ANNOUNCE_NEXT = f"""
-WITH next AS MATERIALIZED (
-    (SELECT e.execution_id FROM job_executions AS e
-     WHERE coalesce(e.status, 't') = 'pending' AND e.schedule_id = %(schedule_id)s AND e.queue <> ''
-       AND e.publish_at IS NOT NULL
-     ORDER BY e.due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
-    UNION ALL
+WITH sibling AS MATERIALIZED (
+    SELECT e.execution_id FROM job_executions AS e
+    WHERE coalesce(e.status, 't') = 'pending' AND e.schedule_id = %(schedule_id)s AND e.queue <> ''
+      AND e.publish_at IS NOT NULL
+    ORDER BY e.due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+), limited AS MATERIALIZED (
     SELECT found.execution_id FROM unnest(%(keys)s::text[]) AS k (key), LATERAL (
         SELECT e.execution_id FROM job_executions AS e
         WHERE coalesce(e.status, 'l') = 'pending' AND e.reason IS NOT NULL AND e.reason = '{LIMIT}' || k.key
@@ -68,6 +68,7 @@ WITH next AS MATERIALIZED (
         ORDER BY e.queue, e.needs, e.priority DESC, e.due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
     ) AS found
 )
-UPDATE job_executions AS e SET published_at = NULL, publish_at = NULL FROM next
+UPDATE job_executions AS e SET published_at = NULL, publish_at = NULL
+FROM (SELECT * FROM sibling UNION SELECT * FROM limited) AS next
 WHERE e.execution_id = next.execution_id AND {_WAITS_IN_QUEUE} RETURNING 1
 """
