@@ -1,8 +1,8 @@
-"""What a replica does beside its engine: API sync, workflows, the hourly audit, the clean-up of their history, and the
-announcement of waiting rows to the fleet.
+"""What a replica does beside its engine: API sync, workflows, the hourly audit, the fleet's ping, retention, and the
+announcement of waiting rows to Celery workers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Event
 from typing import Any
 
@@ -14,6 +14,7 @@ from services.engine.housekeeping import Tidy
 from services.engine.loops import Loop
 from services.errors import ConfigurationError
 from services.fleet import publisher_for
+from services.insight.fleet_ping import FleetPing
 from services.insight.hourly_audit import HourlyAudit
 from services.scanning.retention import ScanRetention
 from services.schedules.limits import Limits
@@ -34,6 +35,7 @@ class Features:
         self._audit = HourlyAudit(settings, db, stopping)
         self._scans = ScanRetention(db)
         self._publisher = publisher_for(settings, db)
+        self._ping = None if settings.fleet_ping_url is None else FleetPing(settings, db, settings.fleet_ping_url)
         self._limits = Limits(db)
 
     def install(self) -> None:
@@ -41,8 +43,12 @@ class Features:
         if self._workflows is not None:
             self._workflows.install()
 
-    def loops(self) -> list[Loop]:
+    def loops(self, first_in: Callable[[], list[int]]) -> list[Loop]:
+        """`first_in`: the buckets in which this replica is first."""
         found = [self._audit.loop]
+        if self._ping is not None:
+            self._ping.send_if(lambda: 0 in first_in())
+            found.append(self._ping.loop)
         if self._workflows is not None:
             found.append(self._workflows.loop)
         if self._syncs:
@@ -56,14 +62,15 @@ class Features:
         if self._publisher is not None:
             self._publisher.loop.wake()
 
-    def close(self) -> None:
-        if self._publisher is not None:
-            self._publisher.close()
-
     def tidying(self) -> Mapping[str, Tidy]:
         """Each with a history of its own, under its name in the log."""
         queues = {} if self._workflows is None else {"queues": self._workflows.tidy}
         return {"scans": self._scans.delete_old, "limit_changes": self._limits.forget_changes, **queues}
+
+    def close(self) -> None:
+        for part in (self._ping, self._publisher):
+            if part is not None:
+                part.close()
 
     def facts(self) -> dict[str, Any]:
         return {"api_sync": self.api_sync.facts()} if self._syncs else {}

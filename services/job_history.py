@@ -36,6 +36,8 @@ from services.ledger.listing import (
     select_records,
     to_execution,
 )
+from services.ledger.log_following import LogFollower
+from services.ledger.logs import BEGINNING, ExecutionLogs, LogPosition
 from services.ledger.retention import BATCH, HistoryRetention, Progress
 from services.ledger.tallies import ExecutionTallies
 from services.schedules.spec import config_id, parse_uuid
@@ -78,6 +80,7 @@ class JobHistory:
         self._db = db
         self._retention = HistoryRetention(db, fence_horizon_seconds)
         self._tallies = ExecutionTallies(db)
+        self.logs = ExecutionLogs(db)
 
     # --- look ---
 
@@ -157,9 +160,10 @@ class JobHistory:
                     execution_id: UUID = row.execution_id
                     return execution_id
 
-    def request_cancel(self, execution_id: UUID | str) -> bool:
+    def request_cancel(self, execution_id: UUID | str, actor: str | None = None) -> bool:
         """End what waits at once, ask the owner of what runs, retries included; False when there is nothing to end."""
-        values = {"execution_id": parse_uuid(execution_id, "execution_id")}
+        asker = None if actor is None else storable(actor, MAX_WORD)
+        values = {"execution_id": parse_uuid(execution_id, "execution_id"), "actor": asker}
         with self._durable() as connection:
             return connection.exec_driver_sql(sql.REQUEST_CANCEL, values).rowcount > 0
 
@@ -204,6 +208,10 @@ class JobHistory:
             if not attempts or attempts[-1].is_terminal or left <= 0:
                 return
             time.sleep(min(POLL_SECONDS, left))
+
+    def follow_log(self, execution_id: UUID | str, after: LogPosition = BEGINNING) -> LogFollower:
+        """For a reader that looks again and again, until `is_over`."""
+        return LogFollower(self.logs, self.get_execution, parse_uuid(execution_id, "execution_id"), after)
 
     # --- programs that record work of their own ---
 
@@ -264,7 +272,8 @@ class JobHistory:
     def cleanup_old_executions(
         self, days: int = 90, batch_size: int = BATCH, on_progress: Progress | None = None
     ) -> int:
-        """Delete what ended and is older; returns how many. `on_progress` hears the number so far."""
+        """Delete what ended and is older, and old logs; returns how many. `on_progress` hears the number so far."""
+        self._retention.delete_logs(days)
         return self._retention.delete_executions(days, batch_size, on_progress)
 
     def cleanup_old_changes(self, days: int = 90, batch_size: int = BATCH, on_progress: Progress | None = None) -> int:

@@ -7,9 +7,9 @@ import getpass
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import Any, TypeVar, Unpack
 from uuid import UUID
@@ -46,9 +46,10 @@ from services.schedules.field_rules import RULES
 from services.schedules.listing import ScheduleFilter, order_of
 from services.schedules.preview import next_fires
 from services.schedules.spec import ScheduleFields, ScheduleSpec, checked_note, config_id, parse_uuid, plain_text
-from services.schedules.summaries import BulkSummary, Switched
+from services.schedules.summaries import BulkSummary, Deleted, Switched
 from services.wording.short_ids import ids_that_begin
 
+DELETED_AT_ONCE = 100
 T = TypeVar("T")
 
 
@@ -195,6 +196,29 @@ class ScheduleRepository:
             del switched.refused[schedule_id]
         return switched
 
+    def delete_schedules(self, where: ScheduleFilter, *, actor: str) -> Deleted:
+        """Delete those of `where.schedule_ids` that match when it is their turn; their executions and changes stay.
+
+        In small batches, in the order of the ids, and without waiting for another session's lock: fires wait while
+        their schedules are locked.
+        """
+        done = Deleted()
+        wanted = sorted(set(where.schedule_ids or ()))
+        for first in range(0, len(wanted), DELETED_AT_ONCE):
+            ids = wanted[first : first + DELETED_AT_ONCE]
+            deleted, left = self._write(actor, partial(_delete, ids, where))
+            done.deleted += deleted
+            done.locked += left
+            done.no_match += [each for each in ids if each not in {*deleted, *left}]
+        return done
+
+    def words_in_use(self) -> tuple[list[str], list[str]]:
+        """The job types and the tags of all schedules."""
+        with self._db.transaction() as connection:
+            types = connection.exec_driver_sql("SELECT DISTINCT job_type FROM schedules ORDER BY 1 LIMIT 200")
+            tags = connection.exec_driver_sql("SELECT DISTINCT unnest(tags) FROM schedules ORDER BY 1 LIMIT 500")
+            return list(types.scalars()), list(tags.scalars())
+
     def sync_from_api(
         self, items: Iterable[Any], actor: str = API_ACTOR, local_edits: LocalEdits = LocalEdits.KEEP
     ) -> dict[str, int]:
@@ -317,6 +341,15 @@ class ScheduleRepository:
     def _read(connection: Connection, schedule_id: UUID) -> ScheduleRecord | None:
         row = connection.execute(_select().where(TABLE.c.schedule_id == schedule_id)).first()
         return to_record(row) if row else None
+
+
+def _delete(ids: list[UUID], where: ScheduleFilter, connection: Connection) -> tuple[list[UUID], list[UUID]]:
+    """What was deleted, and what matches but is locked."""
+    matching = select(TABLE.c.schedule_id).where(*replace(where, schedule_ids=ids).conditions())
+    query = matching.order_by(TABLE.c.schedule_id).with_for_update(skip_locked=True)
+    free = list(connection.execute(query).scalars())
+    connection.execute(delete(TABLE).where(TABLE.c.schedule_id.in_(free)))
+    return free, list(connection.execute(matching).scalars())
 
 
 def _switch_off(connection: Connection, schedule_id: UUID, changes: ScheduleFields) -> None:

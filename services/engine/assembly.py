@@ -5,6 +5,8 @@ is in workplace.py; the composition root (services/enhanced_scheduler.py) adds t
 scan's view of it, the features.
 """
 
+import logging
+import time
 from collections.abc import Callable
 from threading import Event
 from typing import Any
@@ -27,6 +29,9 @@ from services.ledger.needs import Abilities
 from services.ledger.waiting import Settling
 from services.redis_client import RedisClient
 
+logger = logging.getLogger(__name__)
+
+HAND_OVER_SECONDS = 0.2  # between two heartbeats of a replica that ends
 CLAIMING_LOOPS = ("watcher", "gap-scan", "rescuer", "settler", "api-sync", "dispatcher")
 
 
@@ -69,13 +74,18 @@ class Engine(Workplace):
             max_workers=max_workers,
             verify_after_seconds=settings.verify_after_seconds,
             may_claim=lambda: self.condition.may_claim,
+            may_give_away=lambda: self.condition.may_give_away,
         )
         self.staff(
             max_workers,
             registry,
             stopping,
             shares=self.shares,
-            facts=lambda: {**facts(), **self.condition.for_heartbeat()},
+            facts=lambda: {
+                **facts(),
+                **self.condition.for_heartbeat(),
+                "free_slots": self.dispatcher.free_slots,
+            },
             done=self.dispatcher.done,
             dropped=self.dispatcher.dropped,
         )
@@ -103,18 +113,34 @@ class Engine(Workplace):
         gauges = Gauges(
             db, self.timer, self.dispatcher, self.pool, self.finisher, self.coordinator, self.condition, self.shares
         )
-        looping = (self.dispatcher, self.finisher, self.heart, self.rescuer, self.settler, gauges)
+        looping = (self.dispatcher, self.finisher, self.heart, self.rescuer, self.settler, self.journals, gauges)
         self.add_loops(*(part.loop for part in looping), self.leases)
 
     def add_loops(self, *loops: Loop) -> None:
         self.loops.add(loops, on_turn=self.condition.announce)
 
     def drain(self, grace_seconds: float) -> int:
-        """Stop the timer, stop claiming, wait for running executions, hand back the rest; returns the unfinished."""
+        """Hand over the share, wait for running executions, hand back the rest; returns the number of unfinished."""
+        until = time.monotonic() + grace_seconds
+        self.pool.warn()
+        self._hand_over(until)
         self.timer.stop()
         if self.loops.stop(*CLAIMING_LOOPS):
             tolerating_outage(self.dispatcher.drain)
-        return len(self.end_pool(grace_seconds))
+        return len(self.end_pool(max(0.0, until - time.monotonic())))
+
+    def _hand_over(self, until: float) -> None:
+        """The others learn by heartbeats that they have to load our buckets. Until then, our fires become their rows.
+
+        Heartbeats that Postgres does not take tell nobody anything: there is nothing to wait for.
+        """
+        self.shares.leave()
+        self.dispatcher.leave()
+        while not self.shares.are_held_elsewhere and self.heart.is_fresh and time.monotonic() < until:
+            self.loops.wake("heart")
+            time.sleep(HAND_OVER_SECONDS)
+        if given_away := self.dispatcher.given_away:
+            logger.info("gave away %d fires that came due meanwhile", given_away, extra={"event": "handed_over"})
 
     def close(self) -> None:
         self.timer.stop()

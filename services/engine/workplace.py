@@ -17,6 +17,7 @@ from services.distributed_lock import Coordinator
 from services.engine.finisher import Finisher
 from services.engine.heart import Heart, Pulse
 from services.engine.held_claims import HeldClaims, proof_of
+from services.engine.journals import Journals
 from services.engine.loops import LONGEST_PAUSE_SECONDS, Loop, Loops
 from services.engine.ownership import Gate
 from services.engine.parts import Parts
@@ -26,6 +27,7 @@ from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobRegistry
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Claim, Owner, Policy
+from services.ledger.logs import LogStore
 from services.ledger.needs import Abilities
 from services.redis_client import RedisClient
 from services.wording.refusals import first_line, is_busy
@@ -34,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 MARK_SECONDS = 600.0  # a fire's mark in Redis outlives every replica that is late by clock or load
 LAST_WRITES_SECONDS = 5.0
+LAST_LINES_SECONDS = 2.0
 
 
 class Workplace:
@@ -72,6 +75,7 @@ class Workplace:
         )
         self.finish_store = ExecutionStore(db, owner, self.policy, self.horizon)
         self.finisher = Finisher(self.finish_store, held, self.coordinator)
+        self.journals = Journals(LogStore(db), settings.execution_log_max_bytes)
         self.leases = Loop("leases", self.coordinator.renew, settings.lock_timeout / 3)
 
     def staff(
@@ -101,7 +105,14 @@ class Workplace:
             cancel=lambda execution_id: self.pool.cancel(execution_id),
         )
         self.gate = Gate(self.heart, self.held, stopping, dropped)
-        self.pool = WorkerPool(max_workers, registry, done, may_run=self.gate.may_run, threads=self._parts.threads)
+        self.pool = WorkerPool(
+            max_workers,
+            registry,
+            done,
+            may_run=self.gate.may_run,
+            journals=self.journals,
+            threads=self._parts.threads,
+        )
 
     def end_pool(self, grace_seconds: float) -> list[ExecutionContext]:
         """Wait for running executions, hand back those whose handler was never called, write what has ended.
@@ -111,6 +122,7 @@ class Workplace:
         unfinished = self.pool.shutdown(grace_seconds)
         tolerating_outage(lambda: self._give_back(unfinished))
         self.finisher.write_what_is_left(LAST_WRITES_SECONDS)
+        self.journals.write_what_is_left(LAST_LINES_SECONDS)
         return unfinished
 
     def _give_back(self, unfinished: list[ExecutionContext]) -> None:
@@ -122,8 +134,8 @@ class Workplace:
         self.loops.stop()
         self.pool.shutdown(0)
         tolerating_outage(self.heart.stop)  # what is unfinished is rescued at once: its owner is gone
-        for store in (self.store, self.finish_store):
-            store.close()
+        for part in (self.store, self.finish_store, self.journals):
+            part.close()
 
 
 def tolerating_outage(action: Callable[[], None]) -> None:

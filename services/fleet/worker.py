@@ -31,7 +31,7 @@ from services.wording.refusals import first_line
 
 logger = logging.getLogger(__name__)
 
-CONNECTIONS = 4  # heart, claims and results keep one each; the fourth is for whoever asks whether a run is still ours
+CONNECTIONS = 5  # heart, claims, results and log lines keep one each; the fifth asks whether a run is still ours
 UNREADY_SECONDS = 0.5
 TRIES = 4  # while something is due, and others hold it for a moment
 PAUSES = Backoff(first_seconds=0.02, longest_seconds=0.2, jitter=0.5)
@@ -70,7 +70,10 @@ class FleetWorker:
         self.place.staff(
             places, registry, self._stopping, shares=None, facts=self._facts, done=self._done, dropped=self._dropped
         )
-        self.place.loops.add((self.place.heart.loop, self.place.finisher.loop, self.place.leases), on_turn=lambda: None)
+        self.place.loops.add(
+            (self.place.heart.loop, self.place.finisher.loop, self.place.journals.loop, self.place.leases),
+            on_turn=lambda: None,
+        )
 
     # --- life ---
 
@@ -218,6 +221,7 @@ class FleetWorker:
             "schedules": 0,
             "claiming": False,
             "on_duty": False,
+            "free_slots": 0,  # nobody gives it anything away
             "running": len(self.place.pool.running),
             "version": VERSION,
             "schema": newest_revision(),

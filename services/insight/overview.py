@@ -58,7 +58,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """The executions due in one minute, by outcome, and their lateness."""
+    """One bar of a chart: the executions due in one minute, or in a longer part of a window, and their lateness."""
 
     at: datetime
     outcomes: dict[str, int] = field(default_factory=dict)

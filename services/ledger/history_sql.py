@@ -107,6 +107,8 @@ UPDATE job_executions SET
     status = CASE WHEN status = 'pending' THEN 'cancelled' ELSE status END,
     completed_at = CASE WHEN status = 'pending' THEN clock_timestamp() END,
     reason = CASE WHEN status = 'pending' THEN '{Reason.CANCEL_REQUESTED}' ELSE reason END,
+    metadata = CASE WHEN %(actor)s::text IS NULL OR cancel_requested_at IS NOT NULL THEN metadata
+                    ELSE coalesce(metadata, '{{}}') || jsonb_build_object('cancel_requested_by', %(actor)s::text) END,
     cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
 WHERE status IN {LIVE} AND execution_id IN (
     SELECT %(execution_id)s::uuid

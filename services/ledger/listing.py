@@ -8,20 +8,22 @@ creation, the planner may scan the executions of all domains: it expects those o
 none of them has the wanted status.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, Select, select
+from sqlalchemy import Boolean, ColumnElement, Row, Select, literal_column, select
 
 from database.models import Cause, ExecutionStatus, JobExecution
 from database.pages import Keyset
 from services.errors import InvalidInput, Problem
+from services.ledger.fate_sql import Fate, has_fate
 from services.schedules.spec import aware, parse_uuid, plain_text
 
+FAILED = (ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT, ExecutionStatus.ABANDONED)
 OVERLAP = "overlap"
 OVERLAP_WITH_THE_GONE = "overlap with an execution of a dead replica"
 
@@ -76,7 +78,8 @@ class ExecutionPage:
 class ExecutionFilter:
     """All conditions that are set must hold; `since` and `until` limit the creation of the row.
 
-    `status` may be a comma-separated list.
+    `status` may be a comma-separated list. `outcome` (a Fate) finds one failed attempt of each fire that ended so;
+    `error` is a part of the error of a failed attempt.
     """
 
     schedule_id: UUID | str | None = None
@@ -85,6 +88,9 @@ class ExecutionFilter:
     cause: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    outcome: str | None = None
+    error: str | None = None
+    execution_ids: Collection[UUID] | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """Raises InvalidInput for a word or an instant that no row can have."""
@@ -102,6 +108,19 @@ class ExecutionFilter:
             found.append(JobExecution.created_at >= aware("since", self.since))
         if self.until is not None:
             found.append(JobExecution.created_at < aware("until", self.until))
+        if self.execution_ids is not None:
+            found.append(JobExecution.execution_id.in_(self.execution_ids))
+        return [*found, *self._of_failures()]
+
+    def _of_failures(self) -> list[ColumnElement[bool]]:
+        if self.outcome is None and not self.error:
+            return []
+        found: list[ColumnElement[bool]] = [JobExecution.status.in_(FAILED)]  # of which there is an index
+        if self.outcome is not None:
+            found.append(literal_column(has_fate(Fate(_one_of("outcome", self.outcome, Fate))), Boolean))
+        if self.error:
+            plain_text("error", self.error)
+            found.append(JobExecution.error_message.icontains(self.error, autoescape=True))
         return found
 
     @property

@@ -7,6 +7,7 @@ off by at most 2 %; without an aggregated hour in the range, the rows themselves
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import accumulate
 from math import ceil, floor
 
@@ -32,6 +33,15 @@ class Spread:
         rank = share * (up_to[-1] - 1)
         below, above = (middle(places[bisect_right(up_to, number)]) for number in (floor(rank), ceil(rank)))
         return below + (above - below) * (rank - floor(rank))
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """The executions created in one hour, by status, and how late the ordinary ones started."""
+
+    at: datetime
+    outcomes: Mapping[str, int]
+    latenesses: Spread
 
 
 def middle(place: int) -> float:
@@ -85,6 +95,14 @@ class ExecutionTallies:
             **{f"p{p}_duration": min(most, max(least, durations.percentile(p / 100))) for p in (50, 95, 99)},
             **{f"p{p}_lateness": latenesses.percentile(p / 100) for p in (50, 99)},
         }
+
+    def hourly(self, hours: int) -> list[Hour]:
+        """The present hour and those before it, oldest first; an hour without executions is left out."""
+        self.count_hours()
+        with self._db.transaction() as connection:
+            connection.exec_driver_sql(sql.HASHED)
+            rows = connection.exec_driver_sql(sql.HOURLY, {"hours": hours}).all()
+        return [Hour(row.hour, row.outcomes, Spread(dict(zip(row.places, row.counts, strict=True)))) for row in rows]
 
 
 def _spread(counts: Mapping[str, int]) -> Spread:

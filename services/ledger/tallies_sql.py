@@ -116,3 +116,33 @@ SELECT EXISTS (SELECT FROM hours WHERE outcomes <> '{{}}') AS is_counted,
        (SELECT coalesce(jsonb_object_agg(place, n), '{{}}') FROM latenesses) AS latenesses
 FROM totals
 """
+
+# The same hour by hour, for charts. An hour without executions has no row; the first one is whole.
+HOURLY = f"""
+WITH since AS (
+    SELECT date_trunc('hour', now(), 'UTC') - make_interval(hours => %(hours)s) AS at
+), hours AS MATERIALIZED (
+    SELECT h.* FROM execution_hours AS h, since WHERE h.hour >= since.at AND h.hour > '-infinity'
+), gaps AS (
+    SELECT begins, coalesce(lead(hour) OVER (ORDER BY begins), 'infinity') AS ends
+    FROM (SELECT at AS begins, NULL::timestamptz AS hour FROM since
+          UNION ALL SELECT hour + interval '1 hour', hour FROM hours) AS bounds
+), rest AS MATERIALIZED (
+    SELECT date_trunc('hour', e.created_at, 'UTC') AS hour, e.status, {_LATENESS} AS lateness
+    FROM gaps AS g JOIN job_executions AS e ON e.created_at >= g.begins AND e.created_at < g.ends
+    WHERE g.begins < g.ends
+), outcomes AS (
+    SELECT hour, jsonb_object_agg(status, n) AS outcomes
+    FROM (SELECT hour, status, count(*) AS n FROM rest GROUP BY hour, status) AS counted GROUP BY hour
+), latenesses AS (
+    SELECT hour, array_agg(place) AS places, array_agg(n) AS counts FROM (
+        SELECT hour, {_place("lateness")} AS place, count(*)::int AS n
+        FROM rest WHERE lateness IS NOT NULL GROUP BY 1, 2
+    ) AS counted GROUP BY hour
+)
+SELECT hour, outcomes, lateness_places AS places, lateness_counts AS counts FROM hours WHERE outcomes <> '{{}}'
+UNION ALL
+SELECT hour, o.outcomes, coalesce(l.places, '{{}}'), coalesce(l.counts, '{{}}')
+FROM outcomes AS o LEFT JOIN latenesses AS l USING (hour)
+ORDER BY hour
+"""

@@ -90,10 +90,11 @@ class QueueOverview:
             for view in views:
                 connection.exec_driver_sql(SAMPLE, _sample(view))
 
-    def samples(self, queue: str, since: datetime) -> list[Sample]:
-        """Oldest first."""
+    def samples(self, queue: str, since: datetime, step_seconds: int = 1) -> list[Sample]:
+        """Oldest first; the last one of each step."""
+        values = {"queue": queue, "since": since, "step": step_seconds}
         with self._db.transaction() as connection:
-            rows = connection.exec_driver_sql(SAMPLES, {"queue": queue, "since": since})
+            rows = connection.exec_driver_sql(SAMPLES, values)
             return [Sample(**row._mapping) for row in rows]
 
     def cleanup(self, days: int) -> None:
@@ -167,8 +168,11 @@ ON CONFLICT DO NOTHING
 """  # noqa: S608
 
 SAMPLES = f"""
-SELECT sampled_at, {_FIELDS} FROM workflow_samples
-WHERE queue = %(queue)s AND sampled_at >= %(since)s ORDER BY sampled_at
+SELECT * FROM (
+    SELECT DISTINCT ON (floor(extract(epoch FROM sampled_at) / %(step)s)) sampled_at, {_FIELDS} FROM workflow_samples
+    WHERE queue = %(queue)s AND sampled_at >= %(since)s
+    ORDER BY floor(extract(epoch FROM sampled_at) / %(step)s), sampled_at DESC
+) AS last_of_step ORDER BY sampled_at
 """  # noqa: S608
 
 OLD_SAMPLES = "DELETE FROM workflow_samples WHERE sampled_at < now() - make_interval(days => %(days)s)"

@@ -34,6 +34,7 @@ class ScheduleFilter:
     enabled: bool | None = None
     name: str | None = None
     schedule_ids: Collection[UUID] | None = None
+    after: UUID | None = None  # in the order of the ids
     domain: str | None = None
     job_type: str | None = None
     source: str | None = None
@@ -54,6 +55,8 @@ class ScheduleFilter:
             found.append(Schedule.domain.in_(spellings(self.domain.strip())))
         if self.schedule_ids is not None:
             found.append(Schedule.schedule_id.in_(self.schedule_ids))
+        if self.after is not None:
+            found.append(Schedule.schedule_id > self.after)
         if self.tag is not None:
             found.append(Schedule.tags.contains([self.tag]))
         if self.search:

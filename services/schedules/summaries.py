@@ -40,3 +40,12 @@ class Switched:
             self.refused[schedule_id] = saved.problems
         else:
             (self.changed if saved.action is Action.UPDATED else self.unchanged).append(schedule_id)
+
+
+@dataclass(slots=True)
+class Deleted:
+    """The result of deleting several schedules."""
+
+    deleted: list[UUID] = field(default_factory=list)
+    no_match: list[UUID] = field(default_factory=list)  # changed or deleted meanwhile
+    locked: list[UUID] = field(default_factory=list)  # by another session

@@ -23,6 +23,7 @@ from services.web.routes.limits import limits
 from services.web.routes.pipeline_lists import pipeline_lists
 from services.web.routes.places import places
 from services.web.routes.probes import probes
+from services.web.routes.queues import queues
 from services.web.routes.scans import scans
 from services.web.routes.schedule_actions import schedule_actions
 from services.web.routes.schedules import schedules
@@ -46,6 +47,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     places,
     pipeline_lists,
     contacts,
+    queues,
     dead_letters,
     sessions,
     tokens,
@@ -68,6 +70,7 @@ def create_app(settings: Settings, *, with_replica: bool = False, one_time: OneT
         openapi_url="/api/openapi.json",
         docs_url=None,  # FastAPI's own pages load their scripts from another server
         redoc_url=None,
+        generate_unique_id_function=openapi.operation_id,
     )
     app.state.parts, app.state.failure = build_parts(settings, one_time, scheduler), None
     problems.install(app)

@@ -25,8 +25,8 @@ def _base(**options: Any) -> dict[str, Any]:
     return {"animation": False, "grid": GRID, "tooltip": {"trigger": "axis", **TOOLTIP}, **options}
 
 
-def _times(instants: Sequence[datetime]) -> dict[str, Any]:
-    labels = [at.strftime("%H:%M") for at in instants]
+def _times(instants: Sequence[datetime], form: str = "%H:%M") -> dict[str, Any]:
+    labels = [at.strftime(form) for at in instants]
     return {"type": "category", "data": labels, "axisTick": {"show": False}}
 
 
@@ -35,8 +35,8 @@ def _values(name: str = "", **more: Any) -> dict[str, Any]:
     return {"type": "value", "name": name, "splitLine": lines, **more}
 
 
-def outcomes(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
-    """Executions per minute by status."""
+def outcomes(minutes: Sequence[Minute], form: str = "%H:%M") -> dict[str, Any]:
+    """Fires by the status of their last attempt."""
     present = [status for status in COLOURS if any(status in minute.outcomes for minute in minutes)]
     return _base(
         legend={
@@ -46,7 +46,7 @@ def outcomes(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
             "itemHeight": 8,
             "pageIconColor": FAINT,
         },
-        xAxis=_times([local(minute.at) for minute in minutes]),
+        xAxis=_times([minute.at for minute in minutes], form),
         yAxis=_values(minInterval=1),
         series=[
             {
@@ -62,8 +62,8 @@ def outcomes(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
     )
 
 
-def lateness(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
-    """Start lateness in milliseconds; a minute without executions is a gap."""
+def lateness(minutes: Sequence[Minute], form: str = "%H:%M") -> dict[str, Any]:
+    """Start lateness in milliseconds; a time without executions is a gap."""
 
     def line(name: str, values: list[float | None], tint: str) -> dict[str, Any]:
         data = [None if value is None else round(value * 1000, 1) for value in values]
@@ -71,7 +71,7 @@ def lateness(minutes: Sequence[Minute], local: Any) -> dict[str, Any]:
 
     return _base(
         legend={"top": 0},
-        xAxis=_times([local(minute.at) for minute in minutes]),
+        xAxis=_times([minute.at for minute in minutes], form),
         yAxis=_values("ms"),
         series=[
             line("p50", [minute.p50_seconds for minute in minutes], colour("success")),
@@ -135,12 +135,12 @@ def calendar(days: dict[date, dict[str, int]], today: date, weeks: int = 26) -> 
     }
 
 
-def queue(samples: Sequence[Sample], local: Any) -> dict[str, Any]:
-    """Depth and throughput of a queue per minute."""
+def queue(samples: Sequence[Sample], local: Any, form: str = "%H:%M") -> dict[str, Any]:
+    """Depth and throughput of a queue."""
     done = [max(0, after.succeeded - before.succeeded) for before, after in pairwise(samples)]
     return _base(
         legend={"top": 0},
-        xAxis=_times([local(sample.sampled_at) for sample in samples]),
+        xAxis=_times([local(sample.sampled_at) for sample in samples], form),
         yAxis=[_values("waiting", minInterval=1), _values("succeeded", minInterval=1, splitLine={"show": False})],
         series=[
             {

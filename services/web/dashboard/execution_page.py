@@ -13,18 +13,21 @@ from services.insight.limits import LimitUses, key_waited_for
 from services.job_history import Retry
 from services.ledger.limits_sql import MARK
 from services.ledger.listing import ExecutionRecord
+from services.ledger.log_following import REPORTED
 from services.ledger.timeline import timeline
 from services.web.auth.roles import Role
+from services.web.bulk import WHY_NOT
+from services.web.dashboard.execution_facts import Facts, build_facts, read_facts, without_askers
 from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.limits_page import address_of
 from services.web.dashboard.live import Ages, Live, keep_fresh
+from services.web.dashboard.live_log import LiveLog
 from services.web.dashboard.look import card, chip, clock, empty, took
 from services.web.dashboard.visitor import Visitor
-from services.web.routes.executions import WHY_NOT
 from services.wording.durations import duration
 
-REFRESH_SECONDS = 1.0
+REFRESH_SECONDS = 0.8  # lines are written once a second and must be here after two
 CANCEL, RETRY = "Cancel", "Retry"
 NOT_RUN = (ExecutionStatus.SKIPPED, ExecutionStatus.MISSED)
 
@@ -39,6 +42,7 @@ async def execution(visitor: Visitor, execution_id: str) -> None:
             return
         page = _Page(visitor, record)
         await page.refresh()
+        await page.refresh_live()
         keep_fresh(REFRESH_SECONDS, page.refresh_live)
 
 
@@ -54,6 +58,7 @@ class _Page:
         self._visitor, self._record = visitor, record
         self._attempts: list[ExecutionRecord] = [record]
         self._sentences: list[str] = []
+        self._facts = Facts(record, None, None, None)
         self._shown: tuple[ExecutionRecord, list[ExecutionRecord]] = (record, [])
         with ui.row().classes("items-center gap-3 w-full"):
             self._head()
@@ -62,6 +67,7 @@ class _Page:
         with ui.row().classes("items-center gap-3"):
             self._waited, self._limit = ui.label(), Live(_build_limit, "", classes="")
         self._content()
+        self._log = LiveLog(visitor, record.execution_id)
 
     async def refresh(self) -> None:
         history, execution_id = self._visitor.parts.history, self._record.execution_id
@@ -72,10 +78,13 @@ class _Page:
         self._record = next((one for one in attempts if one.execution_id == execution_id), self._record)
         if (self._record, attempts) != self._shown:
             self._sentences = await self._visitor.read(lambda: _explanation(self._visitor, self._record))
+            self._facts = await self._visitor.read(lambda: read_facts(self._visitor, self._record, attempts))
             self._attempts, self._shown = attempts, (self._record, attempts)
             self._head.refresh()
             self._button.show(_next_action(self._record))  # unchanged while it is pending and running
             self._content.refresh()
+        else:
+            self._ages.tick()
         await self._show_limit()
 
     async def _show_limit(self) -> None:
@@ -90,17 +99,20 @@ class _Page:
     async def refresh_live(self) -> None:
         if not all(attempt.is_terminal for attempt in self._attempts):
             await self.refresh()
+        await self._log.refresh(self._record)
 
     @ui.refreshable_method
     def _content(self) -> None:
+        self._ages = Ages()
         with ui.element("div").classes("es-grid"):
+            build_facts(self._facts, self._ages)
             with card("Timeline"):
                 self._moments()
             with card("Attempts"):
                 for attempt in self._attempts:
                     self._attempt(attempt)
         _error(self._record, self._sentences)
-        _details(self._record)
+        _details(without_askers(self._record))
 
     @ui.refreshable_method
     def _head(self) -> None:
@@ -143,7 +155,8 @@ class _Page:
 
     async def _cancel(self) -> None:
         history, execution_id = self._visitor.parts.history, self._record.execution_id
-        asked = await self._visitor.act(Role.OPERATOR, lambda: history.request_cancel(execution_id))
+        actor = self._visitor.identity.actor
+        asked = await self._visitor.act(Role.OPERATOR, lambda: history.request_cancel(execution_id, actor))
         if asked is not None:
             ui.notify("Cancellation requested." if asked else "The execution has already ended.")
         await self.refresh()
@@ -211,18 +224,9 @@ def _error(record: ExecutionRecord, sentences: list[str]) -> None:
 
 def _details(record: ExecutionRecord) -> None:
     details = dict(record.details or {})
-    log, progress, result = details.pop("log", None), details.pop("progress", None), details.pop("result", None)
-    details.pop("requested_by", None)  # the timeline shows it
-    details.pop(MARK, None)
-    if progress:
-        with card("Progress"):
-            done, total = progress.get("done") or 0, progress.get("total")
-            ui.label(f"{done:g}" + (f" of {total:g}" if total else ""))
-            if total:
-                ui.linear_progress(min(1.0, done / total), show_value=False)
-    if log:
-        with card("Log"):
-            ui.label("\n".join(map(str, log))).classes("es-mono")
+    result = details.pop("result", None)
+    for elsewhere in (*REPORTED, MARK, "requested_by"):  # shown by the live log, the limit and the timeline
+        details.pop(elsewhere, None)
     if result or details:
         with card("Result"):
             _json(result or {})

@@ -13,7 +13,7 @@ from nicegui import ui
 from services.web.auth.roles import Role
 from services.web.dashboard.outage_page import instead_of
 from services.web.dashboard.places import PLACES, STYLE
-from services.web.dashboard.visitor import ZONE_COOKIE, Visitor, admit
+from services.web.dashboard.visitor import UTC_COOKIE, ZONE_COOKIE, Visitor, admit
 
 # The server reads the time zone from a cookie; the first page reloads once if the browser is not in UTC.
 FIND_ZONE = f"""<script>
@@ -24,6 +24,7 @@ FIND_ZONE = f"""<script>
   if (!known && zone !== "UTC" && document.cookie.includes("{ZONE_COOKIE}=")) location.reload();
 }})();
 </script>"""
+REMEMBERED = "path=/; max-age=31536000; SameSite=Strict"
 BUILD_SECONDS = 30.0
 Build = TypeVar("Build", bound=Callable[..., Any])
 REMEMBER_THEME = "localStorage.setItem('es-theme', '{}')"
@@ -81,8 +82,7 @@ def frame(visitor: Visitor, title: str, here: str, about: str = "") -> Iterator[
         with ui.row().classes("es-nav").props('role="navigation" aria-label="Pages"'):
             _links(visitor, here)
         ui.space()
-        ui.label(str(visitor.zone)).classes("es-faint es-zone").tooltip("Times are shown in your browser's time zone.")
-        ui.label(f"{datetime.now(visitor.zone):%Z}").classes("es-faint es-zone-short")
+        _zone_button(visitor)
         restore_theme = _theme_button(dark)
         _account(visitor)
     with ui.column().classes("es-page").props('role="main"') as content:
@@ -126,6 +126,18 @@ def _theme_button(dark: ui.dark_mode) -> Callable[[], Awaitable[None]]:
     button = ui.button(icon="dark_mode", on_click=toggle).props('flat round aria-label="Toggle dark mode"')
     button.disable()  # until the browser has answered, which would undo a click
     return restore
+
+
+def _zone_button(visitor: Visitor) -> None:
+    """All times of a page are in one zone: the browser's, or UTC."""
+    is_utc = visitor.cookies.get(UTC_COOKIE) == "1"
+    other = "your browser's time zone" if is_utc else "UTC"
+    switch = f"document.cookie = '{UTC_COOKIE}={0 if is_utc else 1}; {REMEMBERED}'; location.reload()"
+    with ui.button(on_click=lambda: ui.run_javascript(switch)) as button:
+        ui.label(str(visitor.zone)).classes("es-faint es-zone")
+        ui.label(f"{datetime.now(visitor.zone):%Z}").classes("es-faint es-zone-short")
+    button.props(f'flat dense no-caps aria-label="Times are in {visitor.zone}; show them in {other}"')
+    button.tooltip(f"Show all times in {other}.")
 
 
 def _account(visitor: Visitor) -> None:

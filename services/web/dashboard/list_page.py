@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from nicegui import ui
+from nicegui import events, ui
 
 from services.errors import InvalidInput
 from services.web.dashboard.frame import for_visitors, frame
@@ -17,6 +17,12 @@ from services.web.dashboard.tables import Pager, fill, table
 from services.web.dashboard.visitor import Visitor
 
 ROWS = 50
+
+
+ORDER_CELL = """<q-th :props="props">
+  <button class="es-order" @click="$parent.$emit('order', props.col.order)">{{ props.col.label }}
+    <span aria-hidden="true">\u2195</span></button>
+</q-th>"""
 
 
 class Found(Protocol):
@@ -46,7 +52,9 @@ class ListPage(ABC, Generic[F]):
         with ui.row().classes("items-center gap-3 w-full es-filters"):
             self.build_filters(asked)
         with card() as self.card:
-            self._problem = ui.label().classes("es-bad")
+            self.build_above()
+            with ui.column().classes("w-full gap-2") as self.above:
+                self._problem = ui.label().classes("es-bad")
             with ui.element("div").classes("es-wide"):
                 self.table = table(self.columns, chip=self.chip, linked=self.linked)
             self.nothing = nothing(*self.empty)
@@ -54,6 +62,9 @@ class ListPage(ABC, Generic[F]):
 
     @abstractmethod
     def build_filters(self, asked: Mapping[str, str]) -> None: ...
+
+    def build_above(self) -> None:
+        """What stands above the table; most lists have nothing there."""
 
     @abstractmethod
     def look(self, cursor: str | None) -> F:
@@ -88,6 +99,19 @@ class ListPage(ABC, Generic[F]):
         fill(self.table, self.nothing, [self.row(record) for record in found.items] if found else [])
         self._pager.show(found.next_cursor if found else None)
 
+    def order_by_headings(self, order: ui.select) -> None:
+        """The headings of columns with an `order` choose it, too: a second click turns it round."""
+
+        def turn(event: events.GenericEventArguments) -> None:
+            wanted = str(event.args)
+            options = list(order.options)
+            order.value = _turned(wanted) if order.value == wanted and _turned(wanted) in options else wanted
+
+        for column in self.columns:
+            if column.get("order"):
+                self.table.add_slot(f"header-cell-{column['name']}", ORDER_CELL)
+        self.table.on("order", turn)
+
     def text_filter(self, label: str, value: str = "", width: str = "w-56") -> ui.input:
         field = ui.input(label, value=value, on_change=self.search)
         return field.props('outlined dense clearable debounce="400"').classes(width)
@@ -118,6 +142,10 @@ def list_at(path: str, title: str) -> Callable[[type[L]], type[L]]:
         return page
 
     return register
+
+
+def _turned(order: str) -> str:
+    return order[1:] if order.startswith("-") else f"-{order}"
 
 
 def text_of(field: ui.input) -> str | None:

@@ -10,6 +10,7 @@ from services.wording.durations import duration, one_unit
 # One colour per status, the same in chips, charts and the timeline; readable in light and dark mode.
 COLOURS = {
     "success": "#2e9e6b",
+    "recovered": "#3b8f9e",  # of a fire: a retry succeeded
     "running": "#2f7fd6",
     "claimed": "#5b9be0",
     "pending": "#8a94a6",

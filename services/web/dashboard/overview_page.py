@@ -2,26 +2,35 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import groupby
+from time import monotonic
+from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from nicegui import ui
 
+from services.insight.failures import ErrorGroup, Failures, FireCounts, count_fires, group_errors
 from services.insight.hourly_audit import AuditFact, last_day
 from services.insight.overview import Attention, Minute, Overview, Trouble
 from services.insight.replicas import Replicas, list_replicas
+from services.insight.series import Series
+from services.insight.windows import HOUR, Window
+from services.ledger.fate_sql import Fate
 from services.ledger.listing import ExecutionRecord
 from services.web.dashboard import charts
-from services.web.dashboard.executions_page import WENT_WRONG, name_of
+from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import ago, card, chart, chip, empty, redraw
 from services.web.dashboard.visitor import Visitor
+from services.web.dashboard.window_choice import SLOW_SECONDS, remembered_window, window_choice
 from services.wording.counts import counted
 
 REFRESH_SECONDS = 3.0
 MOST_RUNNING = 20
-LAST_HOUR = "/executions?within=1"
+MOST_ERRORS = 8
 UNKNOWN = ("Unknown while Postgres does not answer", "This list returns when Postgres is back.")
 MOST_OF_A_KIND = 6  # so that many of one kind do not hide the others
 TROUBLES = {
@@ -61,11 +70,21 @@ ALL_OF_THEM = {
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """What happened in the window."""
+
+    window: Window
+    bars: list[Minute]
+    counts: FireCounts
+    errors: list[ErrorGroup]
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """Everything that the page shows."""
 
     replicas: Replicas
-    minutes: list[Minute]
+    history: History
     running: list[ExecutionRecord]
     attention: list[Attention]
     schedules: int
@@ -75,51 +94,90 @@ class Seen:
 @for_visitors("/")
 async def overview(visitor: Visitor) -> None:
     with frame(visitor, "Overview", "/"):
-        page = _Page(visitor, await visitor.read(lambda: _look(visitor)))
+        window = remembered_window(visitor)
+        page = _Page(visitor, await visitor.read(lambda: _look(visitor, _look_back(visitor, window))))
         keep_fresh(REFRESH_SECONDS, page.refresh, page.away)
 
 
-def _look(visitor: Visitor) -> Seen:
+def _look(visitor: Visitor, history: History) -> Seen:
     parts = visitor.parts
-    overview = Overview(parts.db)
     return Seen(
         replicas=list_replicas(parts.db, parts.settings.heartbeat_timeout_seconds),
-        minutes=overview.minutes(),
+        history=history,
         running=parts.history.get_running(),
-        attention=overview.attention(),
+        attention=Overview(parts.db).attention(),
         schedules=parts.repository.count_schedules(),
         audit=last_day(parts.db),
     )
 
 
+def _look_back(visitor: Visitor, window: Window) -> History:
+    db = visitor.parts.db
+    failures = Failures(db).lately(window.hours)
+    bars = Series(db).read(window, visitor.zone, failures)
+    return History(window, bars, count_fires(failures), group_errors(failures)[:MOST_ERRORS])
+
+
 class _Page:
     def __init__(self, visitor: Visitor, seen: Seen) -> None:
-        self._visitor, self._seen = visitor, seen
+        self._visitor, self._seen, self._window = visitor, seen, seen.history.window
+        self._history_at = monotonic()
         self._tiles = Live(_build_tiles, _tiles(seen))
         with card("Needs attention"):
             self._attention = Live(_build_attention, (seen.attention, calm(seen)))
+        with ui.row().classes("items-center gap-3 w-full"):
+            ui.label("Fires and their errors of the last").classes("es-faint")
+            window_choice(self._window, self._choose)
+        with card("Errors") as self._errors_card:
+            self._errors = Live(_build_errors, _errors(seen.history))
         with ui.element("div").classes("es-grid"):
-            with card("Executions per minute"):
-                self._outcomes = chart(charts.outcomes(seen.minutes, visitor.local)).classes("h-64")
+            with card("Fires by outcome"):
+                self._outcomes = chart(_outcomes(seen.history)).classes("h-64")
             with card("Start lateness"):
-                self._lateness = chart(charts.lateness(seen.minutes, visitor.local)).classes("h-64")
+                self._lateness = chart(_lateness(seen.history)).classes("h-64")
         with card("Running now"):
             self._running = Live(_build_running, _running(seen))
+        self._errors_card.set_visibility(bool(seen.history.errors))
 
     def away(self) -> None:
         """Postgres does not answer, so the last known state may be out of date."""
         self._tiles.show(_tiles(self._seen, postgres_answers=False))
         self._attention.show((self._seen.attention, UNKNOWN))
 
+    async def _choose(self, window: Window) -> None:
+        self._window = window
+        await self.refresh()
+
     async def refresh(self) -> None:
-        seen = await self._visitor.read(lambda: _look(self._visitor))
+        seen = await self._visitor.read(lambda: _look(self._visitor, self._history()))
+        if seen.history.window is not self._window:
+            return  # another one was chosen meanwhile, whose own answer comes
         self._tiles.show(_tiles(seen))
         self._attention.show((seen.attention, calm(seen)))
         self._running.show(_running(seen))
-        if seen.minutes != self._seen.minutes:
-            redraw(self._outcomes, charts.outcomes(seen.minutes, self._visitor.local))
-            redraw(self._lateness, charts.lateness(seen.minutes, self._visitor.local))
+        self._errors.show(_errors(seen.history))
+        self._errors_card.set_visibility(bool(seen.history.errors))
+        if seen.history.bars != self._seen.history.bars:
+            redraw(self._outcomes, _outcomes(seen.history))
+            redraw(self._lateness, _lateness(seen.history))
         self._seen = seen
+
+    def _history(self) -> History:
+        """The long windows are not read anew every time."""
+        known, now = self._seen.history, monotonic()
+        is_recent = self._window is not HOUR and now - self._history_at < SLOW_SECONDS
+        if known.window is self._window and is_recent:
+            return known
+        self._history_at = now
+        return _look_back(self._visitor, self._window)
+
+
+def _outcomes(history: History) -> dict[str, Any]:
+    return charts.outcomes(history.bars, history.window.form)
+
+
+def _lateness(history: History) -> dict[str, Any]:
+    return charts.lateness(history.bars, history.window.form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +191,6 @@ class Tile:
 
 def _tiles(seen: Seen, *, postgres_answers: bool = True) -> list[Tile]:
     replicas = seen.replicas
-    failed = sum(minute.outcomes.get(status, 0) for minute in seen.minutes for status in charts.FAILURES)
-    ended = sum(sum(minute.outcomes.values()) for minute in seen.minutes)
     places = [*(each.max_workers for each in replicas.live), *(each.max_workers for each in replicas.workers)]
     workers = sum(place or 0 for place in places)
     return [
@@ -144,16 +200,56 @@ def _tiles(seen: Seen, *, postgres_answers: bool = True) -> list[Tile]:
         Tile("Changes", *_changes(replicas), "/replicas"),
         Tile("Schedules", f"{seen.schedules:,}", "in total", True, "/schedules"),
         Tile("Running", str(len(seen.running)), f"of {workers} workers", True, "/executions?status=running"),
-        _last_hour(failed, ended),
+        _fires(seen.history),
         *_accounted(seen.audit),
     ]
 
 
-def _last_hour(failed: int, ended: int) -> Tile:
-    """Shows failures in red if there are any, otherwise all executions."""
-    if failed:
-        return Tile("Last hour", f"{failed:,}", f"of {ended:,} failed", False, f"{LAST_HOUR}&status={WENT_WRONG}")
-    return Tile("Last hour", f"{ended:,}", "no failures", True, LAST_HOUR)
+def _fires(history: History) -> Tile:
+    """Red only for fires that failed for good: what a retry has mended needs nobody."""
+    counts, title = history.counts, f"Fires in {history.window.words}"
+    within = f"/executions?within={history.window.hours}"
+    if counts.failed:
+        head, _, more = counts.words.partition(" ")
+        return Tile(title, head, more, False, f"{within}&outcome={Fate.FAILED}")
+    total = sum(sum(bar.outcomes.values()) for bar in history.bars)
+    return Tile(title, f"{total:,}", counts.words or "no failures", True, within)
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """A row of the errors; `target` leads to the executions that have it."""
+
+    words: str
+    numbers: str
+    where: str
+    target: str
+    last_at: datetime
+    is_open: bool
+
+
+def _errors(history: History) -> list[Error]:
+    return [
+        Error(
+            words=group.example,
+            numbers=group.counts.words or counted(group.attempts, "attempt"),
+            where=group.label if group.schedules == 1 else f"{group.schedules:,} schedules",
+            target="/executions?" + urlencode({"within": history.window.hours, "error": group.common_text}),
+            last_at=group.last_at,
+            is_open=bool(group.counts.failed),
+        )
+        for group in history.errors
+    ]
+
+
+def _build_errors(errors: list[Error], ages: Ages) -> None:
+    """Equal errors are one line, whatever ids, numbers and addresses they name."""
+    for error in errors:
+        with ui.row().classes("items-baseline w-full gap-3 no-wrap es-line"):
+            chip("failed" if error.is_open else "skipped", error.numbers)
+            ui.link(error.words, error.target).classes("ellipsis grow es-words").tooltip(error.words)
+            ui.label(error.where).classes("ellipsis es-faint es-where")
+            ages.label(partial(ago, error.last_at)).classes("es-faint whitespace-nowrap")
 
 
 def _accounted(audit: AuditFact | None) -> list[Tile]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from nicegui import ui
 
+from services.insight.windows import Window
 from services.queues.dead_letters import DeadLetters, Letter, LetterFilter
 from services.queues.overview import QueueOverview, QueueView, Sample
 from services.queues.queue_state import QueueStates
@@ -18,10 +19,11 @@ from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import NOTHING, ago, card, chart, chip, empty, fact, redraw, took
 from services.web.dashboard.visitor import Visitor
+from services.web.dashboard.window_choice import remembered_window, window_choice
 from services.wording.counts import counted
 
 REFRESH_SECONDS = 5.0
-HOURS = 6
+POINTS = 120  # of a chart
 LETTERS = 20
 
 
@@ -37,7 +39,7 @@ class State:
     """The state of a queue that determines its chips and buttons."""
 
     name: str
-    display_name: str
+    title: str
     circuit: str
     paused_at: datetime | None
     paused_by: str | None
@@ -48,37 +50,49 @@ class State:
 @for_visitors("/queues")
 async def queues(visitor: Visitor) -> None:
     with frame(visitor, "Queues", "/queues"):
-        page = _Page(visitor, await visitor.read(lambda: _look(visitor)))
+        window = remembered_window(visitor)
+        page = _Page(visitor, window, await visitor.read(lambda: _look(visitor, window)))
         keep_fresh(REFRESH_SECONDS, page.refresh)
 
 
-def _look(visitor: Visitor) -> Seen:
+def _look(visitor: Visitor, window: Window) -> Seen:
     parts = visitor.parts
     overview = QueueOverview(parts.db, parts.settings)
-    since = datetime.now(UTC) - timedelta(hours=HOURS)
+    since, step = datetime.now(UTC) - timedelta(hours=window.hours), window.hours * 3600 // POINTS
     views = overview.look()
     return Seen(
         queues=views,
-        samples={view.name: overview.samples(view.name, since) for view in views},
+        samples={view.name: overview.samples(view.name, since, step) for view in views},
         letters=DeadLetters(parts.db).page(limit=LETTERS),
     )
 
 
 class _Page:
-    def __init__(self, visitor: Visitor, seen: Seen) -> None:
-        self._visitor, self._seen = visitor, seen
+    def __init__(self, visitor: Visitor, window: Window, seen: Seen) -> None:
+        self._visitor, self._window, self._seen = visitor, window, seen
         if not any(view.last_run_at or view.depth for view in seen.queues):
             with card():
                 empty("The workflows have not run yet", "Set WORKFLOWS_ENABLED=true on the replicas and queue a row.")
         self._summary = Live(_build_summary, _summary(seen))
+        with ui.row().classes("items-center gap-3 w-full"):
+            ui.label("Depth and throughput of the last").classes("es-faint")
+            window_choice(window, self._choose)
         with ui.element("div").classes("es-grid"):
             self._queues = {view.name: _Queue(view, self._build_state) for view in seen.queues}
         with card("Dead letters").props("id=dead-letters"):
             self._letters = Live(self._build_letters, seen.letters)
         self._draw()
 
+    async def _choose(self, window: Window) -> None:
+        self._window = window
+        await self.refresh()
+
     async def refresh(self) -> None:
-        self._seen = await self._visitor.read(lambda: _look(self._visitor))
+        window = self._window
+        seen = await self._visitor.read(lambda: _look(self._visitor, window))
+        if window is not self._window:
+            return  # another one was chosen meanwhile, whose own answer comes
+        self._seen = seen
         for view in self._seen.queues:
             self._queues[view.name].show(view)
         self._letters.show(self._seen.letters)
@@ -91,7 +105,7 @@ class _Page:
             queue.chart.set_visibility(len(samples) > 1)
             if samples != queue.samples:
                 queue.samples = samples
-                redraw(queue.chart, charts.queue(samples, self._visitor.local))
+                redraw(queue.chart, charts.queue(samples, self._visitor.local, self._window.form))
 
     def _build_state(self, state: State, ages: Ages) -> None:
         with ui.row().classes("items-center gap-2 w-full"):
@@ -108,7 +122,7 @@ class _Page:
         word, icon = ("Resume", "play_arrow") if state.paused_at or state.circuit != "closed" else ("Pause", "pause")
         act = self._resume if word == "Resume" else self._pause
         button = ui.button(word, icon=icon, on_click=lambda: act(state.name)).props("outline no-caps")
-        button.props(f'aria-label="{word} {state.display_name}"')
+        button.props(f'aria-label="{word} {state.title}"')
 
     def _build_letters(self, letters: list[Letter], ages: Ages) -> None:
         if not letters:
@@ -148,7 +162,7 @@ class _Queue:
 
     def __init__(self, view: QueueView, build_state: Callable[[State, Ages], None]) -> None:
         self.samples: list[Sample] = []
-        with card(view.display_name):
+        with card(title_of(view)):
             self._state = Live(build_state, _state(view))
             with ui.element("dl").classes("es-facts"):
                 self._facts = {name: fact(name, value) for name, value in _facts(view).items()}
@@ -173,8 +187,8 @@ def _error(letter: Letter) -> None:
 
 def _summary(seen: Seen) -> tuple[list[str], list[str], int]:
     """Paused queues, tripped circuit breakers and the number of dead letters, at the top of the page."""
-    paused = [view.display_name for view in seen.queues if view.paused_at]
-    resting = [view.display_name for view in seen.queues if view.circuit != "closed" and not view.paused_at]
+    paused = [title_of(view) for view in seen.queues if view.paused_at]
+    resting = [title_of(view) for view in seen.queues if view.circuit != "closed" and not view.paused_at]
     return paused, resting, sum(view.dead for view in seen.queues)
 
 
@@ -191,10 +205,15 @@ def _build_summary(found: tuple[list[str], list[str], int], _: Ages) -> None:
             ui.label("All queues are active, and there are no dead letters.").classes("es-faint")
 
 
+def title_of(view: QueueView) -> str:
+    """Its name as people write it: the workflows' own names speak of processors and schedulers."""
+    return view.name.replace("_", " ").capitalize()
+
+
 def _state(view: QueueView) -> State:
     return State(
         name=view.name,
-        display_name=view.display_name,
+        title=title_of(view),
         circuit=view.circuit,
         paused_at=view.paused_at,
         paused_by=view.paused_by,
@@ -218,6 +237,7 @@ def _facts(view: QueueView) -> dict[str, str]:
     totals = view.totals
     return {
         "Name": view.name,
+        "Job": view.display_name,
         "Waiting": f"{view.depth:,}" + (f", oldest for {took(view.oldest_seconds)}" if view.depth else ""),
         "Processing": f"{view.processing:,}",
         "Failed": f"{view.failed:,}, {counted(view.dead, 'dead letter')}",

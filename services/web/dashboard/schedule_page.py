@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -12,9 +12,11 @@ from zoneinfo import ZoneInfo
 from nicegui import ui
 
 from services.errors import InvalidInput
+from services.insight.failures import Failures, FireCounts
 from services.insight.overview import Overview
+from services.insight.windows import Window
 from services.jobs.credentials import without_credentials
-from services.ledger.listing import ExecutionRecord
+from services.ledger.listing import ExecutionFilter, ExecutionRecord
 from services.schedules.batch import ScheduleRecord
 from services.schedules.changes import Change
 from services.web.auth.roles import Role
@@ -25,9 +27,11 @@ from services.web.dashboard.look import ago, card, chart, chip, clock, empty, fa
 from services.web.dashboard.schedule_form import CATCHUP, CATCHUPS, DEFAULTS, POLICIES
 from services.web.dashboard.schedules_page import describe, run_now, switch
 from services.web.dashboard.visitor import Visitor
+from services.web.dashboard.window_choice import remembered_window, window_choice
 
 REFRESH_SECONDS = 5.0
 EXECUTIONS, CHANGES = 100, 20
+MOST_DURATIONS = 500  # points of the chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +41,15 @@ class Seen:
     changes: list[Change]
     days: dict[date, dict[str, int]]
     next_fires: list[datetime]
+    window: Window
+    counts: FireCounts
+    durations: list[ExecutionRecord]
 
 
 @for_visitors("/schedules/{schedule_id}")
 async def schedule(visitor: Visitor, schedule_id: str) -> None:
-    seen = await visitor.read(lambda: _look(visitor, schedule_id))
+    window = remembered_window(visitor)
+    seen = await visitor.read(lambda: _look(visitor, schedule_id, window))
     if seen is None:
         await _show_what_is_left(visitor, schedule_id)
         return
@@ -50,7 +58,7 @@ async def schedule(visitor: Visitor, schedule_id: str) -> None:
         keep_fresh(REFRESH_SECONDS, page.refresh)
 
 
-def _look(visitor: Visitor, schedule_id: str) -> Seen | None:
+def _look(visitor: Visitor, schedule_id: str, window: Window) -> Seen | None:
     parts = visitor.parts
     try:
         record = parts.repository.get_schedule(UUID(schedule_id))
@@ -59,12 +67,16 @@ def _look(visitor: Visitor, schedule_id: str) -> Seen | None:
     if record is None:
         return None
     known = record.schedule_id
+    lately = ExecutionFilter(schedule_id=known, since=datetime.now(UTC) - timedelta(hours=window.hours))
     return Seen(
         record=record,
         executions=parts.history.get_executions_by_schedule(known, EXECUTIONS),
         changes=parts.repository.get_changes(known, CHANGES),
         days=Overview(parts.db).calendar(known, record.timezone),
         next_fires=[] if record.invalid_reason or not record.enabled else parts.repository.preview(known, 5),
+        window=window,
+        counts=Failures(parts.db).counts(window.hours, known),
+        durations=[one for one in parts.history.list_executions(lately, MOST_DURATIONS).items if one.started_at],
     )
 
 
@@ -99,6 +111,7 @@ def _label_of(definition: Mapping[str, Any]) -> str:
 class _Page:
     def __init__(self, visitor: Visitor, seen: Seen) -> None:
         self._visitor, self._seen, self._once = visitor, seen, Once()
+        self._window = seen.window
         with ui.row().classes("items-center gap-3 w-full"):
             self._head()
             ui.space()
@@ -108,6 +121,7 @@ class _Page:
             with card("Outcomes by day"):
                 self._calendar = chart(self._calendar_options()).classes("h-40")
             with card("Durations"):
+                window_choice(self._window, self._choose)
                 self._durations()
         with ui.element("div").classes("es-grid"):
             with card("Why did it run, or not run?"):
@@ -121,8 +135,15 @@ class _Page:
         with card("Change history"):
             self._changes()
 
+    async def _choose(self, window: Window) -> None:
+        self._window = window
+        await self.refresh()
+
     async def refresh(self) -> None:
-        seen = await self._visitor.read(lambda: _look(self._visitor, str(self._seen.record.schedule_id)))
+        schedule_id, window = str(self._seen.record.schedule_id), self._window
+        seen = await self._visitor.read(lambda: _look(self._visitor, schedule_id, window))
+        if window is not self._window:
+            return  # another one was chosen meanwhile, whose own answer comes
         if seen is None:
             ui.navigate.reload()  # shows the page of a deleted schedule
             return
@@ -172,9 +193,9 @@ class _Page:
 
     @ui.refreshable_method
     def _durations(self) -> None:
-        ran = [one for one in self._seen.executions if one.duration_seconds is not None and one.started_at is not None]
+        ran = [one for one in self._seen.durations if one.duration_seconds is not None and one.started_at is not None]
         if not ran:
-            empty("No data yet", "Finished executions appear here.")
+            empty(f"No finished executions in {self._window.words}", "Choose a wider window to see more.")
             return
         chart(
             charts.durations(
@@ -195,6 +216,8 @@ class _Page:
 
     @ui.refreshable_method
     def _last(self) -> None:
+        words, window = self._seen.counts.words or "no failures", self._window.words
+        ui.label(f"Fires in {window}: {words}.").classes("es-faint")
         if not self._seen.executions:
             hint = "Its first fire is shown above." if self._seen.next_fires else "It runs only when started manually."
             empty("No executions yet", hint)
@@ -323,4 +346,5 @@ def _change_rows(visitor: Visitor, changes: list[Change]) -> None:
 
 def _is_same(new: Seen, old: Seen) -> bool:
     """Nothing to redraw."""
-    return (new.record, new.executions, new.changes) == (old.record, old.executions, old.changes)
+    known = (old.record, old.executions, old.changes, old.window, old.counts, old.durations)
+    return (new.record, new.executions, new.changes, new.window, new.counts, new.durations) == known

@@ -12,9 +12,11 @@ from services.schedules.field_rules import NOTE
 from services.schedules.listing import ScheduleFilter
 from services.schedules.spec import ScheduleFields
 from services.web.auth.roles import Role
+from services.web.bulk import Bulk, Done, ScheduleAction
 from services.web.dashboard.list_page import ROWS, ListPage, list_at, text_of
 from services.web.dashboard.live import Once
 from services.web.dashboard.look import NOTHING, ago, clock, colour
+from services.web.dashboard.selection import Act, Selection, Wish
 from services.web.dashboard.tables import columns
 from services.web.dashboard.visitor import Visitor
 from services.wording.counts import counted
@@ -31,12 +33,22 @@ SHOWN = columns(
     lead="what",
     short=("next_run", "last_run"),
     wide=("when",),
+    orders={"what": "name", "next_run": "next_run", "last_run": "-last_run"},
+)
+ACTS = (
+    Act(ScheduleAction.RUN, "Run", "run", "play_arrow"),
+    Act(ScheduleAction.ENABLE, "Enable", "enabled", "play_circle"),
+    Act(ScheduleAction.DISABLE, "Disable", "disabled", "pause", asks_why=True),
+    Act(ScheduleAction.DELETE, "Delete", "deleted", "delete", warning="They never fire again. Their history remains."),
 )
 ORDERS = {
     "domain": "domain",
     "name": "name",
+    "-name": "name, descending",
     "next_run": "next run",
+    "-next_run": "next run, latest first",
     "-last_run": "last run",
+    "last_run": "last run, oldest first",
     "-updated_at": "last change",
     "-priority": "priority",
 }
@@ -79,9 +91,14 @@ class _Schedules(ListPage[Found]):
     def __init__(self, visitor: Visitor, asked: Mapping[str, str]) -> None:
         super().__init__(visitor, asked)
         self._once = Once()
+        self._selection: Selection | None = None
         with self.card:
             self._count = ui.label().classes("es-faint")
             self._count.move(target_index=0)
+        with self.above:
+            if visitor.may(Role.ADMIN):
+                self._selection = Selection(visitor, self.table, "schedule", ACTS, self._carry_out, self.refresh)
+        self.order_by_headings(self._order)
         with self.nothing:
             self._deleted = ui.link("", "").classes("es-deleted")
         self.table.add_slot("body-cell-enabled", SWITCH_CELL)
@@ -92,6 +109,9 @@ class _Schedules(ListPage[Found]):
     def build_filters(self, asked: Mapping[str, str]) -> None:
         states = {status: _word(status) for status in STATUSES}
         self._search = self.text_filter("Search", asked.get("search", ""), "w-64")
+        types, tags = self.visitor.parts.repository.words_in_use()
+        self._type = self.choice_filter("Job type", {word: word for word in types}, asked.get("type"))
+        self._tag = self.choice_filter("Tag", {word: word for word in tags}, asked.get("tag"), width="w-36")
         self._state = self.choice_filter("State", STATES, usual="all", width="w-36")
         self._last = self.choice_filter("Last status", states, asked.get("last"), width="w-44")
         self._order = self.choice_filter("Sort by", ORDERS, asked.get("order"), usual="domain", width="w-44")
@@ -101,19 +121,36 @@ class _Schedules(ListPage[Found]):
             new.props("unelevated no-caps")
 
     def look(self, cursor: str | None) -> Found:
-        repository = self.visitor.parts.repository
-        where = ScheduleFilter(
-            search=text_of(self._search),
-            enabled={"on": True, "off": False}.get(self._state.value),
-            last_status=self._last.value,
-        )
+        repository, where = self.visitor.parts.repository, self._where()
         page = repository.list_schedules(where, sort=self._order.value, limit=ROWS, cursor=cursor)
         deleted = repository.find_deleted(where.search) if where.search and not page.items else None
         return Found(page.items, page.next_cursor, repository.count_schedules(where), where.search, deleted)
 
+    def _where(self) -> ScheduleFilter:
+        return ScheduleFilter(
+            search=text_of(self._search),
+            job_type=self._type.value,
+            tag=self._tag.value,
+            enabled={"on": True, "off": False}.get(self._state.value),
+            last_status=self._last.value,
+        )
+
+    def _carry_out(self, wish: Wish) -> Done:
+        parts = self.visitor.parts
+        bulk = Bulk(parts.repository, parts.history, self.visitor.identity.actor)
+        return bulk.all_schedules(
+            ScheduleAction(wish.act.action),
+            self._where() if wish.ids is None else ScheduleFilter(schedule_ids=wish.ids),
+            note=wish.note,
+            dry_run=wish.dry_run,
+            expected=wish.expected,
+        )
+
     def show(self, found: Found | None) -> None:
         super().show(found)
         self._count.text = counted(found.total if found else 0, "schedule")
+        if self._selection:
+            self._selection.show(found.total if found else 0)
         name, schedule_id = (found.search, found.deleted) if found else (None, None)
         self._deleted.set_visibility(schedule_id is not None)
         self._deleted.text = f"{name} was deleted: show its last definition and who deleted it"

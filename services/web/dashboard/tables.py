@@ -1,6 +1,6 @@
 """Tables of the dashboard: rows are plain values; a cell can be a link or a status chip. Keyset pagination."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from nicegui import ui
@@ -24,10 +24,16 @@ HEADINGS = {"what": "Schedule", "late": "Lateness", "took": "Duration", "why": "
 
 
 def columns(
-    *names: str, lead: str, right: tuple[str, ...] = (), short: tuple[str, ...] = (), wide: tuple[str, ...] = ()
+    *names: str,
+    lead: str,
+    right: tuple[str, ...] = (),
+    short: tuple[str, ...] = (),
+    wide: tuple[str, ...] = (),
+    orders: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """A column for each name, with a heading from HEADINGS or from its name. A `short` column stays on one line.
 
+    `orders` are the orders that the headings of columns stand for.
     On a phone `lead` is the title of the row's card, and a `wide` column takes a whole line of it.
     """
     short += right
@@ -36,6 +42,7 @@ def columns(
             "name": name,
             "label": HEADINGS.get(name) or name.replace("_", " ").capitalize(),
             "field": name,
+            "order": (orders or {}).get(name),
             "align": "right" if name in right else "left",
             "classes": " ".join(
                 word

@@ -1,4 +1,6 @@
-"""The timeline: past executions as bars per replica, and a forecast that shows load peaks in advance."""
+"""The timeline: schedules with their last fires as a grid, those with trouble first; executions as bars per replica
+over a short range; and a forecast that shows load peaks in advance.
+"""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -7,12 +9,16 @@ from typing import Any
 from nicegui import events, ui
 
 from services.insight.forecast import Load, forecast
+from services.insight.grid import FIRES, SCHEDULES, Grid, GridRow
 from services.insight.overview import Bar, Overview
+from services.insight.windows import Window
 from services.web.dashboard import charts
+from services.web.dashboard.cells import legend, row_of_cells
 from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import COLOURS, card, chart, chip, clock, nothing, redraw
 from services.web.dashboard.visitor import Visitor
+from services.web.dashboard.window_choice import remembered_window, window_choice
 
 REFRESH_SECONDS = 10.0
 WINDOWS = {15: "15 minutes", 60: "1 hour", 360: "6 hours"}
@@ -23,6 +29,7 @@ MOST_BARS = 2000
 @dataclass(frozen=True, slots=True)
 class Seen:
     at: datetime
+    rows: list[GridRow]
     minutes: int
     bars: list[Bar]
     loads: list[Load]
@@ -31,18 +38,26 @@ class Seen:
 @for_visitors("/timeline")
 async def timeline(visitor: Visitor) -> None:
     with frame(visitor, "Timeline", "/timeline"):
-        page = _Page(visitor, await visitor.read(lambda: _look(visitor, FIRST_WINDOW)))
+        window = remembered_window(visitor)
+        page = _Page(visitor, window, await visitor.read(lambda: _look(visitor, window, FIRST_WINDOW)))
         keep_fresh(REFRESH_SECONDS, page.refresh)
 
 
-def _look(visitor: Visitor, minutes: int) -> Seen:
-    bars = Overview(visitor.parts.db).timeline(minutes, MOST_BARS)
-    return Seen(datetime.now(UTC), minutes, bars, forecast(visitor.parts.db, minutes))
+def _look(visitor: Visitor, window: Window, minutes: int) -> Seen:
+    db = visitor.parts.db
+    bars = Overview(db).timeline(minutes, MOST_BARS)
+    return Seen(datetime.now(UTC), Grid(db).rows(window.hours), minutes, bars, forecast(db, minutes))
 
 
 class _Page:
-    def __init__(self, visitor: Visitor, seen: Seen) -> None:
-        self._visitor, self._seen = visitor, seen
+    def __init__(self, visitor: Visitor, window: Window, seen: Seen) -> None:
+        self._visitor, self._window, self._seen = visitor, window, seen
+        with card(f"Last {FIRES} fires by schedule"):
+            with ui.row().classes("items-center gap-3 w-full"):
+                ui.label("Trouble first, of the last").classes("es-faint")
+                window_choice(window, self._choose_window)
+            self._nothing_fired = nothing("No fires yet", "Each fire of a schedule becomes a cell here.")
+            self._grid = _GridCard(visitor)
         chosen = ui.toggle(WINDOWS, value=seen.minutes, on_change=self._choose)
         chosen.props('no-caps unelevated aria-label="Time window"')
         with card("Executions by replica"):
@@ -57,11 +72,18 @@ class _Page:
         self._show()
 
     async def refresh(self) -> None:
-        minutes = self._seen.minutes
-        self._seen = await self._visitor.read(lambda: _look(self._visitor, minutes))
+        window, minutes = self._window, self._seen.minutes
+        seen = await self._visitor.read(lambda: _look(self._visitor, window, minutes))
+        if (window, minutes) != (self._window, self._seen.minutes):
+            return  # another one was chosen meanwhile, whose own answer comes
+        self._seen = seen
         redraw(self._past, self._past_options())
         redraw(self._coming, self._coming_options())
         self._show()
+
+    async def _choose_window(self, window: Window) -> None:
+        self._window = window
+        await self.refresh()
 
     async def _choose(self, event: events.ValueChangeEventArguments[int]) -> None:
         self._seen = replace(self._seen, minutes=int(event.value))
@@ -75,6 +97,8 @@ class _Page:
 
     def _show(self) -> None:
         bars, busy = self._seen.bars, [load for load in self._seen.loads if load.fires]
+        self._grid.show(self._seen.rows)
+        self._nothing_fired.set_visibility(not self._seen.rows)
         self._past.set_visibility(bool(bars))
         self._past.style(f"height: {64 + 48 * len({bar.instance_id for bar in bars})}px")
         self._nothing_ran.set_visibility(not bars)
@@ -94,6 +118,43 @@ class _Page:
         words = f"Peak at {at}: {peak.fires:,.0f} fires, {peak.seconds:,.0f} s of work ({names})."
         usual = sum(load.fires for load in self._seen.loads) / len(self._seen.loads)
         return words + (" Set spread_seconds on these schedules to flatten it." if peak.fires > 3 * usual else "")
+
+
+class _GridCard:
+    """A line per schedule; only what has changed is replaced, so that the focus stays on its cell."""
+
+    def __init__(self, visitor: Visitor) -> None:
+        self._visitor = visitor
+        self._lines: list[tuple[ui.link, ui.html, ui.element]] = []
+        with ui.element("div").classes("es-grid-rows") as self._box:
+            pass
+        self._legend = ui.html("", sanitize=False).classes("es-legend")
+        self._more = ui.link("All schedules", "/schedules")
+
+    def show(self, rows: list[GridRow]) -> None:
+        while len(self._lines) < len(rows):
+            with self._box:
+                name = ui.link("", "").classes("ellipsis")
+                with ui.element("div").classes("es-scroll") as place:
+                    self._lines.append((name, ui.html("", sanitize=False), place))
+        for number, (name, cells, place) in enumerate(self._lines):
+            name.set_visibility(number < len(rows))
+            place.set_visibility(number < len(rows))
+            if number < len(rows):
+                _fill(name, cells, rows[number], self._visitor)
+        words = legend(cell.status for row in rows for cell in row.cells)
+        if self._legend.content != words:
+            self._legend.content = words
+        self._more.set_visibility(len(rows) >= SCHEDULES)
+
+
+def _fill(name: ui.link, cells: ui.html, row: GridRow, visitor: Visitor) -> None:
+    if name.text != row.label:
+        name.text = row.label
+        name.props(f'href="/schedules/{row.schedule_id}"')
+    content = row_of_cells(row, visitor, FIRES)
+    if cells.content != content:
+        cells.content = content
 
 
 def _statuses(bars: list[Bar]) -> list[str]:

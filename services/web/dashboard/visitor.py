@@ -20,7 +20,7 @@ from services.web.parts import Parts
 from services.wording.refusals import refusal
 
 REFUSED = "The database refuses the change right now"
-ZONE_COOKIE = "tz"
+ZONE_COOKIE, UTC_COOKIE = "tz", "utc"
 HAS_WORKFLOWS = """
 SELECT EXISTS (SELECT FROM workflow_queues) OR EXISTS (SELECT FROM contacts) OR EXISTS (SELECT FROM places_staging)
 """
@@ -126,7 +126,9 @@ def safe_path(path: str) -> str:
 
 
 def zone_of(request: Request) -> ZoneInfo:
-    """The browser's time zone, or UTC until it is known."""
+    """The browser's time zone; UTC until it is known, and if the visitor has chosen it."""
+    if request.cookies.get(UTC_COOKIE) == "1":
+        return ZoneInfo("UTC")
     try:
         return ZoneInfo(unquote(request.cookies.get(ZONE_COOKIE, "")))
     except (ZoneInfoNotFoundError, ValueError, OSError):

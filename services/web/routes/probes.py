@@ -30,7 +30,7 @@ NOT_READY = _not_now(Ready, {"status": "not ready", "reasons": ["Postgres does n
 
 
 @probes.get("/healthz", summary="Liveness", responses=STALLED)
-def healthz(response: Response, parts: PartsOf, everybody: Probe) -> Alive:
+def check_liveness(response: Response, parts: PartsOf, everybody: Probe) -> Alive:
     """Liveness: 503 means that this process must be restarted, and names the stalled loops of its replica."""
     stalled = {} if parts.scheduler is None else parts.scheduler.liveness()
     response.status_code = 503 if stalled else 200
@@ -38,7 +38,7 @@ def healthz(response: Response, parts: PartsOf, everybody: Probe) -> Alive:
 
 
 @probes.get("/readyz", summary="Readiness", responses=NOT_READY)
-def readyz(response: Response, parts: PartsOf, everybody: Probe) -> Ready:
+def check_readiness(response: Response, parts: PartsOf, everybody: Probe) -> Ready:
     """Readiness: 503 means that this process cannot do its work, and gives the reasons."""
     reasons = [] if parts.db.ping() else ["Postgres does not answer"]
     if parts.scheduler is not None:
@@ -52,7 +52,7 @@ def readyz(response: Response, parts: PartsOf, everybody: Probe) -> Ready:
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}, "example": METRICS}}}},
 )
-def metrics(request: Request, parts: PartsOf, everybody: Probe) -> Response:
+def read_metrics(request: Request, parts: PartsOf, everybody: Probe) -> Response:
     """Metrics in the Prometheus text format."""
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     found = WithoutReplica() if parts.scheduler is None else REGISTRY

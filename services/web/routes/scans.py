@@ -43,14 +43,14 @@ def read_scan(scan_id: UUID, parts: PartsOf, who: Viewer) -> ScanDetail:
 
 
 @scans.get("/{scan_id}/cookies")
-def list_cookies(scan_id: UUID, parts: PartsOf, who: Viewer) -> CookieList:
+def list_scan_cookies(scan_id: UUID, parts: PartsOf, who: Viewer) -> CookieList:
     """Every cookie and storage entry of a scan, with its category."""
     found = _find(parts, scan_id)
     return CookieList(scan_id=scan_id, items=[CookieOut.model_validate(cookie) for cookie in found.cookies])
 
 
 @scans.get("/{scan_id}/diff")
-def read_diff(scan_id: UUID, parts: PartsOf, who: Viewer) -> ScanDiff:
+def read_scan_diff(scan_id: UUID, parts: PartsOf, who: Viewer) -> ScanDiff:
     """New, gone and changed cookies since the previous scan of the same domain with the same engine."""
     found = _find(parts, scan_id)
     changes = [CookieChangeOut.model_validate(change) for change in found.changes]

@@ -40,13 +40,15 @@ Zone = Annotated[
 
 
 @schedule_actions.post("/preview")
-def preview_new(body: ScheduleChanges, parts: PartsOf, who: Viewer, n: HowMany = 5, zone: Zone = None) -> PreviewOut:
+def preview_new_schedule(
+    body: ScheduleChanges, parts: PartsOf, who: Viewer, n: HowMany = 5, zone: Zone = None
+) -> PreviewOut:
     """The next fires of a definition. Only an invalid timing gives 422; other problems are part of the response."""
     return _preview_out(preview_definition(body.given(), n, announced=parts.repository.announced_types), zone)
 
 
 @schedule_actions.post("/{schedule}/preview")
-def preview_existing(
+def preview_schedule(
     schedule: ScheduleReference,
     parts: PartsOf,
     who: Viewer,
@@ -60,7 +62,7 @@ def preview_existing(
 
 
 @schedule_actions.post("/{schedule}/run", status_code=202)
-def run_now(
+def run_schedule(
     schedule: ScheduleReference, response: Response, parts: PartsOf, who: Operator, key: IdempotencyKey = None
 ) -> RunRequested:
     """Run a schedule once, now, on any replica, even if it is disabled. Its next fire is not affected."""
@@ -70,7 +72,7 @@ def run_now(
 
 
 @schedule_actions.post("/{schedule}/backfill", status_code=202)
-def backfill(
+def backfill_schedule(
     schedule: ScheduleReference, body: BackfillWish, parts: PartsOf, who: Operator, key: IdempotencyKey = None
 ) -> BackfillOut:
     """Run past fires that did not succeed, oldest first, even if the schedule is disabled."""
@@ -81,7 +83,7 @@ def backfill(
 
 
 @schedule_actions.get("/{schedule}/changes")
-def list_changes(schedule: ScheduleReference, parts: PartsOf, who: Viewer, limit: Limit = 50) -> ChangeList:
+def list_schedule_changes(schedule: ScheduleReference, parts: PartsOf, who: Viewer, limit: Limit = 50) -> ChangeList:
     """Change history of a schedule, newest first; also of a deleted one."""
     schedule_id = schedule_id_of(parts, schedule)
     changes = parts.repository.get_changes(schedule_id, limit)
@@ -92,7 +94,7 @@ def list_changes(schedule: ScheduleReference, parts: PartsOf, who: Viewer, limit
 
 
 @schedule_actions.get("/{schedule}/explain")
-def explain(
+def explain_schedule(
     schedule: ScheduleReference,
     parts: PartsOf,
     who: Viewer,

@@ -15,6 +15,7 @@ from services.schedules.listing import SORT_KEYS, ScheduleFilter
 from services.schedules.spec import unknown_fields
 from services.web.auth.guard import Admin, IdempotencyKey, Operator, Viewer
 from services.web.auth.roles import Identity, Role
+from services.web.bulk import Bulk
 from services.web.etags import check_match, etag_of, is_known
 from services.web.problems import NO_CONDITION, HttpProblem
 from services.web.routing import API, Cursor, Limit, PartsOf, ScheduleReference, find_schedule, router
@@ -83,17 +84,36 @@ def create_schedule(
     return _answer(record, response, who, _unoffered(parts, record))
 
 
-@schedules.post("/bulk", summary="Enable Or Disable Many")
-def switch_many(body: BulkSwitch, parts: PartsOf, who: Admin, key: IdempotencyKey = None) -> BulkResult:
-    """Enable or disable up to 1,000 schedules. An invalid schedule can only be disabled."""
-    done = parts.repository.switch_schedules(
-        body.schedule_ids, body.action == "enable", actor=who.actor, note=body.note
+@schedules.post("/bulk", summary="Run, Enable, Disable Or Delete Many")
+def change_many_schedules(body: BulkSwitch, parts: PartsOf, who: Admin, key: IdempotencyKey = None) -> BulkResult:
+    """Run, enable, disable or delete up to 1,000 schedules, by id or by filter.
+
+    An invalid schedule can only be disabled or deleted. With `dry_run` nothing is done.
+    """
+    match = body.filter.model_dump() if body.filter else {"schedule_ids": body.schedule_ids}
+    done = Bulk(parts.repository, parts.history, who.actor).schedules(
+        body.action,
+        ScheduleFilter(**match),
+        note=body.note,
+        dry_run=body.dry_run,
+        expected=body.expected,
+        after=body.after,
+        limit=body.limit,
     )
     refused = [
         RefusedSwitch(schedule_id=schedule_id, errors=[FieldProblem.model_validate(problem) for problem in problems])
         for schedule_id, problems in done.refused.items()
     ]
-    return BulkResult(changed=done.changed, unchanged=done.unchanged, missing=done.missing, refused=refused)
+    return BulkResult(
+        matched=done.matched,
+        changed=done.changed,
+        unchanged=done.unchanged,
+        missing=done.missing,
+        refused=refused,
+        execution_ids=done.execution_ids,
+        next_after=done.next_after,
+        dry_run=body.dry_run,
+    )
 
 
 @schedules.get("/{schedule}", response_model=ScheduleOut, responses={304: {"description": "Not Modified"}})

@@ -32,7 +32,7 @@ def log_in(body: LogIn, request: Request, response: Response, parts: PartsOf, ev
 
 
 @sessions.get("", summary="Read Session")
-def who_am_i(who: Viewer) -> SessionOut:
+def read_session(who: Viewer) -> SessionOut:
     """The caller's identity and role."""
     return _session_out(who, who.role or Role.VIEWER)
 

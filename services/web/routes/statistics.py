@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import Query
 
+from services.insight.failures import Failures, group_errors
 from services.insight.forecast import forecast
 from services.insight.overview import Overview
 from services.insight.replicas import list_replicas
@@ -12,6 +13,9 @@ from services.web.auth.guard import Viewer
 from services.web.routing import API, PartsOf, router
 from services.web.schemas.executions import (
     AttentionOut,
+    ErrorGroupList,
+    ErrorGroupOut,
+    FireCountsOut,
     ForecastOut,
     LoadOut,
     MinuteOut,
@@ -29,7 +33,20 @@ Minutes = Annotated[int, Query(ge=1, le=24 * 60)]
 @statistics.get("")
 def read_statistics(parts: PartsOf, who: Viewer, days: Annotated[int, Query(ge=1, le=36_500)] = 7) -> StatisticsOut:
     """Counts, durations and lateness over the last days."""
-    return StatisticsOut.model_validate(parts.history.get_execution_statistics(days))
+    counts = FireCountsOut.model_validate(Failures(parts.db).counts(24 * days))
+    return StatisticsOut.model_validate({**parts.history.get_execution_statistics(days), "fires": counts})
+
+
+@statistics.get("/errors")
+def read_errors(
+    parts: PartsOf,
+    who: Viewer,
+    hours: Annotated[int, Query(ge=1, le=24 * 366)] = 24,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of groups.")] = 50,
+) -> ErrorGroupList:
+    """The errors of the last hours, equal ones together, from at most the newest 5,000 failed attempts."""
+    groups = group_errors(Failures(parts.db).lately(hours))
+    return ErrorGroupList(items=[ErrorGroupOut.model_validate(group) for group in groups[:limit]])
 
 
 @statistics.get("/overview")

@@ -22,7 +22,7 @@ SHOWN = ("is_busy", "lease_owner", "started_at", "synced_at", "not_before")
 
 
 @sync.get("", summary="Read Sync Status")
-def read_status(parts: PartsOf, who: Viewer) -> SyncStatusOut:
+def read_sync_status(parts: PartsOf, who: Viewer) -> SyncStatusOut:
     """Last successful sync, last report, and which process is syncing right now."""
     state = SyncState(parts.db).read()
     known = {name: value for name, value in asdict(state).items() if name in SHOWN}

@@ -19,16 +19,16 @@ workflow_tools = router(f"{API}/dev-tools", "dev-tools")
 HowMany = Annotated[int, Query(ge=1, le=50, description="Maximum number of domains to process.")]
 
 
-@workflow_tools.get("/queues")
-def list_queues(parts: PartsOf, who: Viewer) -> QueueList:
-    """Depth, age, failures and state of every queue, in pipeline order."""
+@workflow_tools.get("/queues", deprecated=True)
+def list_queues_in_development(parts: PartsOf, who: Viewer) -> QueueList:
+    """The same as GET /api/v3/queues, for older callers."""
     require_development(parts)
     views = QueueOverview(parts.db, parts.settings).look()
     return QueueList(items=[QueueOut.model_validate(view) for view in views])
 
 
 @workflow_tools.post("/trigger/{job_id}", status_code=202)
-def trigger(job_id: str, parts: PartsOf, who: Operator, key: IdempotencyKey = None) -> RunRequested:
+def trigger_job(job_id: str, parts: PartsOf, who: Operator, key: IdempotencyKey = None) -> RunRequested:
     """Run this job now, on any replica."""
     require_development(parts)
     return RunRequested(execution_id=parts.history.request_run(find_schedule(parts, job_id).schedule_id, who.actor))

@@ -1,13 +1,14 @@
 """Schemas of schedules."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from services.ledger.backfill import HIGHEST_LIMIT, USUAL_LIMIT
 from services.schedules.field_rules import NOTE, REQUIRED, RULES, Id, OrNone, Rule
+from services.web.bulk import MOST, ScheduleAction
 from services.web.examples import STORY
 
 EXAMPLE: dict[str, Any] = {
@@ -19,7 +20,7 @@ EXAMPLE: dict[str, Any] = {
     "tags": ["nightly"],
     "max_retries": 2,
 }
-MOST_AT_ONCE = 1000
+MOST_AT_ONCE = MOST
 EXAMPLE_NOTE = "supplier is migrating until Friday"
 
 
@@ -182,17 +183,47 @@ class PreviewOut(BaseModel):
     problems: list[FieldProblem] = Field(description="Why this definition would be refused, apart from its timing")
 
 
+class ScheduleMatch(BaseModel):
+    """Which schedules: all conditions that are given must hold. `{}` matches all."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"tag": "nightly", "enabled": True}]})
+
+    search: str | None = Field(None, max_length=255, description="Part of the domain or name")
+    enabled: bool | None = None
+    domain: str | None = Field(None, max_length=255)
+    job_type: str | None = Field(None, max_length=64)
+    source: str | None = Field(None, max_length=16)
+    tag: str | None = Field(None, max_length=64)
+    last_status: str | None = Field(None, max_length=50, description="For example failed or invalid")
+
+
 class BulkSwitch(BaseModel):
+    """What to do with which schedules: those of the ids, or all that match the filter."""
+
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
-            "examples": [{"action": "disable", "schedule_ids": [STORY["schedule_id"]], "note": EXAMPLE_NOTE}]
+            "examples": [
+                {"action": "disable", "schedule_ids": [STORY["schedule_id"]], "note": EXAMPLE_NOTE},
+                {"action": "run", "filter": {"tag": "nightly", "last_status": "failed"}, "dry_run": True},
+            ]
         },
     )
 
-    action: Literal["enable", "disable"]
-    schedule_ids: list[UUID] = Field(max_length=MOST_AT_ONCE)
+    action: ScheduleAction
+    schedule_ids: list[UUID] | None = Field(None, max_length=MOST_AT_ONCE)
+    filter: ScheduleMatch | None = None
     note: str | None = Field(None, max_length=NOTE.longest, description="Why they are disabled")
+    dry_run: bool = Field(False, description="Report what would be done, without doing it")
+    expected: int | None = Field(None, ge=0, description="Refuse with 422 if another number of schedules matches")
+    limit: int = Field(MOST_AT_ONCE, ge=1, le=MOST_AT_ONCE, description="How many schedules at most")
+    after: str | None = Field(None, max_length=64, description="`next_after` of the previous call")
+
+    @model_validator(mode="after")
+    def _names_some(self) -> Self:
+        if (self.schedule_ids is None) == (self.filter is None):
+            raise ValueError("either schedule_ids or a filter is required")
+        return self
 
 
 class RefusedSwitch(BaseModel):
@@ -201,10 +232,14 @@ class RefusedSwitch(BaseModel):
 
 
 class BulkResult(BaseModel):
-    changed: list[UUID]
+    matched: int = Field(description="Schedules that match, also beyond the limit", examples=[1])
+    changed: list[UUID] = Field(description="Run, enabled, disabled or deleted; in a dry run: would be")
     unchanged: list[UUID]
     missing: list[UUID]
-    refused: list[RefusedSwitch] = Field(description="Invalid schedules cannot be enabled")
+    refused: list[RefusedSwitch] = Field(description="For example invalid schedules, which cannot be enabled")
+    execution_ids: list[UUID] = Field(description="Of the runs that were requested", examples=[[]])
+    next_after: str | None = Field(description="Send it as `after` for the rest; null: there is none", examples=[None])
+    dry_run: bool
 
 
 class Difference(BaseModel):

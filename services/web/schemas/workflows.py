@@ -7,6 +7,8 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from database.workflow_statuses import ContactCurationStatus, EmailType, PlaceStatus
+from services.queues.requeue import MAX_ROWS
+from services.web.routing import Instant
 from services.workflows.curation import MOST_AT_ONCE, MOST_DOMAINS
 
 PlaceId = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)] | Annotated[str, Field(min_length=1, max_length=512)]
@@ -138,6 +140,32 @@ class QueueOut(BaseModel):
 
 class QueueList(BaseModel):
     items: list[QueueOut]
+
+
+class PauseQueue(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "the API is under repair"}]})
+
+    reason: str = Field(min_length=1, max_length=500, description="Why; the dashboard shows it")
+
+
+class RequeueFailed(BaseModel):
+    """Which failed rows: all conditions that are given must hold. `{}` matches all."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"error": "timed out", "dry_run": True}]})
+
+    keys: list[str] | None = Field(None, min_length=1, max_length=1000, description="Primary keys of the rows")
+    error: str | None = Field(None, max_length=200, description="Part of the error, case-insensitive")
+    since: Instant | None = Field(None, description="Failed at or after this time")
+    limit: int = Field(1000, ge=1, le=MAX_ROWS)
+    per_second: float = Field(0, ge=0, le=MAX_ROWS, description="Rate limit; 0 requeues all at once")
+    dry_run: bool = Field(False, description="Count the matches without requeueing them")
+
+
+class RequeuedRows(BaseModel):
+    queue: str
+    found: int
+    requeued: int = Field(description="0 in a dry run", examples=[3])
+    dry_run: bool
 
 
 class RunOut(BaseModel):

@@ -286,6 +286,17 @@ def test_what_waits_is_cancelled_at_once(db: DatabaseConnection, history: JobHis
     store.close()
 
 
+def test_who_asked_first_for_the_cancellation_is_named_by_the_timeline(
+    db: DatabaseConnection, history: JobHistory
+) -> None:
+    execution_id = add(db, uuid4(), NOW, "running", incarnation=uuid4())
+    assert history.request_cancel(execution_id, "token:olga")
+    assert history.request_cancel(execution_id, "token:late")
+    record = history.get_execution(execution_id)
+    assert record is not None
+    assert "cancellation requested by token:olga" in [moment.text for moment in timeline(record)]
+
+
 @pytest.mark.parametrize("status", ["claimed", "running"])
 def test_the_owner_of_what_runs_is_asked(db: DatabaseConnection, history: JobHistory, status: str) -> None:
     execution_id = add(db, uuid4(), NOW, status, incarnation=uuid4())

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Select, select, text
 
 from database.connection import DatabaseConnection
-from services.insight import overview_sql
+from services.insight import failures_sql, overview_sql
 from services.insight.explain import history_sql as explain_sql
 from services.insight.replicas import REPLICAS
 from services.ledger.history_sql import STATISTICS
@@ -111,6 +111,9 @@ def executions(where: ExecutionFilter, cursor: str | None = None) -> Select[Any]
         (ExecutionFilter(status=WENT_WRONG, domain="busy.example"), "job_executions_troubled_domain_idx"),
         (ExecutionFilter(status="failed", domain="busy.example"), "job_executions_troubled_domain_idx"),
         (ExecutionFilter(status="success", domain="busy.example"), "job_executions_domain_idx"),
+        (ExecutionFilter(outcome="recovered"), "job_executions_troubled_at_idx"),
+        (ExecutionFilter(outcome="failed", since=LATER), "job_executions_troubled_at_idx"),
+        (ExecutionFilter(error="refused", since=LATER), "job_executions_troubled_at_idx"),
         (ExecutionFilter(domain="busy.example"), "job_executions_domain_idx"),
         (ExecutionFilter(status=WENT_WRONG, schedule_id=BUSY), "job_executions_troubled_fire_idx"),
         (ExecutionFilter(status="failed", schedule_id=BUSY), "job_executions_troubled_fire_idx"),
@@ -203,6 +206,14 @@ def test_any_other_page_of_schedules_reads_the_table_once_and_keeps_only_a_page_
     found = plan(filled, schedules(where, sort))
     assert len(SCANS.findall(found)) == 1
     assert found.startswith("Limit")
+
+
+@pytest.mark.parametrize("statement", [failures_sql.LATELY, failures_sql.OF_SCHEDULE])
+def test_failures_are_counted_from_an_index_of_what_went_wrong(filled: DatabaseConnection, statement: str) -> None:
+    found = explain(filled, statement, hours=24, schedule_id=BUSY, most=5000)
+    assert "job_executions_troubled_" in found
+    assert "using job_executions_schedule_id_scheduled_for_attempt_key" in found  # the next attempt, one by one
+    assert "Seq Scan" not in found
 
 
 SCANS = re.compile(r"(?:Scan|Scan Backward) (?:using \w+ )?on \w+")

@@ -41,9 +41,12 @@ GET /api/v3/limits
 GET /api/v3/limits/{name:path}
 GET /api/v3/executions
 GET /api/v3/executions/{execution_id}
+GET /api/v3/executions/{execution_id}/log
+GET /api/v3/executions/{execution_id}/events
 GET /api/v3/statistics
 GET /api/v3/statistics/overview
 GET /api/v3/statistics/forecast
+GET /api/v3/statistics/errors
 GET /api/v3/replicas
 GET /api/v3/scans
 GET /api/v3/scans/{scan_id}
@@ -60,6 +63,8 @@ GET /api/v3/sitemap-files
 GET /api/v3/pages
 GET /api/v3/contacts
 GET /api/v3/contacts/{contact_id}
+GET /api/v3/queues
+GET /api/v3/queues/{queue}
 GET /api/v3/dead-letters
 GET /api/v3/dead-letters/{letter_id}
 """
@@ -84,6 +89,9 @@ PUT /api/v3/sitemap-files/sitemap_import_curation/status
 PUT /api/v3/pages/status
 POST /api/v3/contacts
 PATCH /api/v3/contacts/{contact_id}
+POST /api/v3/queues/{queue}/pause
+POST /api/v3/queues/{queue}/resume
+POST /api/v3/queues/{queue}/requeue
 POST /api/v3/dead-letters/requeue
 POST /api/v3/dev-tools/trigger/{job_id}
 GET /api/v3/dev-tools/process-pending-domains
@@ -91,6 +99,7 @@ POST /api/v3/dev-tools/process-pending-domains
 """
 ADMIN = """
 POST /api/v3/schedules/bulk
+POST /api/v3/executions/bulk
 DELETE /api/v3/schedules/{schedule}
 DELETE /api/v3/limits/{name:path}
 POST /api/v3/sync/run

@@ -239,6 +239,23 @@ def test_statistics_are_what_the_history_says(web: Web, db: DatabaseConnection, 
     assert problem(web.get("/statistics", params={"days": 0}))["status"] == 422
 
 
+def test_a_retry_that_mended_a_fire_is_told_apart_from_a_failure_for_good(
+    web: Web, db: DatabaseConnection, schedule_id: UUID
+) -> None:
+    failed = add(db, schedule_id, "failed", error_message="503 from a.example", at=NOW - timedelta(minutes=9))
+    mended = add(db, schedule_id, "failed", error_message="503 from b.example")
+    add(db, schedule_id, "success", attempt=2)
+    fires = web.get("/statistics", params={"days": 1}).json()["fires"]
+    assert fires == {"failed": 1, "recovered": 1, "retrying": 0, "is_complete": True}
+    for outcome, execution_id in (("failed", failed), ("recovered", mended)):
+        items = web.get("/executions", params={"outcome": outcome}).json()["items"]
+        assert [item["execution_id"] for item in items] == [execution_id]
+    (group,) = web.get("/statistics/errors").json()["items"]
+    assert (group["attempts"], group["execution_id"], group["counts"]) == (2, mended, fires)
+    assert len(web.get("/executions", params={"error": "503 FROM"}).json()["items"]) == 2
+    assert problem(web.get("/executions", params={"outcome": "fine"}))["errors"][0]["field"] == "outcome"
+
+
 def test_the_overview_names_what_needs_attention(web: Web, db: DatabaseConnection, schedule_id: UUID) -> None:
     with db.transaction() as connection:
         connection.exec_driver_sql("UPDATE schedules SET last_status = 'failed', last_run = now()")

@@ -6,9 +6,12 @@ from uuid import uuid4
 
 import pytest
 
+from services.insight.failures import FireCounts
 from services.insight.replicas import ReplicaRecord, Replicas
-from services.web.dashboard.overview_page import Seen, calm
+from services.insight.windows import HOUR
+from services.web.dashboard.overview_page import History, Seen, calm
 
+NO_HISTORY = History(HOUR, [], FireCounts(), [])
 NOW = datetime(2027, 1, 31, 2, tzinfo=UTC)
 REPLICA = ReplicaRecord(
     instance_id="replica-1",
@@ -47,5 +50,7 @@ REPLICA = ReplicaRecord(
     ids=["well", "new", "never a replica", "silent", "not claiming", "without Redis"],
 )
 def test_all_is_well_only_when_it_is(replicas: list[ReplicaRecord], schedules: int, words: str) -> None:
-    seen = Seen(replicas=Replicas(7, replicas), minutes=[], running=[], attention=[], schedules=schedules, audit=None)
+    seen = Seen(
+        replicas=Replicas(7, replicas), history=NO_HISTORY, running=[], attention=[], schedules=schedules, audit=None
+    )
     assert calm(seen)[0] == words

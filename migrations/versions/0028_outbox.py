@@ -7,8 +7,8 @@ from alembic import op
 
 from migrations.concurrently import later
 
-revision = "0026"
-down_revision = "0025"
+revision = "0028"
+down_revision = "0027"
 
 CONCURRENTLY = {
     "job_executions_outbox_idx": """job_executions (queue, coalesce(publish_at, due_at))
