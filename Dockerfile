@@ -1,4 +1,5 @@
-# Two images: `runtime` (the default) and `browser`, which adds Chromium for deep cookie scans.
+# Four images: `runtime` (the default); `celery` adds Celery, for `celery_task` jobs and CELERY_QUEUES; `browser` adds Chromium, for
+# deep cookie scans; `fleet` has both, for Celery workers.
 FROM python:3.11-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /venv
@@ -8,6 +9,14 @@ RUN /venv/bin/pip install -r /requirements.txt
 FROM build AS build-browser
 COPY requirements-browser.txt /
 RUN /venv/bin/pip install -r /requirements-browser.txt
+
+FROM build AS build-celery
+COPY requirements-celery.txt /
+RUN /venv/bin/pip install -r /requirements-celery.txt
+
+FROM build-browser AS build-fleet
+COPY requirements-celery.txt /
+RUN /venv/bin/pip install -r /requirements-celery.txt
 
 FROM python:3.11-slim-bookworm AS base
 RUN useradd --system --uid 10001 --no-create-home --home-dir /nonexistent scheduler
@@ -31,6 +40,13 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build-browser /venv /venv
 USER 10001
+
+FROM browser AS fleet
+COPY --from=build-fleet /venv /venv
+CMD ["celery", "--app", "services.fleet.app", "worker"]
+
+FROM base AS celery
+COPY --from=build-celery /venv /venv
 
 FROM base AS runtime
 COPY --from=build /venv /venv

@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from enhanced_scheduler.model_errors import PREFIX, reason_of
+from services.checks.celery_apps import CeleryApp, is_celery_app_variable, read_celery_apps
 from services.checks.job_secrets import JobSecrets
 from services.checks.queue_numbers import QueueNumbers
 from services.errors import ConfigurationError
@@ -165,6 +166,7 @@ class Settings(WorkflowSettings):
         frozen=True, extra="ignore", env_ignore_empty=True, hide_input_in_errors=True, allow_inf_nan=False
     )
     _former_queue_numbers: Mapping[str, QueueNumbers] = PrivateAttr(default_factory=dict)
+    _celery_apps: Mapping[str, CeleryApp] = PrivateAttr(default_factory=dict)
 
     # Servers. With every address unset, real servers from wheels run under EMBEDDED_DIR.
     database_url: SecretStr | None = _knob(
@@ -254,7 +256,12 @@ class Settings(WorkflowSettings):
         "INFO", "Replica", "minimum severity of log messages"
     )
     log_format: Literal["text", "json"] = _knob("text", "Replica", "`text` for people, `json` for log collectors")
-    shutdown_grace_seconds: int = _knob(30, "Replica", "how long a stopping replica waits for running executions", ge=0)
+    shutdown_grace_seconds: int = _knob(
+        30,
+        "Replica",
+        "how long a stopping replica waits for running executions, and for others to hold its share",
+        ge=0,
+    )
 
     # Used when the schedule's own column is NULL.
     job_max_instances: int = _knob(
@@ -299,6 +306,22 @@ class Settings(WorkflowSettings):
     catchup_max_fires: int = _knob(10, "Safety", "maximum missed fires of one schedule that are run", ge=0)
     fence_horizon_seconds: int = _knob(86_400, "Safety", "a claim for a fire older than this is refused", ge=60)
     history_retention_days: int = _knob(90, "Safety", "executions, changes and scans older than this are deleted", ge=1)
+
+    execution_log_max_bytes: int = _knob(
+        1_048_576,
+        "Safety",
+        "bytes of one execution's live log that are stored from its beginning; the last 100 lines follow at its end; "
+        "0 stores no live log",
+        ge=0,
+        le=1 << 30,
+    )
+
+    fleet_ping_url: SecretStr | None = _knob(
+        None,
+        "Safety",
+        "URL called after each whole gap scan of the fleet, for a service that alerts when the calls stop; it may be a "
+        "private address",
+    )
 
     # Schedules from another system's API.
     api_url: str | None = _knob(
@@ -360,6 +383,9 @@ class Settings(WorkflowSettings):
     web_max_body_bytes: int = _knob(
         1024 * 1024, "Web", "maximum size of a request body; a larger one is refused", ge=1024
     )
+    web_max_event_streams: int = _knob(
+        50, "Web", "Server-Sent Events: streams that a process serves at once; 0: none", ge=0
+    )
     web_session_hours: int = _knob(12, "Web", "how long a browser stays logged in", ge=1, le=24 * 30)
     web_session_secret_key: SecretStr | None = _knob(
         None,
@@ -416,11 +442,18 @@ class Settings(WorkflowSettings):
             raise ValueError("must start with http:// or https://")
         return url
 
+    @field_validator("fleet_ping_url")
+    @classmethod
+    def _secret_web_only(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            cls._web_only(url.get_secret_value())
+        return url
+
     @field_validator("job_secrets")
     @classmethod
     def _secrets_of_jobs_only(cls, text: str) -> str:
         for name in JobSecrets.parse(text).hosts:
-            if name.lower() in cls.model_fields:
+            if name.lower() in cls.model_fields or is_celery_app_variable(name):
                 raise ValueError(f"{name!r} is a setting of the scheduler; jobs cannot read it")
         return text
 
@@ -500,6 +533,11 @@ class Settings(WorkflowSettings):
         ]
 
     @property
+    def celery_apps(self) -> Mapping[str, CeleryApp]:
+        """The Celery apps whose tasks jobs may call, by name: CELERY_APPS_<NAME>_BROKER_URL and _TASKS."""
+        return self._celery_apps
+
+    @property
     def syncs_from_api(self) -> bool:
         return self.api_url is not None if self.enable_api_sync is None else self.enable_api_sync
 
@@ -554,7 +592,7 @@ def masked(value: object) -> str:
 def unknown_variables() -> dict[str, str | None]:
     """Names in the .env file that match no setting, each with the setting that was probably meant."""
     known = [*knobs(), *_former_queue_variables(), "ENV_FILE"]
-    strangers = [name for name in _from_file() if name.upper() not in known]
+    strangers = [name for name in _from_file() if name.upper() not in known and not is_celery_app_variable(name)]
     return {name: next(iter(difflib.get_close_matches(name.upper(), known, 1)), None) for name in strangers}
 
 
@@ -588,7 +626,7 @@ def environment_secret(name: str) -> str | None:
 
     JOB_SECRETS decides which variables jobs may use. The scheduler's own settings are never available to jobs.
     """
-    if name.upper() in knobs():
+    if name.upper() in knobs() or is_celery_app_variable(name):
         return None
     return os.environ.get(name) or _from_file().get(name) or None
 
@@ -606,6 +644,9 @@ def load_settings() -> Settings:
     except ValidationError as error:
         raise ConfigurationError("\n".join(_explain(error))) from None
     settings._former_queue_numbers = _former_queue_numbers()
+    settings._celery_apps, problems = read_celery_apps(given_values())
+    if problems:
+        raise ConfigurationError("\n".join(problems))
     return settings
 
 

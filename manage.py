@@ -24,7 +24,7 @@ COMMANDS = (
         "Upgrade the database to the newest schema. Safe to run at every start and from several processes at once.",
     ),
     Later("executions", "services.cli.executions:executions", "List executions, newest first."),
-    Later("execution", "services.cli.executions:execution", "Show one execution with all its fields."),
+    Later("execution", "services.cli.executions:execution", "Show one execution with all its fields, or its log."),
     Later(
         "cancel",
         "services.cli.executions:cancel",
@@ -112,6 +112,7 @@ COMMANDS = (
         "services.cli.completion:completion",
         "Print the script for tab completion of `python manage.py …` in your shell.",
     ),
+    Later("import", "services.cli.imports:app", "Schedules from other schedulers.", extras=("celery",)),
     Later("job", "services.cli.job_run:app", "Call the handlers of job types."),
     Later("schedule", "services.cli.schedules:app", "Create, change and inspect schedules."),
     Later(

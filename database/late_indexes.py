@@ -6,7 +6,7 @@ was killed leaves an invalid index behind; the next run drops it and starts agai
 
 import ast
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -63,9 +63,13 @@ def build_indexes(db: DatabaseConnection, revision: str, lock_key: int) -> list[
         connection.execute(text("SET statement_timeout = 0"))
         try:
             with _alone(connection, lock_key, pooler=db.transaction_pooler):
-                for name, definition in missing.items():
-                    if _build(connection, revision, name, definition):
-                        lines.append(f"built index {name}")
+                built = {
+                    name: definition
+                    for name, definition in missing.items()
+                    if _build(connection, revision, name, definition)
+                }
+                lines += [f"built index {name}" for name in built]
+                lines += _analyze(connection, dict.fromkeys(table_of(each) for each in built.values()))
         except DBAPIError as error:
             raise SchedulerError(
                 f"the schema is upgraded, but an index is not built: {error.orig}; run it again"
@@ -77,7 +81,7 @@ def build_indexes(db: DatabaseConnection, revision: str, lock_key: int) -> list[
 
 def _build(connection: Connection, revision: str, name: str, definition: str) -> bool:
     """False: somebody else has built it meanwhile."""
-    table, by_us = definition.partition(" ")[0], False
+    table, by_us = table_of(definition), False
     while name in missing_indexes(connection, revision):
         if connection.scalar(text(_IN_PROGRESS), {"table": table}):
             time.sleep(LOOK_AGAIN_SECONDS)
@@ -87,6 +91,18 @@ def _build(connection: Connection, revision: str, name: str, definition: str) ->
         connection.execute(text(f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON {definition}"))
         by_us = True
     return by_us
+
+
+def table_of(definition: str) -> str:
+    return definition.partition(" ")[0]
+
+
+def _analyze(connection: Connection, tables: Iterable[str]) -> Iterator[str]:
+    """The expression of a new index has no statistics before, and the planner guesses. An empty table says nothing."""
+    for table in tables:
+        if connection.scalar(text(f"SELECT EXISTS (SELECT FROM {table})")):  # noqa: S608 - a name of ours
+            connection.execute(text(f"ANALYZE {table}"))
+            yield f"analyzed {table}"
 
 
 @contextmanager

@@ -337,6 +337,34 @@ class JobExecution(Base):
     )
 
 
+class ExecutionLogLine(Base):
+    """A line that a handler logged. Only ever inserted; one writer, the replica that called the handler."""
+
+    __tablename__ = "execution_logs"
+
+    execution_id: Mapped[UUID] = mapped_column(primary_key=True)
+    fencing_token: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    line: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    at: Mapped[datetime]  # by the replica's clock: the order is that of `line`
+    level: Mapped[str] = mapped_column(Text)
+    text: Mapped[str] = mapped_column(Text)
+
+
+class ExecutionProgress(Base):
+    """One row per call of a handler that logged or reported progress: how far it is, and whether its log is whole."""
+
+    __tablename__ = "execution_progress"
+
+    execution_id: Mapped[UUID] = mapped_column(primary_key=True)
+    fencing_token: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    done: Mapped[float | None]
+    total: Mapped[float | None]
+    is_complete: Mapped[bool] = mapped_column(server_default=text("false"))
+    began_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+
+    __table_args__ = (Index("execution_progress_began_at_idx", "began_at"),)
+
+
 class Limit(Base):
     """How many executions of a key run at once. A name with `*` at its end is for all keys that begin so."""
 
@@ -426,6 +454,7 @@ class SchedulerInstance(Base):
     host: Mapped[str | None] = mapped_column(Text)
     holds: Mapped[bytes | None]  # the buckets that it has loaded, lowest bit first; NULL: of a version before, so all
     on_duty: Mapped[bool] = mapped_column(server_default=text("false"))  # it claims, and not only since a moment ago
+    free_slots: Mapped[int | None]  # workers that nothing waits for
 
     __table_args__ = (CheckConstraint("kind IN ('replica', 'worker')", "kind"),)
 

@@ -7,13 +7,15 @@ from enhanced_scheduler import results
 from enhanced_scheduler.containment import Raised, Returned, contained
 from enhanced_scheduler.context import ExecutionContext, JobCancelled, JobTimedOut
 from enhanced_scheduler.jobs import JobDefinition
+from enhanced_scheduler.log_capture import speaking_for
 from enhanced_scheduler.results import JobFailed, JobResult, JobSkipped
 
 
 def call_handler(definition: JobDefinition, context: ExecutionContext) -> JobResult:
     def call() -> JobResult:
         config = definition.parse_config(context.job_config)
-        return results.succeeded(definition.handler(context, config), context.mask)
+        returned = speaking_for(context, lambda: definition.handler(context, config))
+        return results.succeeded(returned, context.mask)
 
     match contained(call):
         case Returned(result):

@@ -3,14 +3,16 @@
 It ends with its parent: the kernel kills it (PR_SET_PDEATHSIG); on platforms without that call, a thread does so when
 the pipe closes. Processes started by the handler are ended in every other case, but not in this one.
 
-Lines of JSON, to its stdin:     {"context", "modules"}, later perhaps {"cancel": reason}; then its end
-               from its stdout:  {"log": line}, {"progress": [done, total]}, at last {"result": …}
+Lines of JSON, to its stdin:     {"context", "modules", "log_level"}, later perhaps {"cancel": reason}; then its end
+               from its stdout:  {"log": line}, {"logging": line}, {"progress": [done, total]}, at last {"result": …};
+                                 a line is [at, level, text]
            or, to its stdin:     {"modules"}, then any number of {"check": [job type, job_config]}
                from its stdout:  {"job_types": […]} or {"refused": reason}; per check {"problems": [[field, reason]]}
 """
 
 import ctypes
 import json
+import logging
 import os
 import signal
 import sys
@@ -21,7 +23,7 @@ from typing import Any
 from enhanced_scheduler import jobs, results
 from enhanced_scheduler.calling import call_handler
 from enhanced_scheduler.containment import Raised, contained
-from enhanced_scheduler.context import ExecutionContext
+from enhanced_scheduler.context import ExecutionContext, LogLine, ProgressMade
 from enhanced_scheduler.jobs import JobDefinition
 from enhanced_scheduler.results import JobResult
 
@@ -41,7 +43,8 @@ def main(parent: int, load: Load = jobs.load_modules, find: Find = jobs.find_dec
         if "context" not in request:
             _answer(orders, reporter, loaded.error if isinstance(loaded, Raised) else None)
             return
-        context = ExecutionContext.from_wire(request["context"], reporter.send)
+        logging.getLogger().setLevel(request["log_level"])  # what a thread of the replica would log
+        context = ExecutionContext.from_wire(request["context"], reporter)
         Thread(target=_obey, args=(orders, context), daemon=True).start()
         result = results.failed(loaded.error, context.mask) if isinstance(loaded, Raised) else _run(context, find)
         reporter.send({"result": result.to_wire()})
@@ -106,8 +109,16 @@ def _obey(orders: Orders, context: ExecutionContext) -> None:
 
 
 class _Reporter:
+    """The child's end of the pipe; it listens to the context."""
+
     def __init__(self, pipe: int) -> None:
         self._pipe, self._lock = pipe, Lock()
+
+    def hear(self, line: LogLine, *, kept: bool) -> None:
+        self.send({"log" if kept else "logging": line.to_wire()})
+
+    def see(self, progress: ProgressMade) -> None:
+        self.send({"progress": progress})
 
     def send(self, message: dict[str, Any]) -> None:
         left = memoryview(json.dumps(message).encode() + b"\n")

@@ -7,22 +7,56 @@ around a page or a row, and such a line must not swallow a stop and continue wit
 """
 
 import math
+import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from enhanced_scheduler.statuses import Cause
-from enhanced_scheduler.texts import Mask, storable
+from enhanced_scheduler.texts import Mask, cut, masked, storable
 
 MAX_LOG_BYTES = 64 * 1024
 MAX_LINE_CHARACTERS = 4096
+MAX_MASKED_CHARACTERS = 16 * MAX_LINE_CHARACTERS  # a line of megabytes is cut before its secrets are looked for, too
+MAX_LEVEL_CHARACTERS = 16
 
-Listener = Callable[[dict[str, Any]], None]
+ProgressMade = tuple[float, float | None]  # done, total
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of an execution's log; `text` may contain line breaks, such as those of a traceback."""
+
+    at: datetime
+    level: str
+    text: str
+
+    @property
+    def stamped(self) -> str:
+        stamp = self.at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return f"{stamp} {self.text}"
+
+    def to_wire(self) -> list[str]:
+        return [self.at.isoformat(), self.level, self.text]
+
+    @classmethod
+    def from_wire(cls, values: Sequence[str]) -> "LogLine":
+        at, level, text = values
+        return cls(datetime.fromisoformat(at), level, storable(text, MAX_LINE_CHARACTERS))
+
+
+class Listener(Protocol):
+    """Hears what an execution reports, as it happens, in the thread that reports it: it must not wait or raise."""
+
+    def hear(self, line: LogLine, *, kept: bool) -> None:
+        """`kept`: the line is also stored with the execution, as those of `context.log` are."""
+
+    def see(self, progress: ProgressMade) -> None: ...
 
 
 class JobStopped(BaseException):
@@ -48,9 +82,10 @@ class _Live:
         self.noticed = False  # the handler has been told to stop
         self.draining = False
         self.lines: deque[str] = deque()
-        self.bytes, self.dropped = 0, 0
-        self.progress: tuple[float, float | None] | None = None
+        self.bytes, self.dropped, self.overheard = 0, 0, 0
+        self.progress: ProgressMade | None = None
         self.listener: Listener | None = None
+        self.process = os.getpid()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -112,14 +147,16 @@ class ExecutionContext:
         raise JobTimedOut(f"did not finish within {self.timeout_seconds:g} s")
 
     def log(self, message: str) -> None:
-        """Store a line with the execution; if there are too many, the oldest are dropped."""
-        stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self.keep_line(f"{stamp} {storable(self.mask(str(message)), MAX_LINE_CHARACTERS)}")
+        """Store a line with the execution; if there are too many, the oldest are dropped. Visible while it runs."""
+        self.keep_line(LogLine(datetime.now(UTC), "INFO", self._clean(str(message))))
 
     def progress(self, done: float, total: float | None = None) -> None:
         made = (_number(done), None if total is None else _number(total))
+        if self._is_a_copy:
+            return
         self._live.progress = made
-        self._tell({"progress": made})
+        if self._live.listener is not None:
+            self._live.listener.see(made)
 
     def hide(self, secret: str) -> None:
         """From now on this value appears as *** in the log, the result and the error of this execution."""
@@ -162,24 +199,50 @@ class ExecutionContext:
             if self._live.cancel_reason is None:
                 self._live.cancel_reason = reason
 
-    def keep_line(self, line: str) -> None:
-        live = self._live
+    def listen(self, listener: Listener) -> None:
+        self._live.listener = listener
+
+    def keep_line(self, line: LogLine) -> None:
+        if self._is_a_copy:
+            return
+        live, stamped = self._live, line.stamped
         with live.lock:
-            live.lines.append(line)
-            live.bytes += len(line.encode())
+            live.lines.append(stamped)
+            live.bytes += len(stamped.encode())
             while live.bytes > MAX_LOG_BYTES:
                 live.bytes -= len(live.lines.popleft().encode())
                 live.dropped += 1
-        self._tell({"log": line})
+        if live.listener is not None:
+            live.listener.hear(line, kept=True)
+
+    def overhear(self, level: str, text: str) -> None:
+        """A line of the handler's own `logging`: shown with the others while it runs, not kept with the execution."""
+        self.pass_on(LogLine(datetime.now(UTC), storable(level, MAX_LEVEL_CHARACTERS), self._clean(text)))
+
+    def pass_on(self, line: LogLine) -> None:
+        if self._live.listener is not None and not self._is_a_copy:
+            self._live.overheard += 1
+            self._live.listener.hear(line, kept=False)
+
+    @property
+    def _is_a_copy(self) -> bool:
+        """In a fork of the process: its locks may never be released there, and nobody reads what it reports."""
+        return os.getpid() != self._live.process
+
+    def _clean(self, text: str) -> str:
+        """Masked before it is cut: half a secret would not be recognised."""
+        return storable(masked(self.mask(cut(text, MAX_MASKED_CHARACTERS))), MAX_LINE_CHARACTERS)
 
     def trace(self) -> dict[str, Any]:
-        """`log` and `progress` as they are kept with the execution; empty when there is neither."""
+        """What is kept with the execution: `log`, `progress`, and how many other lines there were (`logged`)."""
         live = self._live
         with live.lock:
             lines = [f"… {live.dropped} earlier lines were dropped"] if live.dropped else []
             kept: dict[str, Any] = {"log": [*lines, *live.lines]} if live.lines else {}
             if live.progress:
                 kept["progress"] = dict(zip(("done", "total"), live.progress, strict=True))
+            if live.overheard:
+                kept["logged"] = live.overheard
         return kept
 
     # --- for a child process ---
@@ -205,10 +268,6 @@ class ExecutionContext:
         context._live.begun_at = begun_at
         context._live.listener = listener
         return context
-
-    def _tell(self, message: dict[str, Any]) -> None:
-        if self._live.listener is not None:
-            self._live.listener(message)
 
 
 def _number(value: float) -> float:

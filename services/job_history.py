@@ -36,6 +36,8 @@ from services.ledger.listing import (
     select_records,
     to_execution,
 )
+from services.ledger.log_following import LogFollower
+from services.ledger.logs import BEGINNING, ExecutionLogs, LogPosition
 from services.ledger.retention import BATCH, HistoryRetention, Progress
 from services.ledger.tallies import ExecutionTallies
 from services.schedules.spec import config_id, parse_uuid
@@ -78,6 +80,7 @@ class JobHistory:
         self._db = db
         self._retention = HistoryRetention(db, fence_horizon_seconds)
         self._tallies = ExecutionTallies(db)
+        self.logs = ExecutionLogs(db)
 
     # --- look ---
 
@@ -206,6 +209,10 @@ class JobHistory:
                 return
             time.sleep(min(POLL_SECONDS, left))
 
+    def follow_log(self, execution_id: UUID | str, after: LogPosition = BEGINNING) -> LogFollower:
+        """For a reader that looks again and again, until `is_over`."""
+        return LogFollower(self.logs, self.get_execution, parse_uuid(execution_id, "execution_id"), after)
+
     # --- programs that record work of their own ---
 
     def start_execution(
@@ -265,7 +272,8 @@ class JobHistory:
     def cleanup_old_executions(
         self, days: int = 90, batch_size: int = BATCH, on_progress: Progress | None = None
     ) -> int:
-        """Delete what ended and is older; returns how many. `on_progress` hears the number so far."""
+        """Delete what ended and is older, and old logs; returns how many. `on_progress` hears the number so far."""
+        self._retention.delete_logs(days)
         return self._retention.delete_executions(days, batch_size, on_progress)
 
     def cleanup_old_changes(self, days: int = 90, batch_size: int = BATCH, on_progress: Progress | None = None) -> int:

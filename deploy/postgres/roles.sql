@@ -12,8 +12,8 @@ REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 GRANT USAGE, CREATE ON SCHEMA public TO scheduler_owner;
 GRANT USAGE ON SCHEMA public TO scheduler_app;
 
--- What the owner creates from now on, migrations to come included. Migration 0015 takes INSERT and UPDATE on
--- schedule_changes away again: the history of schedules is written by its trigger, which works with the owner's rights.
+-- What the owner creates from now on, migrations to come included. Migrations 0015 and 0025 take INSERT and UPDATE on
+-- schedule_changes and limit_changes away again: both logs are written by triggers, which work with the owner's rights.
 ALTER DEFAULT PRIVILEGES FOR ROLE scheduler_owner IN SCHEMA public
     GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO scheduler_app;
 ALTER DEFAULT PRIVILEGES FOR ROLE scheduler_owner IN SCHEMA public

@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0029"
-down_revision = "0025"
+down_revision = "0027"
 
 
 def upgrade() -> None:

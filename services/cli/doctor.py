@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from config import get_settings, unknown_variables
 from database.connection import get_db_connection
-from enhanced_scheduler.extras import is_installed
+from enhanced_scheduler.extras import how_to_install, is_installed
 from run_migrations import schema_state
 from services.cli.output import FAILED, AsJson, console, print_json
 from services.errors import ConfigurationError, SchedulerError, Unavailable
@@ -222,6 +222,10 @@ def _queues() -> Iterator[Finding]:
 def _jobs() -> Iterator[Finding]:
     load_users_jobs(get_settings())
     yield Finding("jobs", Verdict.OK, f"known: {', '.join(sorted(default_registry.job_types()))}")
+    if get_settings().celery_apps and not is_installed("celery"):
+        apps = ", ".join(sorted(get_settings().celery_apps))
+        fact = f"celery_task cannot run here, because Celery is not installed (apps of the environment: {apps})"
+        yield Finding("jobs", Verdict.WARNING, fact, how_to_install("celery"))
 
 
 def _time_zones() -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from rich.table import Table
 from database.models import Cause, ExecutionStatus
 from database.pages import MAX_PAGE
 from services.cli.durations import EXAMPLES, ago
+from services.cli.log_lines import AttemptLogs, follow_log, print_lines
 from services.cli.output import FAILED, AsJson, actor, console, id_column, moment, plain, print_json
 from services.errors import ScheduleNotFound
 from services.job_history import JobHistory, get_job_history
@@ -40,7 +41,10 @@ def executions(
     limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
     cursor: Annotated[str | None, typer.Option(help="Continue after the previous page.")] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Keep printing new and changed executions until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Keep printing new and changed executions, and what they log, until Ctrl-C."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -70,22 +74,30 @@ def executions(
         _print_page(page)
 
 
-def execution(execution: Execution, as_json: AsJson = False) -> None:
-    """Show one execution with all its fields.
+def execution(
+    execution: Execution,
+    log: Annotated[bool, typer.Option("--log", help="Show what its job logged, and follow it while it runs.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one execution with all its fields, or its log.
 
-    Example:
+    Examples:
 
       manage.py execution 3f2a90c1
+
+      manage.py execution 3f2a90c1 --log
     """
     record = get_job_history().find_execution(execution)
-    if as_json:
+    if log:
+        follow_log(record, as_json)
+    elif as_json:
         print_json(record)
-        return
-    table = Table.grid(padding=(0, 2))
-    for name, value in asdict(record).items():
-        if value is not None:
-            table.add_row(name, _cell_text(value))
-    console().print(table)
+    else:
+        table = Table.grid(padding=(0, 2))
+        for name, value in asdict(record).items():
+            if value is not None:
+                table.add_row(name, _cell_text(value))
+        console().print(table)
 
 
 def cancel(execution: Execution, as_json: AsJson = False) -> None:
@@ -237,6 +249,10 @@ class Follower:
         wanted = [record for record in changed if self._where.status in (None, record.status)]
         return sorted(wanted, key=lambda record: record.completed_at or record.created_at)
 
+    @property
+    def running(self) -> list[ExecutionRecord]:
+        return [record for record in self._seen.values() if not record.is_terminal]
+
     def _is_new(self, record: ExecutionRecord) -> bool:
         known = self._seen.get(record.execution_id)
         return known is None or known.status != record.status
@@ -252,10 +268,14 @@ class Follower:
 
 def _follow(where: ExecutionFilter, page: ExecutionPage, as_json: bool) -> None:
     follower, fresh = Follower(get_job_history(), where, page.items), page.items[::-1]
+    said = AttemptLogs(get_job_history().logs)
+    said.skip(follower.running)
     try:
         while True:
             for record in fresh:
                 _print_line(record, as_json)
+            if not as_json:
+                print_lines(console(), said.news(follower.running, fresh), with_execution=True)
             time.sleep(FOLLOW_SECONDS)
             fresh = follower.news()
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from config import get_settings
 from enhanced_scheduler.calling import call_handler
-from enhanced_scheduler.context import ExecutionContext
+from enhanced_scheduler.context import ExecutionContext, LogLine, ProgressMade
 from enhanced_scheduler.jobs import JobDefinition
 from enhanced_scheduler.results import JobResult
 from enhanced_scheduler.statuses import Cause, ExecutionStatus
@@ -54,7 +54,7 @@ def run(
     definition = _definition(default_registry, job_type, given := _object(config))
     out = error_console()
     facts = _facts(job_type, given, domain, attempt, timeout)
-    context = ExecutionContext.from_wire(facts, lambda message: _show(out, message))
+    context = ExecutionContext.from_wire(facts, _Shown(out))
     context.begin()
     result = _call(definition, context)
     seconds = timeout - context.remaining_seconds
@@ -110,12 +110,18 @@ def _call(definition: JobDefinition, context: ExecutionContext) -> JobResult:
     return call_handler(definition, context)
 
 
-def _show(out: Console, message: dict[str, Any]) -> None:
-    if "log" in message:
-        out.print(message["log"], style="dim")
-    if "progress" in message:
-        done, total = message["progress"]
-        out.print(f"progress: {done:g}" + ("" if total is None else f" of {total:g}"), style="dim")
+class _Shown:
+    """Prints what the handler says, as it says it; what it logs with `logging` has its level before it."""
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+
+    def hear(self, line: LogLine, *, kept: bool) -> None:
+        self._out.print(line.stamped if kept else f"{line.level} {line.text}", style="dim")
+
+    def see(self, progress: ProgressMade) -> None:
+        done, total = progress
+        self._out.print(f"progress: {done:g}" + ("" if total is None else f" of {total:g}"), style="dim")
 
 
 def _print(result: JobResult, seconds: float) -> None:

@@ -3,37 +3,31 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
 import yaml
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from yaml.constructor import ConstructorError
 
 from services.cli.file_writing import replacing
+from services.cli.import_report import ImportReport, counts, progress, save_items
 from services.cli.output import (
     INTERRUPTED,
     INVALID_INPUT,
     AsJson,
-    actor,
     console,
     error_console,
     json_text,
     print_json,
-    print_note,
 )
 from services.errors import InvalidInput, Problem
-from services.jobs.credentials import credential_warnings
 from services.schedule_repository import get_schedule_repository
-from services.schedules.batch import Action, Saved, ScheduleRecord
+from services.schedules.batch import ScheduleRecord
 from services.schedules.defaults import DEFAULTS, whole_definition
 from services.schedules.listing import ScheduleFilter
 from services.schedules.spec import DEFINITION_FIELDS
-from services.schedules.summaries import BulkSummary
-
-SHOWN = 20  # changes printed; the rest is only counted
 
 
 def export_file(
@@ -59,7 +53,7 @@ def export_file(
             write(records, sys.stdout)
             return
         total = get_schedule_repository().count_schedules(where)
-        with replacing(file) as stream, _progress("exporting", total) as advance:
+        with replacing(file) as stream, progress("exporting", total) as advance:
             written = write((advance(record) for record in records), stream)
     console().print(f"{written} schedules written to {file}")
 
@@ -83,22 +77,26 @@ def import_file(
       manage.py schedule import schedules.yaml
     """
     documents = _documents(file)
-    report = _Report()
+
+    def wholes() -> Iterator[dict[str, Any]]:
+        return map(whole_definition, documents())
+
+    report = ImportReport()
     try:
-        checked = _save(map(report.note_credentials, documents()), dry_run=True, on_saved=report.note)
+        checked = save_items(map(report.note_credentials, wholes()), dry_run=True, on_saved=report.note)
         refused = bool(checked.refused) and not skip_invalid
         summary = checked
         if not dry_run and not refused and checked.created + checked.updated:
-            summary = _save(documents(), dry_run=False, on_saved=report.note_written)
+            summary = save_items(wholes(), dry_run=False, on_saved=report.note_written)
     except KeyboardInterrupt:
         error_console().print(f"interrupted; written so far: {report.written}")
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print_json(
-            {"dry_run": dry_run, "written": not dry_run and not refused, **_counts(summary), "changes": report.shown}
+            {"dry_run": dry_run, "written": not dry_run and not refused, **counts(summary), "changes": report.shown}
         )
     else:
-        report.print(summary, dry_run=dry_run, refused=refused)
+        report.print(summary, dry_run=dry_run, refused=refused, way_out="fix the file or use --skip-invalid")
     if checked.refused or summary.refused:
         raise typer.Exit(INVALID_INPUT)
 
@@ -195,94 +193,3 @@ def _open(file: Path) -> IO[str]:
         return file.open(encoding="utf-8")
     except OSError as error:
         raise InvalidInput(Problem(str(file), f"cannot be read: {(error.strerror or str(error)).lower()}")) from None
-
-
-def _save(items: Iterator[dict[str, Any]], *, dry_run: bool, on_saved: Callable[[Saved], None]) -> BulkSummary:
-    with _progress("checking" if dry_run else "writing", None) as advance:
-        return get_schedule_repository().save_schedules(
-            (whole_definition(advance(item)) for item in items), actor=actor(), dry_run=dry_run, on_saved=on_saved
-        )
-
-
-@contextmanager
-def _progress(what: str, total: int | None) -> Iterator[Callable[[Any], Any]]:
-    """A progress bar on stderr, in a terminal only; the yielded function counts the items that pass through it."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    out = error_console()
-    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-
-        def advance(item: Any) -> Any:
-            bar.advance(task)
-            return item
-
-        yield advance
-
-
-def _counts(summary: BulkSummary) -> dict[str, int]:
-    return {
-        "created": summary.created,
-        "updated": summary.updated,
-        "unchanged": summary.unchanged,
-        "refused": len(summary.refused),
-    }
-
-
-class _Report:
-    """The report of an import: one line per change, up to a limit."""
-
-    def __init__(self) -> None:
-        self._shown: dict[int, Saved] = {}
-        self.written = 0
-        self._more = 0
-        self._warnings: list[str] = []
-
-    @property
-    def shown(self) -> list[Saved]:
-        return list(self._shown.values())
-
-    def note_credentials(self, item: dict[str, Any]) -> dict[str, Any]:
-        if len(self._warnings) < SHOWN and (found := credential_warnings(item.get("job_config"))):
-            self._warnings += [f"{item.get('name') or item.get('domain')}: {warning}" for warning in found]
-        return item
-
-    def note(self, saved: Saved) -> None:
-        if saved.action is Action.UNCHANGED:
-            return
-        if len(self._shown) < SHOWN or saved.action is Action.REFUSED:
-            self._shown[saved.index] = saved
-        else:
-            self._more += 1
-
-    def note_written(self, saved: Saved) -> None:
-        if saved.action in (Action.CREATED, Action.UPDATED):
-            self.written += 1
-        elif saved.action is Action.REFUSED:
-            self._shown[saved.index] = saved  # valid when checked, refused when written: a concurrent change
-
-    def print(self, summary: BulkSummary, *, dry_run: bool, refused: bool) -> None:
-        for saved in self.shown:
-            self._print_one(saved)
-        for warning in self._warnings[:SHOWN]:
-            print_note(warning)
-        if self._more:
-            console().print(f"… and {self._more} more changes")
-        counts = ", ".join(f"{count} {what}" for what, count in _counts(summary).items())
-        if refused:
-            error_console().print(f"nothing was written: {counts}; fix the file or use --skip-invalid", style="red")
-        else:
-            console().print(f"{'would be: ' if dry_run else ''}{counts}")
-
-    @staticmethod
-    def _print_one(saved: Saved) -> None:
-        match saved.action:
-            case Action.REFUSED:
-                for problem in saved.problems:
-                    error_console().print(f"! item {saved.index + 1} ({saved.label}): {problem}", style="red")
-            case Action.CREATED:
-                console().print(f"+ {saved.label}", style="green")
-            case Action.UPDATED:
-                changes = ", ".join(f"{name}: {old} -> {new}" for name, (old, new) in saved.changes.items())
-                console().print(f"~ {saved.label}: {changes}", style="yellow")
-            case Action.UNCHANGED:
-                pass

@@ -1,6 +1,7 @@
 """`manage.py schedule run`: one run now, outside the timing; --wait follows its attempts."""
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,10 +14,12 @@ from config import get_settings
 from database.connection import get_db_connection
 from database.models import ExecutionStatus
 from services.cli.durations import parse_duration
+from services.cli.log_lines import AttemptLogs, print_lines
 from services.cli.output import FAILED, AsJson, actor, console, error_console, print_json, until
 from services.insight.replicas import list_replicas
-from services.job_history import get_job_history
+from services.job_history import POLL_SECONDS, get_job_history
 from services.ledger.listing import ExecutionRecord
+from services.ledger.logs import LoggedLine
 from services.schedule_repository import get_schedule_repository
 from services.wording.durations import duration
 
@@ -29,7 +32,8 @@ def run_now(
 ) -> None:
     """Run a schedule once now, even if it is disabled; its next fire stays as it is.
 
-    Prints the execution's id. With --wait it reports each attempt, and the exit code is 0 only on success.
+    Prints the execution's id. With --wait it reports each attempt and what its job logs, and the exit code is 0 only
+    on success.
 
     Examples:
 
@@ -68,12 +72,27 @@ def _follow(execution_id: str, seconds: float) -> ExecutionRecord | None:
     attempts: list[ExecutionRecord] = []
     reported: set[tuple[int, str]] = set()
     with _steps_console() as out:
+        said = AttemptLogs(get_job_history().logs)
         for attempts in get_job_history().follow(execution_id, seconds):
+            print_lines(out, said.news(attempts))
             for step, words in _steps(attempts):
                 if step not in reported:
                     reported.add(step)
                     out.print(f"attempt {step[0]} {words}")
+        print_lines(out, _last_lines(said, attempts))
     return attempts[-1] if attempts else None
+
+
+def _last_lines(said: AttemptLogs, attempts: list[ExecutionRecord]) -> list[LoggedLine]:
+    """The log of the last attempt may be written a moment after its end."""
+    lines = list[LoggedLine]()
+    if attempts and attempts[-1].is_terminal:
+        rest = get_job_history().follow_log(attempts[-1].execution_id, said.position_in(attempts[-1]))
+        while not (look := rest.look()).is_over:
+            lines += look.lines
+            time.sleep(POLL_SECONDS)
+        lines += look.lines
+    return lines
 
 
 def _steps(attempts: list[ExecutionRecord]) -> Iterator[tuple[tuple[int, str], str]]:

@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from config import Settings, knob_group, knobs, shown_default
+from services.checks.celery_apps import CELERY_APP_VARIABLES
 
 HEAD = """\
 # Settings
@@ -32,7 +33,7 @@ FORMATS = {"password": "secret", "uuid": "UUID", "path": "path"}
 
 
 def settings_page() -> str:
-    return "\n".join([HEAD, *_tables()])
+    return "\n".join([HEAD, *_tables(), *_celery_apps()])
 
 
 def _tables() -> Iterator[str]:
@@ -43,6 +44,18 @@ def _tables() -> Iterator[str]:
             default = f"`{shown}`" if (shown := shown_default(field)) else ""
             about = str(field.description).replace("|", r"\|")
             yield f"| `{name}` | {_value(name, schema[name.lower()])} | {default} | {about} |"
+
+
+def _celery_apps() -> Iterator[str]:
+    yield from (
+        "",
+        "## Celery apps",
+        "",
+        "Two variables for each app ([jobs.md](jobs.md#tasks-of-your-own-celery-apps)).",
+    )
+    yield from ("", "| variable | value | default | what it does |", "|---|---|---|---|")
+    for name, (kind, about) in CELERY_APP_VARIABLES.items():
+        yield f"| `{name}` | {kind} |  | {about} |"
 
 
 def _value(name: str, item: Mapping[str, Any]) -> str:

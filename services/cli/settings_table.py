@@ -6,6 +6,7 @@ import typer
 from rich.table import Table
 
 from config import get_settings, knob_group, knobs, masked, shown_default
+from services.checks.celery_apps import BROKER_URL, CELERY_APP_VARIABLES, TASKS, variable
 from services.cli.output import AsJson, console, print_json
 from services.cli.settings_page import settings_page
 
@@ -30,12 +31,19 @@ def settings(
         return
     values = {name: getattr(get_settings(), name.lower()) for name in knobs()}
     shown = {name: None if value is None else masked(value) for name, value in values.items()}
+    apps = {
+        variable(app.name, suffix): value
+        for app in get_settings().celery_apps.values()
+        for suffix, value in ((BROKER_URL, masked(app.broker_url)), (TASKS, ", ".join(app.tasks)))
+    }
     if as_json:
-        print_json(shown)
+        print_json({**shown, **apps})
         return
     table = Table("setting", "value", "what it does", header_style="bold", box=None, pad_edge=False)
     for name, field in knobs().items():
         table.add_row(name, shown[name] or "", field.description)
+    for name, value in apps.items():
+        table.add_row(name, value, "of a Celery app that jobs may call")
     console().print(table)
 
 
@@ -46,4 +54,7 @@ def env_example() -> str:
             group = knob_group(field)
             lines += ["", f"# --- {group} ---"]
         lines += [f"# {field.description}", f"# {name}={shown_default(field)}"]
+    lines += ["", "# --- Celery apps ---"]
+    for name, (_, about) in CELERY_APP_VARIABLES.items():
+        lines += [f"# {about}", f"# {name}="]
     return "\n".join(lines)

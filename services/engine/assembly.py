@@ -6,6 +6,7 @@ timer -> dispatcher -> claims -> pool -> finisher; the gate before each handler;
 
 import logging
 import socket
+import time
 from collections.abc import Callable
 from threading import Event
 from typing import Any
@@ -21,6 +22,7 @@ from services.engine.finisher import Finisher
 from services.engine.gauges import Gauges
 from services.engine.heart import Heart, Pulse
 from services.engine.held_claims import HeldClaims, proof_of
+from services.engine.journals import Journals
 from services.engine.loops import LONGEST_PAUSE_SECONDS, Loop, Loops
 from services.engine.ownership import Gate
 from services.engine.parts import Parts
@@ -32,6 +34,7 @@ from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobRegistry
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Owner, Policy
+from services.ledger.logs import LogStore
 from services.ledger.needs import Abilities
 from services.ledger.waiting import Settling
 from services.redis_client import RedisClient
@@ -41,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 MARK_SECONDS = 600.0  # a fire's mark in Redis outlives every replica that is late by clock or load
 LAST_WRITES_SECONDS = 5.0
+LAST_LINES_SECONDS = 2.0
+HAND_OVER_SECONDS = 0.2  # between two heartbeats of a replica that ends
 CLAIMING_LOOPS = ("watcher", "gap-scan", "rescuer", "settler", "api-sync", "dispatcher")
 
 
@@ -99,6 +104,7 @@ class Engine:
             max_workers=max_workers,
             verify_after_seconds=settings.verify_after_seconds,
             may_claim=lambda: self.condition.may_claim,
+            may_give_away=lambda: self.condition.may_give_away,
         )
         self.heart = Heart(
             db,
@@ -111,13 +117,20 @@ class Engine:
                 **facts(),
                 **self.condition.for_heartbeat(),
                 **self.abilities.for_heartbeat(),
+                "free_slots": self.dispatcher.free_slots,
                 "host": settings.host_name or socket.gethostname(),
             },
             cancel=lambda execution_id: self.pool.cancel(execution_id),
         )
         self.gate = Gate(self.heart, self.held, stopping, self.dispatcher.dropped)
+        self.journals = Journals(LogStore(db), settings.execution_log_max_bytes)
         self.pool = WorkerPool(
-            max_workers, registry, self.dispatcher.done, may_run=self.gate.may_run, threads=parts.threads
+            max_workers,
+            registry,
+            self.dispatcher.done,
+            may_run=self.gate.may_run,
+            journals=self.journals,
+            threads=parts.threads,
         )
         self.dispatcher.use(self.pool)
         self.timer = parts.timer(self.dispatcher.hand_over, self.clock)
@@ -144,21 +157,38 @@ class Engine:
             db, self.timer, self.dispatcher, self.pool, self.finisher, self.coordinator, self.condition, self.shares
         )
         leases = Loop("leases", self.coordinator.renew, settings.lock_timeout / 3)
-        looping = (self.dispatcher, self.finisher, self.heart, self.rescuer, self.settler, gauges)
+        looping = (self.dispatcher, self.finisher, self.heart, self.rescuer, self.settler, self.journals, gauges)
         self.add_loops(*(part.loop for part in looping), leases)
 
     def add_loops(self, *loops: Loop) -> None:
         self.loops.add(loops, on_turn=self.condition.announce)
 
     def drain(self, grace_seconds: float) -> int:
-        """Stop the timer, stop claiming, wait for running executions, hand back the rest; returns the unfinished."""
+        """Hand over the share, wait for running executions, hand back the rest; returns the number of unfinished."""
+        until = time.monotonic() + grace_seconds
+        self.pool.warn()
+        self._hand_over(until)
         self.timer.stop()
         if self.loops.stop(*CLAIMING_LOOPS):
             _tolerating_outage(self.dispatcher.drain)
-        unfinished = self.pool.shutdown(grace_seconds)
+        unfinished = self.pool.shutdown(max(0.0, until - time.monotonic()))
         _tolerating_outage(lambda: self._give_back(unfinished))
         self.finisher.write_what_is_left(LAST_WRITES_SECONDS)
+        self.journals.write_what_is_left(LAST_LINES_SECONDS)
         return len(unfinished)
+
+    def _hand_over(self, until: float) -> None:
+        """The others learn by heartbeats that they have to load our buckets. Until then, our fires become their rows.
+
+        Heartbeats that Postgres does not take tell nobody anything: there is nothing to wait for.
+        """
+        self.shares.leave()
+        self.dispatcher.leave()
+        while not self.shares.are_held_elsewhere and self.heart.is_fresh and time.monotonic() < until:
+            self.loops.wake("heart")
+            time.sleep(HAND_OVER_SECONDS)
+        if given_away := self.dispatcher.given_away:
+            logger.info("gave away %d fires that came due meanwhile", given_away, extra={"event": "handed_over"})
 
     def _give_back(self, unfinished: list[ExecutionContext]) -> None:
         """Hand back executions whose handler was never called, so that another replica runs them."""
@@ -171,7 +201,7 @@ class Engine:
         self.loops.stop()
         self.pool.shutdown(0)
         _tolerating_outage(self.heart.stop)  # what is unfinished is rescued at once: its owner is gone
-        for part in (self.store, self.finish_store, self.rescuer, self.settler):
+        for part in (self.store, self.finish_store, self.rescuer, self.settler, self.journals):
             part.close()
 
 

@@ -55,6 +55,11 @@ class Condition:
         return self._heart.is_trusted and not self._stopping.is_set() and not self._obstacles() and can_finish
 
     @property
+    def may_give_away(self) -> bool:
+        """Also while it drains: may it write rows for others? One of the version before tries all fires itself."""
+        return self._heart.is_trusted and not self._obstacles() and not self._shares.elders
+
+    @property
     def claiming(self) -> bool:
         return self._heart.is_trusted and self._would_claim
 

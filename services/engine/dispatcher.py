@@ -25,12 +25,13 @@ from services.engine.pool import WorkerPool
 from services.engine.shares.shares import Shares
 from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobResult
-from services.ledger.claims import ExecutionStore, is_about_values
+from services.ledger.claims import ClaimReport, ExecutionStore, Wanted, is_about_values
 from services.ledger.fires import Claim, Decision, Ending, Fire, leases
 from services.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
+NO_ROOM_SECONDS = 1.0  # until other replicas get what waits
 TICK_SECONDS = 1.0  # at least; what is due earlier says so
 AHEAD_SECONDS = 0.25  # of its own throughput that a replica claims beyond its free slots
 START_AHEAD_SECONDS = 0.1
@@ -61,11 +62,13 @@ class Dispatcher:
         max_workers: int,
         verify_after_seconds: float,
         may_claim: Callable[[], bool],
+        may_give_away: Callable[[], bool],
     ) -> None:
         self._store, self._held = store, held
         self._coordinator, self._finisher = coordinator, finisher
         self._shares, self._clock, self._instance_id = shares, clock, instance_id
-        self._max_workers, self._verify_after, self._may_claim = max_workers, verify_after_seconds, may_claim
+        self._max_workers, self._verify_after = max_workers, verify_after_seconds
+        self._may_claim, self._may_give_away = may_claim, may_give_away
         finisher.tell(self.look_for_freed)
         self._pool: WorkerPool | None = None
         self._inbox: deque[Fire] = deque()
@@ -80,6 +83,10 @@ class Dispatcher:
         self._moved_at = 0.0  # when the pool last got its first job, or ended one
         self._batch = 1
         self._claims_work = False  # one of the last tick's did
+        self._is_leaving = False
+        self._full_since: float | None = None  # since when fires wait and there is no room
+        self._give_at = 0.0
+        self.given_away = 0  # fires whose rows wait for other replicas
         self.loop = Loop("dispatcher", self.tick, TICK_SECONDS, is_proof=self.claims_work)
 
     def use(self, pool: WorkerPool) -> None:
@@ -126,6 +133,11 @@ class Dispatcher:
         return len(self._inbox) + len(self._waiting)
 
     @property
+    def free_slots(self) -> int:
+        """Workers that nothing waits for."""
+        return max(0, self._free() - len(self._claimed) - self.queued)
+
+    @property
     def oldest_wait_seconds(self) -> float:
         """Seconds since the oldest of them was due; 0 while there is none."""
         due = [fire.due_at for fire in (*list(self._inbox), *self._in_claim)]
@@ -138,10 +150,17 @@ class Dispatcher:
         """Schedules whose fires wait because another session locks the schedule row."""
         return self._waiting.held_schedules
 
+    def leave(self) -> None:
+        """From now on nothing is claimed or started here: whatever becomes due is given away."""
+        self._is_leaving = True
+        self.loop.wake()
+
     # --- the loop ---
 
     def tick(self) -> float | None:
         self._claims_work = False
+        if self._is_leaving:
+            return self._give_away_all()
         self._sort_inbox()
         try:
             self._verify_lost()
@@ -151,6 +170,7 @@ class Dispatcher:
                 self._probe_held()
                 self._claim_due()
                 self._claim_pending()
+                self._give_away_some()
         finally:  # what is ours already goes its way although nothing more can be claimed
             self._start_claimed()
             self._hand_back_what_waits()
@@ -165,9 +185,43 @@ class Dispatcher:
 
     def drain(self) -> None:
         """Hand back claims that were not started; for the end of the process, after the loop has stopped."""
-        self._give_back(list(self._claimed))
-        self._claimed.clear()
+        self._claimed = deque(self._give_back(list(self._claimed)))
         self._unstart_what_has_not_begun()
+
+    def _give_away_some(self) -> None:
+        """There has been no room for a while, and other replicas have some: as many fires become rows for them."""
+        now = time.monotonic()
+        if self._room() > 0 or not self._waiting.is_crowded:
+            self._full_since = None
+            return
+        self._full_since = now if self._full_since is None else self._full_since
+        if now - self._full_since < NO_ROOM_SECONDS or now < self._give_at or not self._may_give_away():
+            return
+        if not (most := self._shares.room_elsewhere):
+            return
+        self._give_at = now + NO_ROOM_SECONDS  # what nobody wants costs a look each time
+        fires = self._waiting.take(self._clock.timestamp(), MAX_BATCH)
+        before = self.given_away
+        self._claim(fires, Wanted(most, self._shares.is_able_elsewhere))
+        if given := self.given_away - before:
+            extra = {"event": "given_away", "fires": given}
+            logger.info(
+                "no room for %.0f s: gave %d fires to replicas with free workers", NO_ROOM_SECONDS, given, extra=extra
+            )
+
+    def _give_away_all(self) -> float | None:
+        """At the end of the process: claims that were not started, fires that are due, and those to be verified."""
+        self._not_begun += filter(None, map(self._held.find, map(proof_of, self._the_pool().take_back(0.0))))
+        self.drain()
+        self._sort_inbox()
+        if self._may_give_away():
+            now = time.monotonic()
+            self._lost = deque((now, fire) for _, fire in self._lost)
+            self._verify_lost()
+            self._probe_held()
+            self._claim_due()
+        next_at = self._waiting.next_at()
+        return None if next_at is None else max(0.001, next_at - self._clock.timestamp())
 
     def _sort_inbox(self) -> None:
         while self._inbox:
@@ -205,23 +259,28 @@ class Dispatcher:
                 self._waiting.put(fire, now)  # its mark stays ours
             self._claim(claimable)
 
-    def _claim(self, fires: Sequence[Fire]) -> None:
+    def _claim(self, fires: Sequence[Fire], wanted: Wanted | None = None) -> None:
+        """Or, if others want them or this replica leaves, give them away."""
         if not fires:
             return
+        is_given = self._is_leaving or wanted is not None
         self._in_claim = fires
         try:
-            report = self._store.claim(fires, start=0 if self._claimed else self._startable())
+            start = 0 if self._claimed else self._startable()
+            report = self._store.give_away(fires, wanted) if is_given else self._store.claim(fires, start)
         except Exception as error:
             if isinstance(error, Unavailable) or (isinstance(error, DBAPIError) and not is_about_values(error)):
                 self._put_back(fires)
                 raise
-            self._claim_apart(fires)
+            self._claim_apart(fires, wanted)
             return
         finally:
             self._in_claim = ()
         self._claims_work = True
         self._accept(report.claims, report.started)
         metrics.fires_decided(report.decisions.values())
+        if is_given:
+            self._note_given_away(fires, report)
         locked: dict[UUID, list[Fire]] = {}
         for fire, decision in report.decisions.items():
             if decision is Decision.LOCKED:
@@ -234,23 +293,29 @@ class Dispatcher:
         for some in locked.values():
             self._waiting.hold(some, self._clock.timestamp())
 
+    def _note_given_away(self, fires: Sequence[Fire], report: ClaimReport) -> None:
+        given = sum(each is Decision.LATER for each in report.decisions.values())
+        self.given_away += given
+        self._shares.note_given_away(given)
+        self._put_back([fire for fire in fires if fire not in report.decisions])
+
     def _put_back(self, fires: Sequence[Fire]) -> None:
-        """The fires wait for Postgres; none of them has started."""
+        """The fires wait for Postgres, or for room; none of them has started."""
         for fire in fires:
             self._waiting.put(fire, self._clock.timestamp())
 
-    def _claim_apart(self, fires: Sequence[Fire]) -> None:
+    def _claim_apart(self, fires: Sequence[Fire], wanted: Wanted | None) -> None:
         """Claim one by one, so that a fire that Postgres refuses does not fail the rest of its batch."""
         if len(fires) == 1:
             logger.exception("fire %s cannot be claimed", fires[0].key, extra={"event": "fire_unclaimable"})
             return
         middle = len(fires) // 2
         try:
-            self._claim(fires[:middle])
+            self._claim(fires[:middle], wanted)
         except (Unavailable, DBAPIError):
             self._put_back(fires[middle:])
             raise
-        self._claim(fires[middle:])
+        self._claim(fires[middle:], wanted)
 
     def _settle(self, fire: Fire, decision: Decision) -> None:
         if decision is Decision.EARLY:
@@ -297,7 +362,8 @@ class Dispatcher:
         except Exception:
             self._lost.extend((now, fire) for fire in fires)
             raise
-        claimable, rest = whole_schedules(missing, self._room() if self._may_claim() else 0)
+        may_decide = self._may_give_away if self._is_leaving else self._may_claim
+        claimable, rest = whole_schedules(missing, self._room() if may_decide() else 0)
         self._lost.extend((now + UNVERIFIED_AGAIN_SECONDS, fire) for fire in rest)
         metrics.fires_unverified(len(claimable))
         self._claim(claimable)
@@ -407,6 +473,8 @@ class Dispatcher:
     # --- slots and times ---
 
     def _room(self) -> int:
+        if self._is_leaving:
+            return MAX_BATCH  # rows of others
         return self._free() + self._ahead(AHEAD_SECONDS) - len(self._claimed)
 
     def _startable(self) -> int:

@@ -36,7 +36,7 @@ FRESH_SECONDS = 0.5
 LATE_SECONDS = 1.0  # and a longer gap between two of them, less than MISSED_SECONDS, is no proof for what was before it
 SLOW_ANSWER_SECONDS = 1.0
 # The other facts are one value.
-IN_COLUMNS = ("revision", "schedules", "running", "claiming", "abilities", "queues", "on_duty", "host")
+IN_COLUMNS = ("revision", "schedules", "running", "claiming", "abilities", "queues", "on_duty", "host", "free_slots")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Heart:
         """
         if not self.is_trusted:
             return None
-        if self._is_fresh and self._in_time_since is not None and self._in_time_since <= claim.asked_at:
+        if self.is_fresh and self._in_time_since is not None and self._in_time_since <= claim.asked_at:
             return True
         asked_at = awake_or_not()
         values = {"execution_id": claim.execution_id, "token": claim.fencing_token, **self._identity}
@@ -140,7 +140,8 @@ class Heart:
         return True if is_sure else None
 
     @property
-    def _is_fresh(self) -> bool:
+    def is_fresh(self) -> bool:
+        """Did the last heartbeat come in time?"""
         last, pulse = self._last_beat, self.pulse
         return last is not None and awake_or_not() - last < pulse.interval_seconds + FRESH_SECONDS
 
@@ -248,4 +249,7 @@ def _member(row: Row[Any]) -> Member:
         on_duty=row.on_duty,
         holds=None if row.holds is None else from_bytes(bytes(row.holds)),
         is_fresh=row.is_fresh,
+        free_slots=row.free_slots or 0,
+        abilities=frozenset(row.abilities or ()),
+        queues=frozenset(row.queues or ()),
     )

@@ -11,19 +11,20 @@ _ALIVE_SINCE = """CASE WHEN i.heartbeat_at < clock_timestamp() - make_interval(s
 BEAT = f"""
 INSERT INTO scheduler_instances AS i (
     instance_id, incarnation, revision, schedules, running, clock_skew_seconds, claiming, facts,
-    heartbeat_interval_seconds, session_name, abilities, queues, host, holds, on_duty
+    heartbeat_interval_seconds, session_name, abilities, queues, host, holds, on_duty, free_slots
 )
 VALUES (
     %(instance_id)s, %(incarnation)s, %(revision)s, %(schedules)s, %(running)s, %(skew)s, %(claiming)s,
     %(facts)s::jsonb, %(interval)s, CASE WHEN %(sessions)s THEN current_setting('application_name') END,
-    %(abilities)s::text[], %(queues)s::text[], %(host)s, %(holds)s::bytea, %(on_duty)s
+    %(abilities)s::text[], %(queues)s::text[], %(host)s, %(holds)s::bytea, %(on_duty)s,
+    %(free_slots)s
 )
 ON CONFLICT (instance_id, incarnation) DO UPDATE SET
     alive_since = {_ALIVE_SINCE},
     heartbeat_at = clock_timestamp(), revision = excluded.revision, schedules = excluded.schedules,
     running = excluded.running, clock_skew_seconds = excluded.clock_skew_seconds, claiming = excluded.claiming,
     facts = excluded.facts, abilities = excluded.abilities, queues = excluded.queues, holds = excluded.holds,
-    on_duty = excluded.on_duty
+    on_duty = excluded.on_duty, free_slots = excluded.free_slots
 RETURNING extract(epoch FROM clock_timestamp()) AS now
 """
 
@@ -32,7 +33,7 @@ GONE = "DELETE FROM scheduler_instances WHERE instance_id = %(instance_id)s AND 
 # The living, and those known before that have not unregistered: their silence may be our own. A heartbeat that is late
 # says nothing about now.
 MEMBERS = """
-SELECT instance_id, incarnation, started_at, host, claiming, on_duty, holds,
+SELECT instance_id, incarnation, started_at, host, claiming, on_duty, holds, free_slots, abilities, queues,
        heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s) AS is_live,
        heartbeat_at > clock_timestamp()
            - make_interval(secs => coalesce(heartbeat_interval_seconds, %(interval)s) + %(late)s) AS is_fresh

@@ -42,6 +42,7 @@ class Housekeeping:
 
     def tidy(self) -> float | None:
         deleted = {
+            "log_lines": self._retention.delete_logs(self._days),
             "executions": self._retention.delete_executions(self._days),
             "changes": self._retention.delete_changes(self._days),
             **{name: tidy(self._days) or 0 for name, tidy in self._features.items()},

@@ -5,6 +5,7 @@ The child runs our interpreter with our search path, or that of the project that
 enhanced_scheduler/child.py lists the messages.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -14,10 +15,9 @@ from typing import Any
 
 from enhanced_scheduler import results
 from enhanced_scheduler.calling import stopped_result
-from enhanced_scheduler.context import MAX_LINE_CHARACTERS, ExecutionContext
+from enhanced_scheduler.context import ExecutionContext, LogLine
 from enhanced_scheduler.jobs import JobDefinition
 from enhanced_scheduler.results import JobFailed, JobResult, PermanentFailure
-from enhanced_scheduler.texts import storable
 from services.jobs.child_process import ChildProcess
 from services.jobs.project import ProjectJob
 
@@ -37,7 +37,7 @@ def run_isolated(
     except OSError as error:
         return results.failed(JobFailed(f"no process could be started: {error}"))
     try:
-        child.say({"context": context.to_wire(), "modules": needed})
+        child.say({"context": context.to_wire(), "modules": needed, "log_level": logging.getLogger().level})
         return _converse(child, context, grace_seconds)
     finally:
         child.kill()
@@ -70,7 +70,9 @@ def _converse(child: ChildProcess, context: ExecutionContext, grace_seconds: flo
 
 def _relay(message: dict[str, Any], context: ExecutionContext) -> None:
     if "log" in message:
-        context.keep_line(storable(message["log"], MAX_LINE_CHARACTERS + 64))
+        context.keep_line(LogLine.from_wire(message["log"]))
+    if "logging" in message:
+        context.pass_on(LogLine.from_wire(message["logging"]))
     if "progress" in message:
         context.progress(*message["progress"])
 

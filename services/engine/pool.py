@@ -20,6 +20,7 @@ from enhanced_scheduler.containment import Outcome, Raised, Returned, contained
 from enhanced_scheduler.context import ExecutionContext
 from enhanced_scheduler.results import JobResult
 from services.engine.isolation import run_isolated
+from services.engine.journals import Journals
 from services.engine.run import Run
 from services.engine.threads import OF_THE_SYSTEM, Threads
 from services.engine.timeouts import Watchdog
@@ -44,11 +45,13 @@ class WorkerPool:
         on_done: OnDone,
         *,
         may_run: MayRun = lambda _context: True,
+        journals: Journals | None = None,
         grace_seconds: float = 0.5,
         threads: Threads = OF_THE_SYSTEM,
     ) -> None:
         self.max_workers, self._registry, self._grace_seconds = max_workers, registry, grace_seconds
         self._on_done, self._may_run, self._threads = on_done, may_run, threads
+        self._journals = journals
         self._queue: SimpleQueue[Run | None] = threads.queue()
         self._changed = threads.condition()
         self._runs: dict[UUID, Run] = {}  # until `on_done` has returned
@@ -110,6 +113,12 @@ class WorkerPool:
                 self._forget(run)
         return [run.context for run in returned]
 
+    def warn(self) -> None:
+        """Tell the running handlers that a shutdown is coming."""
+        with self._changed:
+            for run in self._runs.values():
+                run.context.drain()
+
     def shutdown(self, wait_seconds: float) -> list[ExecutionContext]:
         """Wait for running executions; returns the unfinished (`begun`: its handler was called)."""
         with self._changed:
@@ -119,8 +128,7 @@ class WorkerPool:
             returned = [run for run in self._runs.values() if run.begun_at is None and self._settle(run)]
             for run in returned:
                 self._forget(run)
-            for run in self._runs.values():
-                run.context.drain()
+            self.warn()
             self._watchdog.look_by(0)
             self._changed.wait_for(lambda: not self._runs, wait_seconds)
             stuck = [run for run in self._runs.values() if self._settle(run)]
@@ -172,6 +180,8 @@ class WorkerPool:
                 return False
             run.context.begin()
             run.begun_at = time.monotonic()
+            if self._journals is not None:
+                run.journal = self._journals.begin(run.context)
             self._watchdog.look_by(run.begun_at + run.context.timeout_seconds)
             return True
 
@@ -220,6 +230,8 @@ class WorkerPool:
     def _deliver(self, run: Run, result: JobResult) -> None:
         kept = replace(result, details={**result.details, **run.context.trace()})
         _log_if_raised(contained(lambda: self._on_done(run.context, kept, run.duration_seconds)), run)
+        if self._journals is not None and run.journal is not None:
+            self._journals.end(run.journal)
 
     def _forget(self, run: Run) -> None:
         with self._changed:

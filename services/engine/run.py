@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from enhanced_scheduler.context import ExecutionContext
 from enhanced_scheduler.jobs import JobDefinition
+from services.engine.journals import Journal
 from services.jobs.child_process import KILL_SECONDS
 
 
@@ -19,6 +20,7 @@ class Run:
     begun_at: float | None = None
     told_at: float | None = None  # when the handler was told to stop
     settled: bool = False  # it is decided how this ends
+    journal: Journal | None = None  # where its handler's lines go
     abandoned: bool = False  # its thread ignored that, and was replaced
 
     @property

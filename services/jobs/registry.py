@@ -19,12 +19,13 @@ from services.errors import ConfigurationError, Problem, UnknownJobType
 
 # Job type -> the module that registers its handler.
 BUILT_IN_MODULES = {
+    "celery_task": "services.job_types.celery_task",
     "cookie_scan": "services.job_types.cookie_scan",
     "http_request": "services.job_types.http_request",
     "workflow": "services.job_types.workflow",
 }
 BUILT_IN_JOB_TYPES = frozenset(BUILT_IN_MODULES)
-EXTRAS = {"cookie_scan": "scan", "workflow": "workflows"}  # optional parts of the distribution
+EXTRAS = {"celery_task": "celery", "cookie_scan": "scan", "workflow": "workflows"}  # optional parts of the distribution
 
 
 class JobRegistry:

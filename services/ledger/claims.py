@@ -7,7 +7,8 @@ executions. verdicts.py decides what becomes of a fire; the SQL is in claims_sql
 """
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -27,7 +28,7 @@ from services.ledger.former_timings import had_fire
 from services.ledger.history_sql import NOTIFY_PENDING
 from services.ledger.limits import UNLIMITED, Limited, full_keys, lock_limited
 from services.ledger.locked import Locked
-from services.ledger.needs import OF_EVERYTHING, Abilities
+from services.ledger.needs import OF_EVERYTHING, Abilities, Needs
 from services.ledger.retrying import CarefulRetries
 from services.ledger.verdicts import CLAIMED, EARLY, YOUNGEST, Kind, Rule, Situation, Stage, answers, decide, decisions
 from services.ledger.waiting import WaitingJudge, WaitingStore
@@ -75,6 +76,14 @@ class StartReport:
     later: list[Claim] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What other replicas have room for."""
+
+    most: int
+    is_able: Callable[[Needs, str], bool]  # one of them, given the needs and the queue
+
+
 _Asked = tuple[Fire, Locked, Rule]  # with the rule under which a row is to be written
 
 
@@ -107,10 +116,20 @@ class ExecutionStore:
 
         The first `start` of them, for which there is a place already, are claimed and started at once.
         """
-        once = list({fire.key: fire for fire in fires}.values())  # twice the same would be coalesced with itself
-        return self._retry(lambda careful: self._claim(once, start)) if once else ClaimReport()
+        return self._decide(fires, start)
 
-    def _claim(self, fires: Sequence[Fire], start: int) -> ClaimReport:
+    def give_away(self, fires: Sequence[Fire], wanted: Wanted | None = None) -> ClaimReport:
+        """The same decisions as of a replica that is able to run nothing: what may run waits for another one.
+
+        What is not wanted is not decided.
+        """
+        return self._decide(fires, None, wanted)
+
+    def _decide(self, fires: Sequence[Fire], start: int | None, by_others: Wanted | None = None) -> ClaimReport:
+        once = list({fire.key: fire for fire in fires}.values())  # twice the same would be coalesced with itself
+        return self._retry(lambda careful: self._claim(once, start, by_others)) if once else ClaimReport()
+
+    def _claim(self, fires: Sequence[Fire], start: int | None, by_others: Wanted | None) -> ClaimReport:
         report, asked_at = ClaimReport(), awake_or_not()
         with self._connection.transaction():
             wanted = {fire.schedule_id for fire in fires}
@@ -134,10 +153,28 @@ class ExecutionStore:
                     report.due_at[fire] = locked.due_at(fire)
                 if rule.verdict.status:
                     asked.append((fire, locked, rule))
+            if by_others is not None:
+                asked = self._only_wanted(asked, by_others, report)
             if asked := self._without_unproven(asked):
                 are_limited = rows[0].are_limited and not self._abilities.elders
                 self._insert(asked, start, report, asked_at, are_limited=are_limited)
         return report
+
+    def _only_wanted(self, asked: list[_Asked], wanted: Wanted, report: ClaimReport) -> list[_Asked]:
+        """Of what may run: whole schedules in their order that others are able to run, as many as fit."""
+        schedules = {locked.schedule_id: locked for _, locked, rule in asked if rule.verdict is CLAIMED}
+        needs = self._abilities.needs_of(list(schedules.values()), self._connection)
+        fires = Counter(fire.schedule_id for fire, _, rule in asked if rule.verdict is CLAIMED)
+        chosen: set[UUID] = set()
+        left = wanted.most
+        for locked, own in zip(schedules.values(), needs, strict=True):
+            if fires[locked.schedule_id] <= left and wanted.is_able(own, locked.spec.queue_name):
+                chosen.add(locked.schedule_id)
+                left -= fires[locked.schedule_id]
+        kept = [fire for fire, locked, rule in asked if rule.verdict is CLAIMED and locked.schedule_id not in chosen]
+        for fire in kept:
+            del report.decisions[fire]
+        return [each for each in asked if each[0] in report.decisions]
 
     def _judge(self, fire: Fire, locked: Locked) -> Rule:
         """As far as the schedule's row decides it."""
@@ -164,10 +201,12 @@ class ExecutionStore:
         return [each for each in asked if each[0] not in unproven]
 
     def _insert(
-        self, asked: list[_Asked], start: int, report: ClaimReport, asked_at: float, *, are_limited: bool
+        self, asked: list[_Asked], start: int | None, report: ClaimReport, asked_at: float, *, are_limited: bool
     ) -> None:
         needs = self._abilities.needs_of([locked for _, locked, _ in asked], self._connection)
-        able = self._abilities.able(needs, [locked.spec.queue_name for _, locked, _ in asked])
+        able = [False] * len(asked)
+        if start is not None:
+            able = self._abilities.able(needs, [locked.spec.queue_name for _, locked, _ in asked])
         limited = UNLIMITED
         if are_limited:
             limited = self._lock_limited(asked, able)
@@ -196,7 +235,7 @@ class ExecutionStore:
             "next_runs": instant_array(
                 locked.next_run(fire) if rule.verdict is CLAIMED else None for fire, locked, rule in asked
             ),
-            "starts": flag_array(place < start for place in range(len(asked))),
+            "starts": flag_array(place < (start or 0) for place in range(len(asked))),
             "able": flag_array(able),
             "keys": [text_array(each) for each in keys],
             "full_keys": None,

@@ -13,6 +13,7 @@ from database.connection import DatabaseConnection
 from database.writing import delete_in_batches
 from services.errors import InvalidInput, Problem
 from services.ledger import history_sql as sql
+from services.ledger.logs import ExecutionLogs
 
 BATCH, MAX_BATCH = 5000, 100_000
 MAX_DAYS = 36_500
@@ -23,6 +24,7 @@ Progress = Callable[[int], None]
 class HistoryRetention:
     def __init__(self, db: DatabaseConnection, fence_horizon_seconds: int) -> None:
         self._db, self._horizon_seconds = db, fence_horizon_seconds
+        self._logs = ExecutionLogs(db)
 
     def count_executions(self, days: int) -> int:
         return self._count(sql.COUNT_EXECUTIONS, days)
@@ -37,6 +39,10 @@ class HistoryRetention:
 
     def delete_changes(self, days: int, batch_size: int = BATCH, on_progress: Progress | None = None) -> int:
         return self._delete(sql.DELETE_CHANGES, 0, days, batch_size, on_progress)
+
+    def delete_logs(self, days: int) -> int:
+        """The live logs of executions; returns how many lines."""
+        return self._logs.delete_older(self._limit(days))
 
     def _count(self, statement: str, days: int) -> int:
         limit = self._limit(days)

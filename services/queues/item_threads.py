@@ -7,7 +7,9 @@ While the thread lives it occupies one of the queue's slots in this process, so 
 import queue
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock, Thread, current_thread
 from typing import Any, Generic
 
@@ -76,7 +78,8 @@ class ItemThreads(Generic[K]):
         self._tasks.put(task)
         if self._threads < self.busy:
             self._threads += 1
-            Thread(target=self._take_tasks, name=f"item-{self._queue_name}", daemon=True).start()
+            work = partial(copy_context().run, self._take_tasks)  # what it logs belongs to the run's execution
+            Thread(target=work, name=f"item-{self._queue_name}", daemon=True).start()
 
     def ended(self, wait_seconds: float) -> list[Ending[K]]:
         """Items that end within `wait_seconds`, including those past their deadline.

@@ -5,7 +5,6 @@ Both mask secrets in URLs and escape control characters, so that foreign text ca
 
 import json
 import logging
-import re
 import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -14,6 +13,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, TextIO
 
+from enhanced_scheduler import log_capture
+from enhanced_scheduler.texts import masked
 from services.wording.visible import visible
 
 # Fields for every line of the current context, such as the id of the request that is being answered.
@@ -21,9 +22,6 @@ context: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default=Mappi
 
 _encode = json.JSONEncoder(default=str).encode
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_SECRET = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
-_KEY = re.compile(r"(?i)([?&][\w.-]*(?:key|token|secret|passw|pwd|sig|auth|credential)[\w.-]*=)[^&#\s\"']+")
-_TOKEN = re.compile(r"\b(es_[0-9a-f]{12}_|once_|eyJ)[\w.-]{16,}")  # an API token, a one-time token, a JWT
 
 
 def configure_logging(level: str, log_format: str) -> None:
@@ -46,21 +44,7 @@ def _ask_only_for_what_is_written() -> None:
 
 def _facts(record: logging.LogRecord) -> dict[str, Any]:
     own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-    return {**context.get(), **own}
-
-
-def masked(text: str) -> str:
-    """The text without passwords and keys in URLs, tokens and JWTs.
-
-    Plain substrings are checked first: most texts contain none, and this is much cheaper than a regular expression.
-    """
-    if "://" in text:
-        text = _SECRET.sub(r"\1:***@", text)
-    if "?" in text or "&" in text:
-        text = _KEY.sub(r"\1***", text)
-    if "es_" in text or "once_" in text or "eyJ" in text:
-        text = _TOKEN.sub(r"\1***", text)
-    return text
+    return {**context.get(), **log_capture.facts(), **own}
 
 
 class _Stderr(logging.StreamHandler[TextIO]):

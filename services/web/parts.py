@@ -19,6 +19,7 @@ from services.web.auth.authenticator import Authenticator, OneTimeToken
 from services.web.auth.jwts import JwtVerifier
 from services.web.auth.sessions import Sessions
 from services.web.auth.tokens import ApiTokens
+from services.web.event_streams import EventStreams
 from services.web.idempotency import IdempotencyKeys
 from services.web.rate_limits import RateLimits
 
@@ -36,6 +37,7 @@ class Parts:
     authenticator: Authenticator
     idempotency: IdempotencyKeys
     limits: RateLimits
+    streams: EventStreams
     scheduler: EnhancedScheduler | None  # the replica in this process, if any
 
 
@@ -57,6 +59,7 @@ def build_parts(settings: Settings, one_time: OneTimeToken | None, scheduler: En
         ),
         idempotency=IdempotencyKeys(db),
         limits=RateLimits(settings.web_rate_limit_per_minute),
+        streams=EventStreams(settings.web_max_event_streams),
         scheduler=scheduler,
     )
 

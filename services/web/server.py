@@ -105,7 +105,9 @@ def _run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again after the drain; that is not a failure
     try:
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+            server = uvicorn.Server(config)
+            app.state.parts.streams.end_when(lambda: server.should_exit)
+            server.run(sockets=[listener])
     except SystemExit:
         raise app.state.failure or SystemExit(FAILED) from None
 

@@ -30,6 +30,7 @@ from services.embedded.programs import find_binaries
 from services.job_history import JobHistory
 from services.redis_client import RedisClient
 from services.schedule_repository import ScheduleRepository
+from services.schedules.limits import Limits
 from services.telemetry import metrics as metrics  # registers every collector
 from tests.integration.coordination.test_redis_client import free_port, start
 from tests.support.replicas import QUICK, Cluster
@@ -110,6 +111,8 @@ def test_the_application_role_cannot_change_tables(roles: Callable[[str], str], 
     [
         "INSERT INTO schedule_changes (revision, operation, changed_by) VALUES (1, 'update', 'somebody else')",
         "UPDATE schedule_changes SET changed_by = 'somebody else'",
+        "INSERT INTO limit_changes (name, operation, changed_by) VALUES ('a', 'update', 'somebody else')",
+        "UPDATE limit_changes SET changed_by = 'somebody else'",
     ],
 )
 def test_the_application_role_cannot_forge_history(roles: Callable[[str], str], statement: str) -> None:
@@ -120,6 +123,7 @@ def test_the_application_role_cannot_forge_history(roles: Callable[[str], str], 
     try:
         schedule_id = ScheduleRepository(app).create_schedule(**VALID, actor="test")
         ScheduleRepository(app).delete_schedule(schedule_id, actor="test")
+        Limits(app).add({"name": "a", "max_running": 1}, "test")
         with pytest.raises(ProgrammingError, match="permission denied"), app.transaction() as connection:
             connection.exec_driver_sql(statement)
         changes = ScheduleRepository(app).get_changes(schedule_id)
@@ -291,6 +295,26 @@ def test_alerts_reach_an_alertmanager_that_has_somebody_to_tell() -> None:
     assert {route["receiver"] for route in routes} <= {receiver["name"] for receiver in configuration["receivers"]}
     named = re.findall(r'alertname="(\w+)"', str(configuration["inhibit_rules"]))
     assert set(named) <= {rule["alert"] for rule in ALERTS}
+
+
+@pytest.mark.parametrize("url", ["https://hooks.example/T/s$cret&x='1'", "none"])
+def test_alertmanager_posts_to_the_address_of_the_environment(tmp_path: Path, url: str) -> None:
+    """A secret in the address is in no argument and in no log."""
+    service = COMPOSE["services"]["alertmanager"]
+    shell = service["command"][0].replace("$$", "$").replace("/tmp/", f"{tmp_path}/")
+    assert "exec /bin/alertmanager" in shell
+    shell = shell.replace("exec /bin/alertmanager", "exec echo")
+    shell = shell.replace("/etc/alertmanager", str(DEPLOY / "alertmanager"))
+    environment = {"PATH": os.defpath, "ALERT_WEBHOOK_URL": url}
+    done = subprocess.run([*service["entrypoint"], shell], env=environment, capture_output=True, text=True, check=True)
+    (receiver,) = yaml.safe_load((tmp_path / "alertmanager.yml").read_text())["receivers"]
+    if url == "none":
+        assert receiver == {"name": "operators"}
+        assert "nobody is told" in done.stderr
+    else:
+        assert receiver["webhook_configs"] == [{"url_file": "/tmp/webhook.url", "send_resolved": True}]
+        assert (tmp_path / "webhook.url").read_text() == url
+        assert url not in done.stdout + done.stderr
 
 
 def test_compose_asks_for_each_variable_that_its_example_names() -> None:

@@ -5,7 +5,29 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from database.models import Cause
+from enhanced_scheduler.context import LogLine, ProgressMade
 from services.jobs import ExecutionContext
+
+
+class Heard:
+    """Listens to an execution; `kept` are the texts that are also stored with it."""
+
+    def __init__(self) -> None:
+        self.lines: list[LogLine] = []
+        self.kept: list[str] = []
+        self.progress: list[ProgressMade] = []
+
+    def hear(self, line: LogLine, *, kept: bool) -> None:
+        self.lines.append(line)
+        self.kept += [line.text] * kept
+
+    def see(self, progress: ProgressMade) -> None:
+        self.progress.append(progress)
+
+    @property
+    def texts(self) -> list[str]:
+        return [line.text for line in self.lines]
+
 
 SCHEDULE_ID = UUID("11111111-2222-3333-4444-555555555555")
 

@@ -13,7 +13,7 @@ from services.engine.dispatcher import Dispatcher
 from services.engine.finisher import Finisher
 from services.engine.held_claims import HeldClaims
 from services.engine.pool import WorkerPool
-from services.engine.shares.shares import EveryBucket
+from services.engine.shares.shares import EveryBucket, Shares
 from services.jobs import ExecutionContext, JobRegistry
 from services.ledger.claims import ExecutionStore
 from services.redis_client import RedisClient
@@ -31,7 +31,11 @@ class Parts:
 
 @contextmanager
 def dispatching(
-    store: ExecutionStore, redis: RedisClient, max_workers: int = 2, verify_after_seconds: float = 0
+    store: ExecutionStore,
+    redis: RedisClient,
+    max_workers: int = 2,
+    verify_after_seconds: float = 0,
+    shares: Shares | None = None,
 ) -> Iterator[Parts]:
     ran: list[UUID] = []
     gate = threading.Event()
@@ -51,12 +55,13 @@ def dispatching(
         held=held,
         coordinator=coordinator,
         finisher=finisher,
-        shares=EveryBucket(),
+        shares=shares or EveryBucket(),
         clock=DatabaseClock(5),
         instance_id="replica",
         max_workers=max_workers,
         verify_after_seconds=verify_after_seconds,
         may_claim=lambda: True,
+        may_give_away=lambda: True,
     )
     pool = WorkerPool(max_workers, registry, dispatcher.done)
     dispatcher.use(pool)

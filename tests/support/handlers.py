@@ -1,5 +1,6 @@
 """Jobs for tests: JOB_MODULES=tests.support.handlers. Each call is recorded, whatever its outcome."""
 
+import logging
 import os
 import time
 from datetime import UTC, datetime
@@ -34,6 +35,22 @@ def sleep(context: ExecutionContext, config: SleepConfig) -> None:
     """Sleeps, and ignores cancellation."""
     _note(context)
     time.sleep(config.seconds)
+
+
+class TalkConfig(BaseModel):
+    lines: int = 1
+    pause_seconds: float = 0.0
+
+
+@job("talk", config_model=TalkConfig)
+def talk(context: ExecutionContext, config: TalkConfig) -> None:
+    """Says what it does, with both kinds of log, and how far it is."""
+    _note(context)
+    for number in range(config.lines):
+        context.log(f"attempt {context.attempt} said {number}")
+        logging.getLogger("talking").warning("attempt %d logged %d", context.attempt, number)
+        context.progress(number + 1, config.lines)
+        time.sleep(config.pause_seconds)
 
 
 @job("fail")

@@ -12,7 +12,7 @@ from typing import Any
 
 from config import PROJECT_ROOT
 
-SECONDS = 120
+SECONDS = 900  # only a hanging program takes that long, whatever else the machine does
 
 
 @dataclass(frozen=True, slots=True)

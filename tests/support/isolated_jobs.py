@@ -2,6 +2,7 @@
 
 import atexit
 import ctypes
+import logging
 import os
 import signal
 import subprocess
@@ -29,6 +30,7 @@ def add(context: ExecutionContext, config: dict[str, Any]) -> Mapping[str, Any]:
     print("printed by a handler")  # noqa: T201 - must not disturb the pipe
     context.hide("hunter2")
     context.log("adding, with hunter2")
+    logging.getLogger("adder").info("a is %s, not hunter2", config["a"])
     context.progress(1, 2)
     return {"sum": config["a"] + config["b"], "pid": os.getpid(), "key": context.idempotency_key}
 

@@ -75,8 +75,11 @@ class Replica:
 
     def stop(self) -> int:
         """SIGTERM, as in a deployment; returns the exit code."""
-        self._signal(signal.SIGTERM)
+        self.ask_to_stop()
         return self.wait()
+
+    def ask_to_stop(self) -> None:
+        self._signal(signal.SIGTERM)
 
     def wait(self) -> int:
         assert self.process is not None

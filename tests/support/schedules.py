@@ -22,7 +22,7 @@ DEEP: dict[str, Any] = {}
 for _ in range(65):
     DEEP = {"deeper": DEEP}
 
-KNOWN_JOBS = "(known: cookie_scan, http_request, workflow)"
+KNOWN_JOBS = "(known: celery_task, cookie_scan, http_request, workflow)"
 
 # (changes to VALID, the expected lines)
 BAD_INPUT: list[tuple[dict[str, Any], list[str]]] = [

@@ -35,6 +35,9 @@ OF_A_TEST = {
     "test_a_replica_that_slept_longer_than_the_horizon_accounts_for_every_fire_of_that_time": 70.0,
     "test_nothing_is_broken_by_a_short_run_of_mild_faults": 50.0,
     "test_redis_may_vanish_and_come_back": 40.0,
+    "test_an_application_with_our_names_starts_a_replica_that_runs_its_handlers": 25.0,
+    "test_the_commands_of_the_readme_work_in_an_empty_folder": 25.0,
+    "test_a_project_tests_its_jobs_alone_and_with_a_replica": 20.0,
     "test_no_seed_that_once_broke_a_promise_does_so_again": 30.0,
 }
 

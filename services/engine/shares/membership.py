@@ -19,6 +19,9 @@ class Member:
     on_duty: bool = True  # claiming, and not back from a pause a moment ago
     holds: int | None = 0  # the buckets that it has loaded; None: of the version before, which loads everything
     is_fresh: bool = True  # its last heartbeat is younger than its interval: it may be dead, but not for long
+    free_slots: int = 0
+    abilities: frozenset[str] = frozenset()
+    queues: frozenset[str] = frozenset()
 
     @property
     def is_elder(self) -> bool:
@@ -31,6 +34,9 @@ class Member:
     @property
     def age_key(self) -> tuple[datetime, UUID]:
         return self.started_at, self.incarnation
+
+    def is_able(self, needs: Iterable[str], queue: str) -> bool:
+        return queue in self.queues and self.abilities.issuperset(needs)
 
     def holds_bucket(self, bucket: int) -> bool:
         return self.holds is not None and bool(self.holds >> bucket & 1)

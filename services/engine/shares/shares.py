@@ -8,6 +8,7 @@ hold it.
 
 import threading
 from collections.abc import Callable, Collection, Iterable
+from math import ceil
 from uuid import UUID
 
 from services.engine.shares.membership import Member, Membership
@@ -42,6 +43,8 @@ class Shares:
         self._updated_at: float | None = None
         self._ranks: dict[int, int] = {}
         self._is_told, self._told_at = True, float("-inf")
+        self._is_leaving = False
+        self._given_away = 0  # since the last reading
 
     # --- from the heart ---
 
@@ -52,7 +55,7 @@ class Shares:
             if not can_tell:
                 membership = membership.with_those_missing(self._membership, gone)
             self._membership = membership.with_own(*self._identity, self._mask)
-            self._ranks = {}
+            self._ranks, self._given_away = {}, 0
             self._set_duty()
             if self._updated_at is None or now - self._updated_at > self._gap:
                 self._steady = {}  # we have not seen what they showed meanwhile
@@ -112,11 +115,53 @@ class Shares:
             self._told_at = now
         wake_heart()
 
+    # --- at the end of the process ---
+
+    def leave(self) -> None:
+        """From now on this replica tries a fire only if no other one does."""
+        with self._lock:
+            self._is_leaving, self._ranks = True, {}
+
+    @property
+    def are_held_elsewhere(self) -> bool:
+        """May this replica end, and no fire waits for that to be noticed?
+
+        Only a reading that shows that we do not claim counts: of two holders that leave at once, the one that reads
+        later sees that the other one has left, too. Without another replica nobody takes over, however long we wait.
+        """
+        with self._lock:
+            members = self._membership.members
+            if self._updated_at is None or any(each.identity == self._identity and each.claiming for each in members):
+                return False
+            others = [each for each in members if each.claiming and each.identity != self._identity]
+            held = NONE
+            for each in others:
+                held |= each.holds if each.is_fresh and each.holds is not None else NONE
+            return not others or bool(self._membership.elders) or not self._mask & ~held
+
     # --- from the dispatcher and the gap scan ---
 
     def handicap_seconds(self, bucket: int) -> float:
         """How long this replica waits before it tries a fire: nothing if it is first among those that hold it."""
         return min(self._rank(bucket) * HANDICAP_SECONDS, LONGEST_HANDICAP_SECONDS)
+
+    @property
+    def room_elsewhere(self) -> int:
+        """How many fires may be given away before the next reading: of the free slots, our part among the full."""
+        with self._lock:
+            others = self._others_that_run()
+            free, full = sum(each.free_slots for each in others), sum(not each.free_slots for each in others)
+            return max(0, ceil(free / (full + 1)) - self._given_away)
+
+    def is_able_elsewhere(self, needs: Iterable[str], queue: str) -> bool:
+        """Is a replica with a free slot able to run it?"""
+        wanted = frozenset(needs)
+        with self._lock:
+            return any(each.free_slots and each.is_able(wanted, queue) for each in self._others_that_run())
+
+    def note_given_away(self, count: int) -> None:
+        with self._lock:
+            self._given_away += count
 
     def first_in(self) -> list[int]:
         """The held buckets in which this replica is first."""
@@ -148,6 +193,10 @@ class Shares:
         return 0 if self._membership.elders else (ALL & ~self._membership.held).bit_count()
 
     # --- under the lock ---
+
+    def _others_that_run(self) -> list[Member]:
+        members = self._membership.members
+        return [each for each in members if each.claiming and each.is_fresh and each.identity != self._identity]
 
     def _hold(self, mask: int) -> None:
         with self._lock:
@@ -181,7 +230,7 @@ class Shares:
         self._steady = steady
 
     def _rank(self, bucket: int) -> int:
-        """Our place, from 0, among the holders that claim; the last one if a newer process has our name."""
+        """Our place, from 0, among the holders that claim; the last if we leave, or a newer process has our name."""
         if bucket == UNKNOWN:
             return 0
         rank = self._ranks.get(bucket)
@@ -189,7 +238,8 @@ class Shares:
             ranks, members = self._ranks, self._membership.members  # in this order: a stale rank goes with its dict
             is_replaced = any(each.instance_id == self._name and each.identity != self._identity for each in members)
             names = {each.instance_id for each in members if each.claiming and each.holds_bucket(bucket)}
-            rank = LAST if is_replaced else trying(bucket, names | {self._name}).index(self._name)
+            is_last = is_replaced or (self._is_leaving and bool(names - {self._name}))
+            rank = LAST if is_last else trying(bucket, names | {self._name}).index(self._name)
             ranks[bucket] = rank
         return rank
 

@@ -13,6 +13,7 @@ from services.insight.limits import LimitUses, key_waited_for
 from services.job_history import Retry
 from services.ledger.limits_sql import MARK
 from services.ledger.listing import ExecutionRecord
+from services.ledger.log_following import REPORTED
 from services.ledger.timeline import timeline
 from services.web.auth.roles import Role
 from services.web.bulk import WHY_NOT
@@ -21,11 +22,12 @@ from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.limits_page import address_of
 from services.web.dashboard.live import Ages, Live, keep_fresh
+from services.web.dashboard.live_log import LiveLog
 from services.web.dashboard.look import card, chip, clock, empty, took
 from services.web.dashboard.visitor import Visitor
 from services.wording.durations import duration
 
-REFRESH_SECONDS = 1.0
+REFRESH_SECONDS = 0.8  # lines are written once a second and must be here after two
 CANCEL, RETRY = "Cancel", "Retry"
 NOT_RUN = (ExecutionStatus.SKIPPED, ExecutionStatus.MISSED)
 
@@ -40,6 +42,7 @@ async def execution(visitor: Visitor, execution_id: str) -> None:
             return
         page = _Page(visitor, record)
         await page.refresh()
+        await page.refresh_live()
         keep_fresh(REFRESH_SECONDS, page.refresh_live)
 
 
@@ -64,6 +67,7 @@ class _Page:
         with ui.row().classes("items-center gap-3"):
             self._waited, self._limit = ui.label(), Live(_build_limit, "", classes="")
         self._content()
+        self._log = LiveLog(visitor, record.execution_id)
 
     async def refresh(self) -> None:
         history, execution_id = self._visitor.parts.history, self._record.execution_id
@@ -95,6 +99,7 @@ class _Page:
     async def refresh_live(self) -> None:
         if not all(attempt.is_terminal for attempt in self._attempts):
             await self.refresh()
+        await self._log.refresh(self._record)
 
     @ui.refreshable_method
     def _content(self) -> None:
@@ -219,18 +224,9 @@ def _error(record: ExecutionRecord, sentences: list[str]) -> None:
 
 def _details(record: ExecutionRecord) -> None:
     details = dict(record.details or {})
-    log, progress, result = details.pop("log", None), details.pop("progress", None), details.pop("result", None)
-    details.pop("requested_by", None)  # the timeline shows it
-    details.pop(MARK, None)
-    if progress:
-        with card("Progress"):
-            done, total = progress.get("done") or 0, progress.get("total")
-            ui.label(f"{done:g}" + (f" of {total:g}" if total else ""))
-            if total:
-                ui.linear_progress(min(1.0, done / total), show_value=False)
-    if log:
-        with card("Log"):
-            ui.label("\n".join(map(str, log))).classes("es-mono")
+    result = details.pop("result", None)
+    for elsewhere in (*REPORTED, MARK, "requested_by"):  # shown by the live log, the limit and the timeline
+        details.pop(elsewhere, None)
     if result or details:
         with card("Result"):
             _json(result or {})

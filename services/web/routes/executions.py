@@ -3,14 +3,16 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import Query, Response
+from fastapi import Header, Query, Response
 
 from services.job_history import RetryOutcome
 from services.ledger.fate_sql import Fate
 from services.ledger.listing import ExecutionFilter, ExecutionRecord
+from services.ledger.logs import BEGINNING, PAGE, LogPosition
 from services.ledger.timeline import timeline
 from services.web.auth.guard import Admin, IdempotencyKey, Operator, Viewer
 from services.web.bulk import WHY_NOT, Bulk
+from services.web.event_streams import EXAMPLE, EventStream
 from services.web.parts import Parts
 from services.web.problems import CONFLICT, HttpProblem, not_found
 from services.web.routing import API, Cursor, Instant, Limit, PartsOf, router, schedule_id_of
@@ -21,6 +23,8 @@ from services.web.schemas.executions import (
     ExecutionDetail,
     ExecutionOut,
     ExecutionPage,
+    LogLineOut,
+    LogOut,
     MomentOut,
     RefusedExecution,
 )
@@ -108,6 +112,58 @@ def read_execution(execution_id: UUID, parts: PartsOf, who: Viewer) -> Execution
         attempts=[ExecutionOut.model_validate(attempt) for attempt in parts.history.get_attempts(record)],
         timeline=[MomentOut.model_validate(moment) for moment in timeline(record)],
     )
+
+
+@executions.get("/{execution_id}/log")
+def read_log(
+    execution_id: UUID,
+    parts: PartsOf,
+    who: Viewer,
+    after: Annotated[
+        str | None, Query(max_length=50, description="`position` of the last line that you have.", examples=["4711-25"])
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE, description="Lines.")] = PAGE,
+) -> LogOut:
+    """What the handler has logged so far, and its progress; also while it runs."""
+    _find(parts, execution_id)
+    position = BEGINNING if after is None else LogPosition.parse(after, "after")
+    state = parts.history.logs.state(execution_id)
+    lines = parts.history.logs.read(execution_id, position, limit)
+    return LogOut(
+        lines=[LogLineOut.of(line) for line in lines],
+        next_position=str(lines[-1].position if lines else position),
+        done=None if state is None else state.done,
+        total=None if state is None else state.total,
+        is_complete=state is not None and state.is_complete,
+    )
+
+
+@executions.get(
+    "/{execution_id}/events",
+    response_class=EventStream,
+    responses={
+        200: {
+            "description": "Server-Sent Events",
+            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": EXAMPLE}},
+        },
+        204: {"description": "Last-Event-ID is the end: nothing more will come"},
+        503: {"description": "Too many open streams"},
+    },
+)
+async def follow_execution(
+    execution_id: UUID,
+    parts: PartsOf,
+    who: Viewer,
+    last_event_id: Annotated[
+        str | None, Header(max_length=50, description="Continue after this event, as browsers do by themselves.")
+    ] = None,
+) -> Response:
+    """The execution as Server-Sent Events, until it has ended: `status`, `log`, `progress`, and `end` as the last one.
+
+    Each event's data is JSON. A stream ends after 15 minutes even if the execution runs on; reconnect with the last id.
+    """
+    position = BEGINNING if last_event_id is None else LogPosition.parse(last_event_id, "Last-Event-ID")
+    return await parts.streams.open(parts.history.follow_log(execution_id, position), resumed=last_event_id is not None)
 
 
 @executions.post(

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from services.ledger.fate_sql import Fate
 from services.ledger.listing import OVERLAP_WITH_THE_GONE
+from services.ledger.logs import LoggedLine
 from services.web.bulk import MOST, ExecutionAction
 from services.web.routing import Instant
 
@@ -53,9 +54,30 @@ class ExecutionDetail(ExecutionOut):
     domain_config_id: UUID
     fencing_token: int | None
     error_details: dict[str, Any] | None
-    metadata: dict[str, Any] | None = Field(description="The handler's result, log and progress")
+    metadata: dict[str, Any] | None = Field(
+        description="The handler's result, its progress, and the end of its `context.log`"
+    )
     attempts: list[ExecutionOut] = Field(description="All attempts at the same fire, in order")
     timeline: list[MomentOut]
+
+
+class LogLineOut(BaseModel):
+    position: str = Field(examples=["4711-25"])
+    at: datetime = Field(examples=["2027-01-31T01:30:04.120Z"], description="By the clock of the replica")
+    level: str = Field(examples=["INFO", "WARNING"], description="NOTE: about the log itself, such as lines left out")
+    text: str = Field(examples=["page 3 of 12: 48 rows"])
+
+    @classmethod
+    def of(cls, line: LoggedLine) -> "LogLineOut":
+        return cls(position=str(line.position), at=line.at, level=line.level, text=line.text)
+
+
+class LogOut(BaseModel):
+    lines: list[LogLineOut]
+    next_position: str = Field(description="Value of `after` for what follows", examples=["4711-25"])
+    done: float | None = Field(description="Progress", examples=[3])
+    total: float | None = Field(examples=[12])
+    is_complete: bool = Field(examples=[False], description="The handler has ended, and all its lines are stored")
 
 
 class ExecutionPage(BaseModel):

@@ -15,8 +15,11 @@ from tests.support.waiting import eventually
 
 COPIES = 2
 SCHEDULES = 24
-ELDER = "b42e57f"  # the newest commit whose replicas load everything
-LIVING = "SELECT instance_id, holds FROM scheduler_instances WHERE heartbeat_at > clock_timestamp() - interval '3 s'"
+ELDER = "dedeaa4"  # the newest commit whose replicas load everything
+LIVING = """
+SELECT instance_id, holds FROM scheduler_instances
+WHERE heartbeat_at > clock_timestamp() - greatest(interval '3 s', make_interval(secs => 2 * heartbeat_interval_seconds))
+"""
 
 
 def held(cluster: Cluster) -> dict[str, int]:

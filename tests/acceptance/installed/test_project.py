@@ -109,7 +109,7 @@ class Shop:
     def run(self, job_type: str, **job_config: Any) -> dict[str, Any]:
         """The execution, once it has ended."""
         name = self.schedule(job_type, **job_config)
-        done = self.command("schedule", "run", name, "--wait", "--timeout", "90s", "--json")
+        done = self.command("schedule", "run", name, "--wait", "--timeout", "10m", "--json")
         return dict(json.loads(done.stdout))
 
 
@@ -146,7 +146,7 @@ class App:
                 [str(shop.installed.python), *serve], cwd=shop.directory, env=variables(shop.environment),
                 stdout=log, stderr=log,
             )  # fmt: skip
-        eventually(self.facts, 60)
+        eventually(self.facts, 300)
 
     def facts(self) -> dict[str, Any] | None:
         program = f"import urllib.request as r; print(r.urlopen({self._address!r}, timeout=5).read().decode())"
@@ -176,12 +176,12 @@ def test_an_application_with_our_names_starts_a_replica_that_runs_its_handlers(s
 
     name = shop.schedule("patient")
     execution = shop.command("schedule", "run", name).stdout.strip()
-    eventually((shop.directory / "begun").exists, 60)
+    eventually((shop.directory / "begun").exists, 300)
     shop.command("cancel", execution)
-    eventually(lambda: '"status": "cancelled"' in shop.command("execution", execution, "--json").stdout, 60)
+    eventually(lambda: '"status": "cancelled"' in shop.command("execution", execution, "--json").stdout, 300)
 
     os.kill(facts["replica"], signal.SIGKILL)
-    eventually(lambda: (now := app.facts()) and now["ready"] and now["replica"] != facts["replica"], 60)
+    eventually(lambda: (now := app.facts()) and now["ready"] and now["replica"] != facts["replica"], 300)
     assert app.end() in (0, -signal.SIGTERM)  # uvicorn ends by the signal that it was sent, after its shutdown
     assert "stopped with 0 unfinished" in app.log.read_text()
 

@@ -563,6 +563,19 @@ def test_a_running_execution_is_cancelled_and_tried_again(page: Page, cluster: C
     expect(page.get_by_text("attempt 2 (this one)")).to_be_visible()
 
 
+def test_what_a_running_job_says_is_on_its_page_without_reloading(page: Page, cluster: Cluster) -> None:
+    schedule_id = insert(cluster, "talkative", "talk", '{"lines": 20, "pause_seconds": 0.2}')
+    page.goto(f"/schedules/{schedule_id}")
+    page.get_by_role("button", name="Run now").click()
+    expect(page.get_by_text("attempt 1 said 0")).to_be_visible()
+    expect(page.get_by_text("of 20")).to_be_visible()
+    expect(page.get_by_text("running", exact=True).first).to_be_visible()
+    expect(page.get_by_text("WARNING talking: attempt 1 logged 19")).to_be_visible()
+    expect(page.get_by_text("20 of 20")).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("WARNING talking: attempt 1 logged 19")).to_be_visible()
+
+
 def test_what_fails_is_on_the_first_page_without_reloading(page: Page, cluster: Cluster) -> None:
     page.goto("/")
     expect(page.get_by_role("link", name="always fails")).to_have_count(0)

@@ -23,7 +23,7 @@ from config import PROJECT_ROOT, get_settings
 from database.connection import get_db_connection
 from database.schema import newest_revision
 from run_migrations import downgrade, schema_state, upgrade
-from services.cli import schedule_files
+from services.cli import import_report, schedule_files
 from services.cli.schedules import schedule_table
 from services.schedule_repository import ScheduleRepository, get_schedule_repository
 from services.schedules.listing import ScheduleFilter
@@ -455,14 +455,14 @@ def test_an_import_that_is_beaten_to_a_name_says_so(
 ) -> None:
     file = tmp_path / "schedules.yaml"
     file.write_text(yaml.safe_dump({**VALID, "schedule_id": str(TAKEN), "name": "wanted"}))
-    save = schedule_files._save
+    save = import_report.save_items
 
     def beaten(*arguments: Any, dry_run: bool, **more: Any) -> Any:
         if not dry_run:
             repository.create_schedule(**VALID, name="wanted")
         return save(*arguments, dry_run=dry_run, **more)
 
-    monkeypatch.setattr(schedule_files, "_save", beaten)
+    monkeypatch.setattr(schedule_files, "save_items", beaten)
     result = cli("schedule", "import", str(file))
     assert result.exit_code == 2
     assert "! item 1 (wanted): name: 'wanted' is already used by schedule" in result.stderr

@@ -2,7 +2,9 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +17,13 @@ import manage
 from database.connection import DatabaseConnection
 from services.cli import executions as commands
 from services.cli.durations import parse_duration
+from services.cli.log_lines import AttemptLogs
 from services.errors import InvalidInput
 from services.job_history import JobHistory, get_job_history
 from services.ledger.listing import ExecutionFilter
+from services.ledger.logs import LogStore
 from services.schedule_repository import ScheduleRepository
+from tests.support.logs import a_row, say
 from tests.support.schedules import VALID
 from tests.support.waiting import eventually
 
@@ -389,3 +394,81 @@ def test_a_clean_up_asks_first_and_counts_on_request(cli: Cli, db: DatabaseConne
     assert json.loads(done.stdout) == {"days": 30, "dry_run": False, "executions": 3, "changes": 0, "scans": 0}
     assert len(JobHistory(db).get_executions_by_schedule(schedule_id)) == 1
     assert "nothing was deleted" in cli("cleanup", "--yes").stdout
+
+
+# --- logs ---
+
+
+def test_waiting_for_a_run_shows_what_its_attempts_log(
+    cli: Cli, db: DatabaseConnection, schedule_id: UUID, log_store: LogStore
+) -> None:
+    def work() -> None:
+        first = eventually(lambda: waiting_run(db, schedule_id))
+        assert first is not None
+        run_sql(
+            db,
+            "UPDATE job_executions SET status = 'running', started_at = clock_timestamp(), instance_id = 'r',"
+            " fencing_token = 7 WHERE execution_id = %s",
+            first,
+        )
+        say(log_store, first, "page 1 \x1b[31m", "page 2")
+        time.sleep(0.6)  # it is shown while it runs: the row ends after that
+        run_sql(
+            db,
+            """UPDATE job_executions SET status = 'success', completed_at = clock_timestamp(), duration_seconds = 1,
+               metadata = '{"log": ["…"]}' WHERE execution_id = %s""",
+            first,
+        )
+        time.sleep(0.6)
+        say(log_store, first, "the last line", first=3, is_complete=True)
+
+    replica = threading.Thread(target=work)
+    replica.start()
+    result = cli("schedule", "run", "nightly", "--wait", "--timeout", "20s")
+    replica.join()
+    assert result.exit_code == 0
+    said = [line.split("  ", 2)[-1] for line in result.stderr.splitlines() if "page" in line or "last" in line]
+    assert said == ["page 1 \\x1b[31m", "page 2", "the last line"]
+
+
+def waiting_run(db: DatabaseConnection, schedule_id: UUID) -> UUID | None:
+    with db.transaction() as connection:
+        found = connection.exec_driver_sql(
+            "SELECT execution_id FROM job_executions WHERE schedule_id = %s AND status = 'pending'", (schedule_id,)
+        ).scalar_one_or_none()
+        return found if isinstance(found, UUID) else None
+
+
+def test_the_log_of_one_execution_is_printed_also_that_of_an_earlier_version(
+    cli: Cli, db: DatabaseConnection, log_store: LogStore
+) -> None:
+    execution_id, before = a_row(db, "success"), a_row(db, "success", {"log": ["2026-01-01T00:00:00Z from before"]})
+    say(log_store, execution_id, "one", "two", is_complete=True)
+    printed = cli("execution", str(execution_id), "--log").stdout.splitlines()
+    assert [line.split()[-1] for line in printed] == ["one", "two"]
+    as_json = [json.loads(line) for line in cli("execution", str(execution_id), "--log", "--json").stdout.splitlines()]
+    assert [(line["position"]["line"], line["text"]) for line in as_json] == [(1, "one"), (2, "two")]
+    assert cli("execution", str(before), "--log").stdout == "2026-01-01T00:00:00Z from before\n"
+
+
+def test_following_shows_what_running_executions_say_from_now_on(db: DatabaseConnection, log_store: LogStore) -> None:
+    logs = AttemptLogs(JobHistory(db).logs)
+    history = JobHistory(db)
+    old, new = a_row(db, "running"), a_row(db, "running")
+    say(log_store, old, "long ago")
+    records = [record for each in (old, new) if (record := history.get_execution(each))]
+    logs.skip(records)
+    say(log_store, old, "now", first=2)
+    say(log_store, new, "begun")
+    assert sorted(line.text for line in logs.news(records)) == ["begun", "now"]
+    say(log_store, new, "after its end", first=2)
+    assert [line.text for line in logs.news()] == ["after its end"]
+    for _ in range(5):
+        assert logs.news(records[:1]) == []
+    assert list(logs._seen) == [old]
+
+
+@pytest.fixture
+def log_store(db: DatabaseConnection) -> Iterator[LogStore]:
+    with closing(LogStore(db)) as store:
+        yield store

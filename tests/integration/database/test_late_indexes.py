@@ -68,8 +68,20 @@ def test_writers_go_on_while_it_is_built_and_a_second_run_waits(db: DatabaseConn
                 other.execute(text("SET LOCAL lock_timeout = '1s'"))
                 other.execute(text(INSERT))
         lines = [line for run in runs for line in run.result(timeout=30)]
-    assert lines == [f"built index {NAME}"]
+    assert lines == [f"built index {NAME}", "analyzed schedules"]
     assert is_complete(db)
+
+
+def test_the_expression_of_a_new_index_has_statistics_at_once(
+    db: DatabaseConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = {NAME: (newest_revision(), "schedules (lower(domain))")}
+    monkeypatch.setattr(late_indexes, "late_indexes", lambda: index)
+    with db.transaction() as connection:
+        connection.execute(text(INSERT))
+    assert upgrade(db) == [f"built index {NAME}", "analyzed schedules"]
+    with db.transaction() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM pg_stats WHERE tablename = :name"), {"name": NAME}) == 1
 
 
 def _is_building(db: DatabaseConnection) -> bool:
@@ -90,7 +102,7 @@ def test_a_session_that_ends_in_the_middle_leaves_the_rest_to_the_next_run(db: D
         assert schema_problem(db) == (f"the database has no complete index {NAME}; run: python run_migrations.py"), (
             "a program refuses to start without it"
         )
-        assert upgrade(db) == [f"built index {NAME}"]
+        assert upgrade(db) == [f"built index {NAME}", "analyzed schedules"]
     assert schema_problem(db) is None
 
 

@@ -1,9 +1,10 @@
 """What the dispatcher does with fires that find no slot, and when Postgres refuses the row that must come first."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from database.models import ExecutionStatus
 from enhanced_scheduler.results import failed
 from services.distributed_lock import Coordinator
 from services.embedded import Addresses
-from services.engine.dispatcher import BUSY_POLL_SECONDS, PENDING_POLL_SECONDS
+from services.engine.dispatcher import BUSY_POLL_SECONDS, NO_ROOM_SECONDS, PENDING_POLL_SECONDS
 from services.engine.pool import WorkerPool
 from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobFailed
@@ -28,6 +29,7 @@ from tests.support.contexts import a_context
 from tests.support.dispatching import Parts, dispatching
 from tests.support.executions import Make, fire, rows, store_of
 from tests.support.waiting import eventually
+from tests.unit.engine.shares.test_shares import member, shares_of
 
 
 @pytest.fixture
@@ -350,6 +352,30 @@ def test_what_was_claimed_and_not_started_is_given_back_at_the_end_and_forgotten
     assert (rows(db, "status"), len(parts.held)) == ([("pending",)], 0)
 
 
+def test_a_replica_that_leaves_gives_away_what_is_due_and_what_it_has_not_begun(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, redis: RedisClient
+) -> None:
+    store.hand_back(store.claim([fire(make())]).claims)
+    with interrupted_before_the_start(db, parts):
+        assert rows(db, "status") == [("claimed",)]
+        parts.dispatcher.leave()
+        parts.dispatcher.hand_over([fire(make()) for _ in range(10)])
+        parts.dispatcher.hand_over([marked_by_another(redis, fire(make()))])  # which dies before it has written a row
+        for _ in range(2):
+            parts.dispatcher.tick()
+    assert rows(db, "status, instance_id, queue") == [("pending", None, "")] * 12
+    assert (parts.ran, len(parts.held), parts.dispatcher.queued, parts.dispatcher.given_away) == ([], 0, 0, 11)
+
+
+def test_a_replica_that_leaves_gives_away_whole_schedules(db: DatabaseConnection, make: Make, parts: Parts) -> None:
+    """As any claim does: of fires that coalesce only the last one waits."""
+    schedule = make(coalesce=True)
+    parts.dispatcher.leave()
+    parts.dispatcher.hand_over([fire(schedule, seconds_ago) for seconds_ago in (2, 1, 0)])
+    parts.dispatcher.tick()
+    assert rows(db, "status, reason") == [("skipped", "coalesced"), ("skipped", "coalesced"), ("pending", None)]
+
+
 # --- fires that another replica has marked ---
 
 
@@ -527,6 +553,78 @@ def test_no_more_is_claimed_ahead_than_there_is_room_for(
 
     eventually(all_ran)
     assert rows(db) == [("success", None)] * 16
+
+
+@dataclass
+class Neighbour:
+    """Another replica, as its last heartbeat describes it."""
+
+    free_slots: int
+    abilities: frozenset[str] = frozenset({"job:noop"})
+    queues: frozenset[str] = frozenset({"default"})
+
+
+@contextmanager
+def full_beside(store: ExecutionStore, redis: RedisClient, make: Make, *others: Neighbour) -> Iterator[Parts]:
+    """A replica whose one worker has been busy for a while."""
+    own, shares = member("own"), shares_of("own")
+    shares.update([own, *(member(f"other-{n}", **vars(other)) for n, other in enumerate(others))], can_tell=True, now=0)
+    with dispatching(store, redis, max_workers=1, shares=shares) as parts:
+        parts.gate.clear()
+        parts.dispatcher.hand_over([fire(make())])
+        parts.dispatcher.tick()
+        yield parts
+
+
+def wait_for_room(parts: Parts, fires: Sequence[Fire]) -> None:
+    """For longer than a second, in which nothing is given away."""
+    parts.dispatcher.hand_over(fires)
+    parts.dispatcher.tick()
+    assert (parts.dispatcher.queued, parts.dispatcher.given_away) == (len(fires), 0)
+    eventually(lambda: time.monotonic() > (parts.dispatcher._full_since or math.inf) + NO_ROOM_SECONDS)
+    for _ in range(3):
+        parts.dispatcher.tick()
+
+
+def test_without_room_as_many_fires_are_given_away_as_others_have_free_slots_the_most_urgent_first(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, redis: RedisClient
+) -> None:
+    with full_beside(store, redis, make, Neighbour(2), Neighbour(1)) as parts:
+        urgent = {make(): priority for priority in (5, 6, 7)}
+        due = [replace(fire(each), priority=priority) for each, priority in urgent.items()]
+        wait_for_room(parts, [*(fire(make()) for _ in range(3)), *due])
+        assert set(rows(db, "schedule_id, instance_id, status")) >= {(each, None, "pending") for each in urgent}
+        assert (len(rows(db)), parts.dispatcher.queued, parts.dispatcher.given_away) == (4, 3, 3)
+
+
+def test_while_all_are_full_not_one_row_is_given_away(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, redis: RedisClient
+) -> None:
+    with full_beside(store, redis, make, Neighbour(0), Neighbour(0)) as parts:
+        wait_for_room(parts, [fire(make()) for _ in range(5)])
+        assert (rows(db, "status"), parts.dispatcher.queued) == ([("running",)], 5)
+
+
+def test_a_fire_that_those_with_room_cannot_run_stays(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, redis: RedisClient
+) -> None:
+    elsewhere = Neighbour(9, queues=frozenset({"browser"}))
+    with full_beside(store, redis, make, elsewhere, Neighbour(9, abilities=frozenset())) as parts:
+        browser = make(queue="browser", priority=-1)
+        wait_for_room(parts, [*(fire(make()) for _ in range(4)), fire(browser)])
+        assert [row for row in rows(db, "schedule_id, status") if row[1] == "pending"] == [(browser, "pending")]
+        assert parts.dispatcher.queued == 4
+
+
+def test_only_whole_schedules_are_given_away(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, redis: RedisClient
+) -> None:
+    with full_beside(store, redis, make, Neighbour(2)) as parts:
+        long, short = make(coalesce=False), make(coalesce=False)
+        fires = [replace(fire(long, seconds), priority=1) for seconds in (3, 2, 1)]
+        wait_for_room(parts, [*fires, *(fire(short, seconds) for seconds in (2, 1))])
+        pending = [row for row in rows(db, "schedule_id, status") if row[1] == "pending"]
+        assert pending == [(short, "pending")] * 2
 
 
 def test_without_a_free_slot_nobody_looks_again_before_one_is_free(make: Make, one_slot: Parts) -> None:

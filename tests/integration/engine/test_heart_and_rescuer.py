@@ -32,7 +32,7 @@ from tests.support.contexts import a_context
 from tests.support.executions import POLICY, Make, fire, rows, store_of
 from tests.support.waiting import eventually
 
-FACTS = {"revision": 0, "schedules": 0, "running": 0, "claiming": True, "on_duty": True, "host": "h"}
+FACTS = {"revision": 0, "schedules": 0, "running": 0, "claiming": True, "on_duty": True, "host": "h", "free_slots": 4}
 INTERVAL, TIMEOUT = 4.0, 15.0
 OWNER = Owner("rescuer", uuid4())
 

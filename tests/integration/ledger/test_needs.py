@@ -11,6 +11,7 @@ from sqlalchemy import text
 from database.connection import DatabaseConnection
 from services.insight.overview import Overview, Trouble
 from services.insight.unhandled_jobs import count_unmet, unmet_needs
+from services.job_history import JobHistory
 from services.jobs import ExecutionContext, JobRegistry
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Decision
@@ -264,6 +265,21 @@ def test_a_queue_that_nobody_serves_ends_its_rows_after_their_grace(db: Database
     settle(db, plain)
     said = "no living replica can run it; it needs queue:browser, job:noop"
     assert rows(db, "status, reason, error_message") == [("missed", "nobody_able", said)]
+
+
+def test_a_row_that_nobody_can_run_ends_soon_after_a_look_that_could_not_tell(
+    db: DatabaseConnection, make: Make
+) -> None:
+    """A settler that has just started cannot tell who is dead: it looks again after a heartbeat timeout."""
+    plain = store_with(db)
+    JobHistory(db).request_run(make(queue="browser"), actor="test")
+    with db.transaction() as connection:
+        connection.execute(text("UPDATE job_executions SET due_at = now() - interval '1 hour'"))
+    settle(db, plain)
+    assert rows(db, "status, settle_at < now() + interval '20 seconds'") == [("pending", True)]
+    alive(db, plain)
+    settle(db, plain)
+    assert rows(db) == [("missed", "nobody_able")]
 
 
 def test_a_queue_that_nobody_serves_is_told_with_how_many_wait(db: DatabaseConnection, make: Make) -> None:

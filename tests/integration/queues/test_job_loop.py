@@ -1,5 +1,6 @@
 """The job loop on a real table: what becomes of an item, whatever happens on its way."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ from sqlalchemy.orm import Session
 from database.connection import DatabaseConnection
 from database.workflow_models import Domain, LocalBusiness, Place
 from database.workflow_statuses import DeepScanStatus, DomainExtractionStatus, SitemapAnalysisStatus
+from enhanced_scheduler.log_capture import speaking_for
 from services.embedded import Addresses
 from services.errors import ConfigurationError, Unavailable
 from services.jobs import ExecutionContext, JobCancelled, JobFailed, PermanentFailure
@@ -29,7 +31,7 @@ from services.queues.queue_table import QueueTable
 from services.queues.rescue import Rescue
 from services.queues.run_ledger import RunLedger
 from services.queues.steps import Steps
-from tests.support.contexts import a_context
+from tests.support.contexts import Heard, a_context
 from tests.support.places import QUEUE, add_places, places, query, run_places, working
 from tests.support.waiting import eventually
 
@@ -916,6 +918,19 @@ def test_rows_that_died_in_the_middle_are_no_longer_there(db: DatabaseConnection
 
 
 # --- what is kept about a run ---
+
+
+def test_what_an_item_logs_in_its_own_thread_belongs_to_the_run_s_execution(db: DatabaseConnection) -> None:
+    add_places(db, 3)
+    context, heard = a_context(), Heard()
+    context.listen(heard)
+
+    def work(key: Any) -> str:
+        logging.getLogger("step").warning("looked at one")
+        return "seen"
+
+    speaking_for(context, lambda: run_places(db, working(work), context=context))
+    assert heard.texts.count("step: looked at one") == 3
 
 
 def test_a_run_says_how_far_it_is(db: DatabaseConnection) -> None:

@@ -41,6 +41,8 @@ GET /api/v3/limits
 GET /api/v3/limits/{name:path}
 GET /api/v3/executions
 GET /api/v3/executions/{execution_id}
+GET /api/v3/executions/{execution_id}/log
+GET /api/v3/executions/{execution_id}/events
 GET /api/v3/statistics
 GET /api/v3/statistics/overview
 GET /api/v3/statistics/forecast

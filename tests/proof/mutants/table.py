@@ -333,7 +333,7 @@ NOTHING_UNACCOUNTED = (
         "no_verification",
         "G3",
         "The look for the row of a fire that another replica has marked.",
-        (Edit(DISPATCHER, "            self._verify_lost()\n", ""),),
+        (Edit(DISPATCHER, "        try:\n            self._verify_lost()\n", "        try:\n"),),
         f"{IN_DISPATCHER}a_fire_that_was_marked_and_got_no_row_is_claimed_after_all",
     ),
     Mutant(
@@ -423,6 +423,46 @@ NOTHING_UNACCOUNTED = (
         "That a replica which was away itself takes nobody for dead.",
         (Edit(SHARES, "if not can_tell:", "if False:"),),
         f"{IN_SHARES}a_replica_that_was_away_itself_takes_nobody_for_dead",
+    ),
+    Mutant(
+        "the_duty_stays_as_it_was",
+        "G6",
+        "That the duty for the buckets of a replica which has gone falls to others.",
+        (Edit(SHARES, "        if places != self._on_duty:\n", "        if not self._on_duty:\n"),),
+        f"{WITH_REPLICAS}shares.py::test_both_holders_of_a_bucket_die_together_and_its_fires_are_late_by_a_takeover",
+    ),
+    Mutant(
+        "a_drain_ends_at_once",
+        "G6",
+        "That a replica which ends stays until others hold its buckets.",
+        (
+            Edit(
+                SHARES,
+                "return not others or bool(self._membership.elders) or not self._mask & ~held",
+                "return True",
+            ),
+        ),
+        f"{IN_SHARES}a_replica_that_leaves_waits_until_others_hold_its_buckets",
+    ),
+    Mutant(
+        "a_leave_counts_before_it_is_told",
+        "G6",
+        "That a replica ends only after a reading that shows its own leave.",
+        (
+            Edit(
+                SHARES,
+                "each.identity == self._identity and each.claiming for each in members):",
+                "False for each in members):",
+            ),
+        ),
+        f"{IN_SHARES}only_a_reading_that_shows_the_own_leave_lets_a_replica_go",
+    ),
+    Mutant(
+        "fires_of_a_drain_are_dropped",
+        "G6",
+        "That what becomes due on a replica which ends is given away.",
+        (Edit(DISPATCHER, "        if self._may_give_away():\n", "        if not self._is_leaving:\n"),),
+        f"{IN_DISPATCHER}a_replica_that_leaves_gives_away_what_is_due_and_what_it_has_not_begun",
     ),
     Mutant(
         "a_bucket_begins_when_it_is_loaded",
@@ -596,8 +636,8 @@ NO_OVERLAP = (
             ),
             Edit(
                 CLAIMS,
-                '            "starts": flag_array(place < start for place in range(len(asked))),\n',
-                '            "starts": flag_array(place < start for place in range(len(asked))),\n'
+                '            "starts": flag_array(place < (start or 0) for place in range(len(asked))),\n',
+                '            "starts": flag_array(place < (start or 0) for place in range(len(asked))),\n'
                 '            "busy": uuid_array(row.schedule_id for row in self._live),\n'
                 '            "counts": number_array(row.n for row in self._live),\n',
             ),
@@ -674,11 +714,51 @@ WAITING_ROWS = (
             Edit(
                 WAITING_SQL,
                 """THEN CASE WHEN d.ends_at > d.now THEN least(d.ends_at, d.now + {LOOK_AGAIN})
+                               WHEN d.is_overdue THEN d.now + make_interval(secs => %(timeout)s)
                                ELSE d.now + {LOOK_AGAIN} END""",
                 "THEN least(d.ends_at, d.now + {LOOK_AGAIN})",
             ),
         ),
         f"{IN_WAITING}a_row_that_outlives_its_deadline_does_not_fill_every_look",
+    ),
+    Mutant(
+        "overdue_rows_are_looked_at_in_ten_minutes",
+        "G3",
+        "That a row which nobody can run ends soon after its grace, though the first look could not tell.",
+        (
+            Edit(
+                WAITING_SQL,
+                "                               WHEN d.is_overdue THEN d.now + make_interval(secs => %(timeout)s)\n",
+                "",
+            ),
+        ),
+        f"{IN_NEEDS}a_row_that_nobody_can_run_ends_soon_after_a_look_that_could_not_tell",
+    ),
+    Mutant(
+        "anyone_runs_anything",
+        "G3",
+        "That only a replica which has what an execution needs runs it.",
+        (
+            Edit(
+                "services/ledger/needs.py",
+                "queue in served and words.issuperset(each) for each, queue",
+                "bool(words | served | {each, queue}) for each, queue",
+            ),
+        ),
+        Simulated("late_wake", histories=30),
+    ),
+    Mutant(
+        "nobody_is_ever_able",
+        "G3",
+        "That `nobody_able` is said only if no living replica has what the execution needs.",
+        (
+            Edit(
+                WAITING_SQL,
+                "AND (i.abilities IS NULL OR w.needs <@ i.abilities AND w.queue = ANY(i.queues)))",
+                "AND i.abilities IS NULL)",
+            ),
+        ),
+        Simulated("late_wake,manual,reroute"),
     ),
     Mutant(
         "changes_by_number",
@@ -1077,8 +1157,8 @@ A_DEAD_REPLICA_COSTS_SECONDS = (
         (
             Edit(
                 HEART,
-                "if self._is_fresh and self._in_time_since is not None and self._in_time_since <= claim.asked_at:",
-                "if self._is_fresh and self._in_time_since is not None:",
+                "if self.is_fresh and self._in_time_since is not None and self._in_time_since <= claim.asked_at:",
+                "if self.is_fresh and self._in_time_since is not None:",
             ),
         ),
         f"{IN_RESCUE}trust_that_is_younger_than_the_claim_is_none",

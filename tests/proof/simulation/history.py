@@ -1,6 +1,7 @@
 """One history: drawn from its seed, played with faults, healed, brought to rest and judged. Start reading at `play`."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from psycopg2.extensions import connection as PgConnection
@@ -10,12 +11,13 @@ from tests.proof import records
 from tests.proof.checker import Bounds, Verdict, Weather, judge
 from tests.proof.queue_checker import judge_items
 from tests.proof.records import Turn
+from tests.proof.share_checker import Offer, Route, ShareBounds, ShareStory, Sight, judge_shares
 from tests.proof.simulation import queues
 from tests.proof.simulation.fake_redis import VirtualRedis
 from tests.proof.simulation.handler import Work
 from tests.proof.simulation.net import Net
 from tests.proof.simulation.options import QUEUE, Options, Result
-from tests.proof.simulation.people import INSERT, People, Schedule
+from tests.proof.simulation.people import INSERT, People, Schedule, Way
 from tests.proof.simulation.postgres import Server
 from tests.proof.simulation.replica import Replica
 from tests.proof.simulation.world import EPOCH, Task, World
@@ -80,19 +82,38 @@ KEYS = ((), ("key:a",), ("key:b",), ("key:a", "key:b"))
 LONG_WORK_SECONDS = 1.0  # with limits, fires that do not coalesce would wait for each other for minutes
 SETTLES_LONGER = 4  # with limits
 LATE_JOIN_SHARE = 0.3  # of the histories, in which one replica starts in the middle
-SETTINGS: dict[tuple[str, str, int, int], config.Settings] = {}  # to make them takes longer than a hundred statements
+DIFFER_SHARE = 0.5  # of the histories without a queue, in which the replicas do not offer the same
+LONG_AWAY_SHARE = 0.04  # of the ends of a process: its next one comes later than its buckets are missed
+ROUTES: tuple[Way, ...] = ((None, ()), (None, ("gpu",)), ("side", ()), ("side", ("gpu",)))
+HOPELESS_GRACE = 4
+SIGHT_SECONDS = 1.0  # between two looks at the heartbeats
+HOLDERS = """
+SELECT holds FROM scheduler_instances WHERE claiming AND heartbeat_at > clock_timestamp() - make_interval(secs => %s)
+"""
+ROUTE_CHANGES = """
+SELECT change_id, schedule_id::text, coalesce(new->>'queue', 'default'),
+       ARRAY(SELECT jsonb_array_elements_text(coalesce(nullif(new->'requires', 'null'), '[]')))
+FROM schedule_changes WHERE new IS NOT NULL ORDER BY change_id
+"""
+ALL_BUCKETS = (1 << 1024) - 1
+SETTINGS: dict[tuple[object, ...], config.Settings] = {}  # to make them takes longer than a hundred statements
 
 
-def settings_of(url: str, name: str, pace: str, workers: int, copies: int) -> config.Settings:
-    key = (name, pace, workers, copies)
+def settings_of(url: str, name: str, pace: str, workers: int, copies: int, offer: Offer) -> config.Settings:
+    key = (name, pace, workers, copies, offer)
     if key not in SETTINGS:
         given: dict[str, Any] = {
             **PACES[pace].settings, **queues.SETTINGS[pace], "database_url": url, "redis_url": "redis://virtual",
             "instance_id": name, "metrics_port": 0, "max_workers": workers, "timer_copies": copies,
-            "job_modules": "tests.proof.simulation.handler",
+            "job_modules": "tests.proof.simulation.handler", "abilities": ",".join(sorted(offer.labels)),
+            "queues": ",".join(sorted(offer.queues)),
         }  # fmt: skip
         SETTINGS[key] = config.Settings(_env_file=None, **given)
     return SETTINGS[key]
+
+
+def route_of(way: Way) -> Route:
+    return Route(since=0.0, queue=way[0] or "default", labels=frozenset(way[1]))
 
 
 class History:
@@ -118,10 +139,13 @@ class History:
         self._replicas: dict[str, Replica] = {}
         self._away: set[str] = set()  # names whose next process is to come
         self._limits = self._draw_limits()
-        self._schedules = self._draw_schedules()
         self._count = options.replicas or dice.one_of("replicas", (2, 3, 3, 4))
         self._copies = dice.one_of("copies", (1, 2, 2))  # with more replicas than copies buckets move
         self._queue = self._draw_queue()
+        self._offers = self._draw_offers()
+        self._served = [way for way in ROUTES if any(each.suits(route_of(way)) for each in self._offers.values())]
+        self._schedules = self._draw_schedules()
+        self._sights: list[Sight] = []
 
     # --- what is drawn ---
 
@@ -142,8 +166,29 @@ class History:
         kept = self._options.schedules
         return {number: self._schedule(number) for number in range(count) if kept is None or number in kept}
 
+    def _draw_offers(self) -> dict[str, Offer]:
+        """The first serves what has no queue and requires nothing, so that most of the work finds a replica."""
+        dice = self.world.dice
+        names = [f"r{number + 1}" for number in range(self._count)]
+        if self._queue is not None or self._limits or dice.roll("replicas differ") >= DIFFER_SHARE:
+            return dict.fromkeys(names, Offer())
+        return {name: self._offer(name, is_first=name == names[0]) for name in names}
+
+    @property
+    def _differ(self) -> bool:
+        return len(set(self._offers.values())) > 1
+
+    def _offer(self, name: str, *, is_first: bool) -> Offer:
+        dice = self.world.dice
+        served = dice.one_of(
+            f"queues {name}", (("default",), ("default", "side"), ("default",) if is_first else ("side",))
+        )
+        return Offer(queues=frozenset(served), labels=frozenset({"gpu"} if dice.roll(f"gpu {name}") < 0.4 else ()))
+
     def _schedule(self, number: int) -> Schedule:
         dice = self.world.dice
+        way = dice.one_of(f"route {number}", (ROUTES[0], *ROUTES)) if self._differ else ROUTES[0]
+        hopeless = way not in self._served
         is_slow = bool(self._limits) and self._work.mean_seconds > LONG_WORK_SECONDS
         return Schedule(
             schedule_id=f"00000000-0000-0000-0000-{0x1000 + number:012x}",
@@ -152,9 +197,11 @@ class History:
             max_instances=dice.one_of(f"instances {number}", (1, 1, 2)),
             coalesce=dice.roll(f"coalesce {number}") < 0.5 or is_slow,
             max_retries=dice.one_of(f"retries {number}", (0, 1, 2)),
-            grace_seconds=dice.one_of(f"grace {number}", (None, None, 4)),
+            grace_seconds=HOPELESS_GRACE if hopeless else dice.one_of(f"grace {number}", (None, None, 4)),
             catchup=dice.one_of(f"catchup {number}", (None, "none", "all")),
             end=self._end,
+            route=way,
+            is_hopeless=hopeless,
             limit_keys=dice.one_of(f"keys {number}", KEYS) if self._limits else (),
         )
 
@@ -181,9 +228,13 @@ class History:
             self._queue.begin()
         self._people = People(
             world, self._server, self._net, self._settings("people"), list(self._schedules.values()), pace.intervals,
-            self._end, self._limits,
+            self._end, self._served, self._limits,
         )  # fmt: skip
         self._people.begin()
+        self._people.mend(self._heal_at - world.now + HOPELESS_GRACE + self._share_bounds().settled + 2.0)
+        self._draw_deployment()
+        world.call_at(world.now + SIGHT_SECONDS, self._look)
+        world.counts["histories with replicas that differ"] += self._differ
         for number in range(self._count):
             self._begin(f"r{number + 1}", self._skew(number), self._starts_after(number))
         violations: list[str] = []
@@ -212,13 +263,15 @@ class History:
         return dice.between(f"start {number}", first, last)
 
     def _settings(self, name: str) -> config.Settings:
-        return settings_of(self._server.url, name, self._pace_name, self._workers, self._copies)
+        offer = self._offers.get(name, Offer())
+        return settings_of(self._server.url, name, self._pace_name, self._workers, self._copies, offer)
 
     def _skew(self, number: int) -> float:
         key = f"skew@r{number + 1}"
         if not self._net.wants("skew", key):
             return 0.0
-        skew = self.world.dice.one_of(key, SKEWS if number else SKEWS[:-1])  # one of them has to be able to claim
+        may_be_far_off = number > 0 and not self._differ  # one that serves each queue has to be able to claim
+        skew = self.world.dice.one_of(key, SKEWS if may_be_far_off else SKEWS[:-1])
         self._net.note(key, f"the clock of r{number + 1} is off by {skew:g} s")
         if abs(skew) > 5:
             self._net.disturb("skew", self.world.now + 3600, "replica", replica=f"r{number + 1}")
@@ -293,6 +346,23 @@ class History:
             replica.ask_to_stop()
         return False
 
+    def _draw_deployment(self) -> None:
+        """All replicas are asked to stop, one soon after the other."""
+        dice, key = self.world.dice, "deploy@people#1"
+        if not self._net.wants("deploy", key):
+            return
+        at = dice.between(f"{key} at", 3.0, self._pace.active_seconds - 2.0)
+        pause = dice.one_of(f"{key} pause", (0.0, 0.3, 1.0, 3.0))
+        for number in range(self._count):
+            self.world.call_at(self.world.now + at + number * pause, partial(self._deploy, key, f"r{number + 1}"))
+
+    def _deploy(self, key: str, name: str) -> None:
+        replica = self._replicas.get(name)
+        if replica is None or replica.dead or replica.draining_since is not None:
+            return
+        self._net.note(key, f"{replica.label} gets SIGTERM")
+        replica.ask_to_stop()
+
     def _exited(self, replica: Replica) -> None:
         if replica.dead:
             return
@@ -304,7 +374,8 @@ class History:
         self._over(replica, "exit", f"exit {replica.label}")
 
     def _over(self, replica: Replica, kind: str, key: str) -> None:
-        seconds = self.world.dice.between(f"{key} restart", 0.5, 9)
+        is_long = self.world.dice.roll(f"{key} long away") < LONG_AWAY_SHARE
+        seconds = self.world.dice.between(f"{key} restart", *((9, 16) if is_long else (0.5, 9)))
         until = self.world.now + seconds
         self._net.disturb(kind, until, "replica", replica=replica.name, pid=replica.pid, kills=True, silences=True)
         self.world.kill(replica)
@@ -336,12 +407,41 @@ class History:
         if self._is_scarce:
             bounds = replace(bounds, row=float("inf"))
         verdict = judge(self._read(), self._end, bounds)
+        for violation in judge_shares(self._share_story(), bounds, self._share_bounds()):
+            verdict.add(violation)
         if self._queue is not None:
             story = self._queue.story(bounds, self._is_scarce)
             weather = Weather(self._net.disturbances, bounds)
             for violation in judge_items(story, weather, bounds, self.world.now):
                 verdict.add(violation)
         return verdict
+
+    def _look(self) -> None:
+        """As people see it: the buckets that no living replica which claims says it holds."""
+        world, held = self.world, 0
+        for (holds,) in self._server.control.run(HOLDERS, (self._pace.bounds.heartbeat_timeout,)):
+            held |= int.from_bytes(bytes(holds), "little")
+        self._sights.append(Sight(at=world.now, orphaned=(ALL_BUCKETS & ~held).bit_count()))
+        world.call_at(world.now + SIGHT_SECONDS, self._look)
+
+    def _share_story(self) -> ShareStory:
+        history = self._read()
+        routes: dict[str, list[Route]] = {}
+        for change_id, schedule, queue, labels in self._server.control.run(ROUTE_CHANGES):
+            since = self._people.committed.get(change_id, EPOCH)
+            routes.setdefault(schedule, []).append(Route(since=since, queue=queue, labels=frozenset(labels)))
+        return ShareStory(
+            rows=list(history.rows), turns=history.turns, routes=routes, offers=self._offers, sights=self._sights,
+            disturbances=self._net.disturbances, has_room=not self._is_scarce and not self._limits, hopeless={
+                each.schedule_id: each.grace_seconds or 0 for each in self._schedules.values() if each.is_hopeless
+            },
+        )  # fmt: skip
+
+    def _share_bounds(self) -> ShareBounds:
+        bounds = self._pace.bounds
+        missed = bounds.heartbeat_timeout + 2 * bounds.heartbeat_interval
+        return ShareBounds(orphaned=missed, taken=bounds.heartbeat_interval + 3.0,
+                           settled=2 * missed, slack=bounds.slack)  # fmt: skip
 
     def _other_findings(self) -> list[str]:
         found = [f"a thread ended: {text}" for text in self.world.escaped]

@@ -14,7 +14,7 @@ from tests.proof.simulation.world import EPOCH, Task, World
 # On the line to Postgres, in the server, in a process, on the line to Redis; what people do is in people.py.
 LINE = ("late_request", "late_reply", "lost_request", "lost_reply", "half_open", "deadlock", "slow_connect", "cut")
 SERVER = ("pg_stall", "pg_down")
-PROCESS = ("crash", "freeze", "late_wake", "drain", "skew")
+PROCESS = ("crash", "freeze", "late_wake", "drain", "deploy", "skew")
 REDIS = ("redis_down", "redis_flush", "redis_lost", "redis_lie", "redis_slow")
 PEOPLE = (
     "flap",
@@ -28,6 +28,7 @@ PEOPLE = (
     "backfill",
     "cancel",
     "limit",
+    "reroute",
 )
 KINDS = (*LINE, *SERVER, *PROCESS, *REDIS, *PEOPLE)
 

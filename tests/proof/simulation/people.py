@@ -27,17 +27,21 @@ from tests.proof.simulation.world import World
 MOST_DEEDS = 3  # of a kind
 ONCE = ("delete", "recreate", "backfill")
 LONGEST_HOLD_SECONDS = 4.0
-NEWS = "SELECT change_id FROM schedule_changes WHERE change_id > %s ORDER BY change_id"
+NEWS = "SELECT change_id FROM schedule_changes WHERE change_id <> ALL(%s) ORDER BY change_id"
 INSERT = """
 INSERT INTO schedules (schedule_id, name, domain, domain_config_id, frequency, time_config, job_type, max_instances,
-                       coalesce, max_retries, retry_backoff_seconds, misfire_grace_seconds, catchup, end_at, limit_keys)
-VALUES (%s, %s, 'sim.test', %s, 'interval', %s, 'simulated', %s, %s, %s, 1, %s, %s, %s, %s)
+                       coalesce, max_retries, retry_backoff_seconds, misfire_grace_seconds, catchup, end_at, queue,
+                       requires, limit_keys)
+VALUES (%s, %s, 'sim.test', %s, 'interval', %s, 'simulated', %s, %s, %s, 1, %s, %s, %s, %s, %s, %s)
 """
 LIMIT = """
 INSERT INTO limits (name, max_running) VALUES (%s, %s)
 ON CONFLICT (name) DO UPDATE SET max_running = excluded.max_running
 """
 NO_LIMIT = "DELETE FROM limits WHERE name = %s"
+
+
+Way = tuple[str | None, tuple[str, ...]]  # the queue of a schedule, and the labels that it requires
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,15 @@ class Schedule:
     grace_seconds: int | None
     catchup: str | None
     end: float
+    route: Way = (None, ())
+    is_hopeless: bool = False  # no replica of the history is able to run it, until people mend that at the end
     limit_keys: tuple[str, ...] = ()
 
     def as_values(self) -> tuple[object, ...]:
         return (
             self.schedule_id, self.name, self.schedule_id, json.dumps({"seconds": self.seconds}), self.max_instances,
             self.coalesce, self.max_retries, self.grace_seconds, self.catchup, datetime.fromtimestamp(self.end, UTC),
+            self.route[0], list(self.route[1]),
             list(self.limit_keys),
         )  # fmt: skip
 
@@ -70,6 +77,7 @@ class People:
     schedules: Sequence[Schedule]
     intervals: Sequence[int]
     until: float
+    routes: Sequence[Way] = ()  # that some replica serves
     limits: Mapping[str, int] = field(default_factory=dict)  # with which the history begins
     limited: list[LimitChange] = field(default_factory=list)  # every change of a limit, by its commit
     _busy: set[str] = field(default_factory=set)
@@ -91,8 +99,8 @@ class People:
                     self.world.spawn(f"people/{kind}", None, partial(self._do, kind, key), at)
 
     def note_commits(self) -> None:
-        last = max(self.committed, default=0)
-        for (change_id,) in self.server.control.run(NEWS, (last,)):
+        """By all that are new: what is committed late has a lower number than what was noted before it."""
+        for (change_id,) in self.server.control.run(NEWS, (list(self.committed),)):
             self.committed[change_id] = self.world.now
 
     def _do(self, kind: str, key: str) -> None:
@@ -100,7 +108,7 @@ class People:
         deeds: dict[str, Callable[[str, Schedule], None]] = {
             "flap": self._flap, "retime": self._retime, "reconfigure": self._reconfigure, "late_commit": self._hold,
             "delete": self._delete, "recreate": self._recreate, "manual": self._run, "retry": self._retry,
-            "backfill": self._backfill, "cancel": self._cancel, "limit": self._limit,
+            "backfill": self._backfill, "cancel": self._cancel, "reroute": self._reroute, "limit": self._limit,
         }  # fmt: skip
         while (
             schedule.schedule_id in self._busy
@@ -114,6 +122,14 @@ class People:
             self.world.remark(f"  {str(error).splitlines()[0][:200]}")
         finally:
             self._busy.discard(schedule.schedule_id)
+
+    def mend(self, after_seconds: float) -> None:
+        """What no replica was able to run goes where one is: retries and catch-up would wait longer than we look."""
+        for schedule in self.schedules:
+            if schedule.is_hopeless:
+                sql = "UPDATE schedules SET queue = NULL, requires = '{}' WHERE schedule_id = %s"
+                deed = partial(self._edit, f"mend@people#{schedule.name}", schedule, sql)
+                self.world.spawn("people/mend", None, deed, after_seconds)
 
     # --- edits, as somebody makes them in psql ---
 
@@ -133,6 +149,13 @@ class People:
     def _hold(self, key: str, schedule: Schedule) -> None:
         seconds = self.world.dice.between(f"{key} seconds", 0.2, LONGEST_HOLD_SECONDS)
         self._edit(key, schedule, "UPDATE schedules SET enabled = NOT enabled WHERE schedule_id = %s", hold=seconds)
+
+    def _reroute(self, key: str, schedule: Schedule) -> None:
+        queue, requires = self.world.dice.one_of(f"{key} to", self.routes)
+        sql = "UPDATE schedules SET queue = %s, requires = %s WHERE schedule_id = %s"
+        with closing(self._session()) as session:
+            values = queue, list(requires), schedule.schedule_id
+            self._commit(key, f"{schedule.name} goes to {queue}, {requires}", session, sql, values)
 
     def _delete(self, key: str, schedule: Schedule) -> None:
         self._edit(key, schedule, "DELETE FROM schedules WHERE schedule_id = %s")

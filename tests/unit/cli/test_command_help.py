@@ -113,7 +113,7 @@ def test_a_job_type_as_json_is_a_schema() -> None:
 def test_an_unknown_job_type_is_named_with_those_that_there_are() -> None:
     said = cli("jobs", "ftp_fetch")
     assert (said.exit_code, said.stdout) == (2, "")
-    assert said.stderr.startswith("type: no job type 'ftp_fetch' is registered (known: cookie_scan")
+    assert said.stderr.startswith("type: no job type 'ftp_fetch' is registered (known: celery_task")
 
 
 def test_every_field_of_the_built_in_types_says_what_it_is_for() -> None:

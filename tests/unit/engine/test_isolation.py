@@ -1,5 +1,6 @@
 """Handlers in processes of their own: their results, their crashes, and their certain end."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from database.models import ExecutionStatus
 from services.engine.isolation import CHILD, run_isolated
 from services.engine.pool import WorkerPool
 from services.jobs import ExecutionContext, JobDefinition, JobResult
-from tests.support.contexts import a_context
+from tests.support.contexts import Heard, a_context
 from tests.support.isolated_jobs import REGISTRY
 from tests.support.waiting import eventually
 
@@ -60,6 +61,19 @@ def test_the_result_the_log_and_the_progress_come_back_from_the_child() -> None:
     trace = context.trace()
     assert trace["progress"] == {"done": 1, "total": 2}
     assert trace["log"][0].endswith("Z adding, with ***")
+
+
+def test_what_the_child_logs_is_heard_here_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also at a level that only the replica's own logging would let through."""
+    monkeypatch.setattr(logging.getLogger(), "level", logging.INFO)
+    context, heard = a_context("isolated_add", job_config={"a": 1, "b": 2}), Heard()
+    context.listen(heard)
+    run_in(context)
+    assert [(line.level, line.text) for line in heard.lines] == [
+        ("INFO", "adding, with ***"),
+        ("INFO", "adder: a is 1, not ***"),
+    ]
+    assert (heard.kept, heard.progress) == (["adding, with ***"], [(1, 2)])
 
 
 def test_a_failure_in_the_child_keeps_its_facts() -> None:

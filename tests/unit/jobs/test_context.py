@@ -9,7 +9,7 @@ import pytest
 from database.models import Cause
 from enhanced_scheduler.context import MAX_LOG_BYTES
 from services.jobs import ExecutionContext, JobCancelled, JobStopped, JobTimedOut
-from tests.support.contexts import SCHEDULE_ID, a_context
+from tests.support.contexts import SCHEDULE_ID, Heard, a_context
 
 
 def test_every_attempt_of_a_fire_has_the_same_idempotency_key() -> None:
@@ -131,10 +131,10 @@ def test_an_execution_without_log_and_progress_leaves_no_trace() -> None:
 
 @pytest.mark.parametrize("schedule_id", [SCHEDULE_ID, None])
 def test_a_context_survives_the_way_into_another_process(schedule_id: UUID | None) -> None:
-    heard: list[dict[str, object]] = []
+    heard = Heard()
     context = a_context(schedule_id=schedule_id, job_config={"ü": [1, None]}, cause=Cause.CATCHUP)
     context.begin()
-    copy = ExecutionContext.from_wire(json.loads(json.dumps(context.to_wire())), heard.append)
+    copy = ExecutionContext.from_wire(json.loads(json.dumps(context.to_wire())), heard)
     for name in ("execution_id", "schedule_id", "domain_config_id", "job_config", "scheduled_for", "cause"):
         assert getattr(copy, name) == getattr(context, name)
     assert copy.scheduled_for.tzinfo == UTC
@@ -142,4 +142,4 @@ def test_a_context_survives_the_way_into_another_process(schedule_id: UUID | Non
     assert copy.remaining_seconds <= earlier < 30
     copy.progress(1, 2)
     copy.log("hello")
-    assert [list(message) for message in heard] == [["progress"], ["log"]]
+    assert (heard.progress, [line.text for line in heard.lines]) == ([(1, 2)], ["hello"])

@@ -44,7 +44,7 @@ def test_an_unknown_type_is_named_with_the_known_ones(registry: JobRegistry) -> 
     with pytest.raises(UnknownJobType) as caught:
         registry.get("ftp_fetch")
     assert str(caught.value) == (
-        "no job type 'ftp_fetch' is registered (known: cookie_scan, fetch, http_request, workflow)"
+        "no job type 'ftp_fetch' is registered (known: celery_task, cookie_scan, fetch, http_request, workflow)"
     )
 
 

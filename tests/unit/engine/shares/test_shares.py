@@ -250,6 +250,56 @@ def test_a_replica_of_the_version_before_is_in_no_order_and_holds_everything() -
     assert shares.first_in() == [5]
 
 
+def test_a_replica_that_leaves_waits_until_others_hold_its_buckets() -> None:
+    shares = shares_of("a")
+    read(shares, member("a"), member("b"))
+    mine = load_all(shares)
+    shares.leave()
+    read(shares, member("a", claiming=False), member("b", holds=ALL & ~1))
+    assert not shares.are_held_elsewhere
+    read(shares, member("a", claiming=False), member("b", holds=ALL))
+    assert mine == ALL
+    assert shares.are_held_elsewhere
+
+
+def test_only_a_reading_that_shows_the_own_leave_lets_a_replica_go() -> None:
+    """The other holder may leave as well, and may have read before it was told."""
+    shares = shares_of("a")
+    read(shares, member("a"), member("b", holds=ALL))
+    load_all(shares)
+    shares.leave()
+    assert not shares.are_held_elsewhere
+    read(shares, member("a", claiming=False), member("b", holds=ALL, claiming=False), member("c"))
+    assert not shares.are_held_elsewhere, "b leaves, too, and c has not loaded it"
+
+
+def test_an_old_heartbeat_takes_no_share_over() -> None:
+    shares = shares_of("a")
+    read(shares, member("a"), member("b"))
+    load_all(shares)
+    shares.leave()
+    read(shares, member("a", claiming=False), member("b", holds=ALL, is_fresh=False))
+    assert not shares.are_held_elsewhere
+
+
+def test_a_replica_that_nobody_succeeds_does_not_wait() -> None:
+    shares = shares_of("a")
+    read(shares, member("a"))
+    load_all(shares)
+    shares.leave()
+    read(shares, member("a", claiming=False), member("b", holds=ALL, claiming=False))
+    assert shares.are_held_elsewhere
+
+
+def test_a_replica_that_leaves_tries_after_all_others() -> None:
+    shares = shares_of("a")
+    read(shares, member("a"), member("b", holds=ALL & ~1))
+    load_all(shares)
+    shares.leave()
+    assert {shares.handicap_seconds(bucket) for bucket in range(1, BUCKETS)} == {LONGEST_HANDICAP_SECONDS}
+    assert shares.handicap_seconds(0) == 0.0, "nobody else holds it"
+
+
 def test_buckets_that_nobody_living_holds_are_counted() -> None:
     shares = shares_of("a")
     read(shares, member("a"), member("b", holds=set_of(range(1000))), member("c", holds=ALL, claiming=False))
