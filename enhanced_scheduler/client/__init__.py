@@ -95,19 +95,19 @@ class Client:
         """Its history stays."""
         self._send(operations.delete_schedule(schedule, revision))
 
-    def run_now(self, schedule: Id, *, idempotency_key: str | None = None) -> RunRequested:
+    def run_schedule(self, schedule: Id, *, idempotency_key: str | None = None) -> RunRequested:
         """Run it once, in addition to its fires."""
-        result: RunRequested = self._send(operations.run_now(schedule, idempotency_key))
+        result: RunRequested = self._send(operations.run_schedule(schedule, idempotency_key))
         return result
 
-    def preview_existing(self, schedule: Id, *, n: int = 5) -> PreviewOut:
+    def preview_schedule(self, schedule: Id, *, n: int = 5) -> PreviewOut:
         """Its next fires."""
-        result: PreviewOut = self._send(operations.preview_existing(schedule, n))
+        result: PreviewOut = self._send(operations.preview_schedule(schedule, n))
         return result
 
-    def explain(self, schedule: Id, *, at: datetime | str | None = None) -> ExplanationOut:
+    def explain_schedule(self, schedule: Id, *, at: datetime | str | None = None) -> ExplanationOut:
         """Why a fire ran, did not run, or ran late."""
-        result: ExplanationOut = self._send(operations.explain(schedule, at))
+        result: ExplanationOut = self._send(operations.explain_schedule(schedule, at))
         return result
 
     def read_execution(self, execution_id: Id) -> ExecutionDetail:
@@ -203,19 +203,19 @@ class AsyncClient:
         """Its history stays."""
         await self._send(operations.delete_schedule(schedule, revision))
 
-    async def run_now(self, schedule: Id, *, idempotency_key: str | None = None) -> RunRequested:
+    async def run_schedule(self, schedule: Id, *, idempotency_key: str | None = None) -> RunRequested:
         """Run it once, in addition to its fires."""
-        result: RunRequested = await self._send(operations.run_now(schedule, idempotency_key))
+        result: RunRequested = await self._send(operations.run_schedule(schedule, idempotency_key))
         return result
 
-    async def preview_existing(self, schedule: Id, *, n: int = 5) -> PreviewOut:
+    async def preview_schedule(self, schedule: Id, *, n: int = 5) -> PreviewOut:
         """Its next fires."""
-        result: PreviewOut = await self._send(operations.preview_existing(schedule, n))
+        result: PreviewOut = await self._send(operations.preview_schedule(schedule, n))
         return result
 
-    async def explain(self, schedule: Id, *, at: datetime | str | None = None) -> ExplanationOut:
+    async def explain_schedule(self, schedule: Id, *, at: datetime | str | None = None) -> ExplanationOut:
         """Why a fire ran, did not run, or ran late."""
-        result: ExplanationOut = await self._send(operations.explain(schedule, at))
+        result: ExplanationOut = await self._send(operations.explain_schedule(schedule, at))
         return result
 
     async def read_execution(self, execution_id: Id) -> ExecutionDetail:

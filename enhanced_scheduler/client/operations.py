@@ -36,15 +36,15 @@ def delete_schedule(schedule: Id, revision: int | None) -> Call:
     return Call("DELETE", _schedule(schedule), headers=_match(revision))
 
 
-def run_now(schedule: Id, idempotency_key: str | None) -> Call:
+def run_schedule(schedule: Id, idempotency_key: str | None) -> Call:
     return Call("POST", f"{_schedule(schedule)}/run", headers=_key(idempotency_key), may_repeat=True)
 
 
-def preview_existing(schedule: Id, n: int) -> Call:
+def preview_schedule(schedule: Id, n: int) -> Call:
     return Call("POST", f"{_schedule(schedule)}/preview", {"n": n}, may_repeat=True)  # changes nothing
 
 
-def explain(schedule: Id, at: datetime | str | None) -> Call:
+def explain_schedule(schedule: Id, at: datetime | str | None) -> Call:
     return Call("GET", f"{_schedule(schedule)}/explain", {"at": at}, may_repeat=True)
 
 

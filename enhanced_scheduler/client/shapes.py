@@ -112,6 +112,7 @@ class NewSchedule(TypedDict):
     tags: NotRequired[list[str]]
     requires: NotRequired[list[str]]
     queue: NotRequired[str | None]
+    limit_keys: NotRequired[list[str]]
     start_at: NotRequired[str | None]
     end_at: NotRequired[str | None]
     spread_seconds: NotRequired[int]
@@ -183,6 +184,7 @@ class ScheduleChanges(TypedDict):
     tags: NotRequired[list[str]]
     requires: NotRequired[list[str]]
     queue: NotRequired[str | None]
+    limit_keys: NotRequired[list[str]]
     start_at: NotRequired[str | None]
     end_at: NotRequired[str | None]
     spread_seconds: NotRequired[int]
@@ -218,6 +220,7 @@ class ScheduleOut(TypedDict):
     tags: list[str]
     requires: list[str]
     queue: str | None
+    limit_keys: list[str]
     start_at: str | None
     end_at: str | None
     spread_seconds: int

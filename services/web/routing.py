@@ -1,17 +1,16 @@
 """Shared by the routers: the router factory, access to the parts, and looking up the schedule of a path."""
 
-from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from pydantic import AfterValidator
 
 from database.pages import MAX_PAGE
 from services.errors import ScheduleNotFound
 from services.schedules.batch import ScheduleRecord
 from services.schedules.listing import ScheduleFilter
 from services.web.auth.guard import GuardedRoute
+from services.web.instants import Instant as Instant
 from services.web.parts import Parts, parts_of
 
 API = "/api/v3"
@@ -25,17 +24,6 @@ PartsOf = Annotated[Parts, Depends(_parts)]
 ScheduleReference = Annotated[str, Path(description="Id or name of the schedule.", examples=["nightly-example"])]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Page size.")]
 Cursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of the previous page.")]
-
-
-def _in_utc(instant: datetime) -> datetime:
-    """To UTC: Postgres accepts no offset beyond sixteen hours. The services refuse a time without an offset."""
-    try:
-        return instant.astimezone(UTC) if instant.tzinfo else instant
-    except OverflowError:
-        raise ValueError("is outside the years 1 to 9999 in UTC") from None
-
-
-Instant = Annotated[datetime, AfterValidator(_in_utc)]
 
 
 def router(path: str, tag: str) -> APIRouter:

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from services.queues.requeue import MAX_ROWS, SLOWEST, bad_rate
-from services.web.routing import Instant
+from services.web.instants import Instant
 
 LetterId = Annotated[int, Field(ge=1, le=2**63 - 1)]
 

@@ -10,7 +10,7 @@ from services.ledger.fate_sql import Fate
 from services.ledger.listing import OVERLAP_WITH_THE_GONE
 from services.ledger.logs import LoggedLine
 from services.web.bulk import MOST, ExecutionAction
-from services.web.routing import Instant
+from services.web.instants import Instant
 
 
 class ExecutionOut(BaseModel):

@@ -6,7 +6,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.web.auth.roles import Role
-from services.web.routing import Instant
+from services.web.instants import Instant
 
 
 class ReplicaOut(BaseModel):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from database.workflow_statuses import ContactCurationStatus, EmailType, PlaceStatus
 from services.queues.requeue import MAX_ROWS
-from services.web.routing import Instant
+from services.web.instants import Instant
 from services.workflows.curation import MOST_AT_ONCE, MOST_DOMAINS
 
 PlaceId = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)] | Annotated[str, Field(min_length=1, max_length=512)]

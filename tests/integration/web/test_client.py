@@ -26,10 +26,10 @@ def test_a_schedule_lives_through_the_client(web: Web) -> None:
     with pytest.raises(Changed):
         client.change_schedule("nightly", {"max_retries": 3}, revision=made["revision"])
     assert [each["max_retries"] for each in client.list_schedules(search="report")] == [2]
-    assert len(client.preview_existing("nightly", n=3)["fires"]) == 3
-    assert client.explain("nightly")["sentences"]
+    assert len(client.preview_schedule("nightly", n=3)["fires"]) == 3
+    assert client.explain_schedule("nightly")["sentences"]
 
-    execution = client.run_now("nightly")["execution_id"]
+    execution = client.run_schedule("nightly")["execution_id"]
     assert client.cancel_execution(execution)["execution_id"] == execution
     assert client.read_execution(execution)["status"] == "cancelled"
     assert [each["execution_id"] for each in client.list_executions(schedule="nightly", limit=1)] == [execution]
@@ -43,7 +43,7 @@ def test_asyncio_has_the_same_client(web: Web) -> None:
         client = AsyncClient(web.url, web.tokens["operator"])
         names = [f"nightly-{number}" for number in range(3)]
         await asyncio.gather(*(client.create_schedule({**NIGHTLY, "name": name}) for name in names))
-        await client.run_now("nightly-1")
+        await client.run_schedule("nightly-1")
         return sorted([str(each["name"]) async for each in client.list_schedules(limit=2)])
 
     assert asyncio.run(story()) == ["nightly-0", "nightly-1", "nightly-2"]

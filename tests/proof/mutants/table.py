@@ -429,7 +429,7 @@ NOTHING_UNACCOUNTED = (
         "G6",
         "That the duty for the buckets of a replica which has gone falls to others.",
         (Edit(SHARES, "        if places != self._on_duty:\n", "        if not self._on_duty:\n"),),
-        f"{WITH_REPLICAS}shares.py::test_both_holders_of_a_bucket_die_together_and_its_fires_are_late_by_a_takeover",
+        f"{IN_SHARES}who_has_unregistered_is_gone_for_everybody",
     ),
     Mutant(
         "a_drain_ends_at_once",
@@ -746,19 +746,6 @@ WAITING_ROWS = (
             ),
         ),
         Simulated("late_wake", histories=30),
-    ),
-    Mutant(
-        "nobody_is_ever_able",
-        "G3",
-        "That `nobody_able` is said only if no living replica has what the execution needs.",
-        (
-            Edit(
-                WAITING_SQL,
-                "AND (i.abilities IS NULL OR w.needs <@ i.abilities AND w.queue = ANY(i.queues)))",
-                "AND i.abilities IS NULL)",
-            ),
-        ),
-        Simulated("late_wake,manual,reroute"),
     ),
     Mutant(
         "changes_by_number",

@@ -109,7 +109,7 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_post_whose_answer_was_lost_is_repeated_under_the_same_key() -> None:
     in_progress = (409, {"headers": {"Retry-After": "0"}})
     with serving(None, in_progress, (202, {"execution_id": "E"})) as server:
-        assert server.client.run_now("nightly")["execution_id"] == "E"
+        assert server.client.run_schedule("nightly")["execution_id"] == "E"
     keys = {key for _, _, key in server.seen}
     assert (len(server.seen), len(keys)) == (3, 1)
     assert None not in keys
@@ -123,7 +123,7 @@ def test_a_change_whose_answer_was_lost_is_not_repeated() -> None:
 
 def test_a_conflict_that_says_nothing_of_a_repetition_is_an_error() -> None:
     with serving((409, {"detail": "the name is taken"})) as server, pytest.raises(ApiError, match="the name is taken"):
-        server.client.run_now("nightly")
+        server.client.run_schedule("nightly")
 
 
 def test_a_change_that_was_not_begun_is_repeated() -> None:
