@@ -139,8 +139,11 @@ class Bulk:
                     self._run(schedule_id, done)
             case ScheduleAction.ENABLE | ScheduleAction.DISABLE:
                 enable = action is ScheduleAction.ENABLE
-                switched = self._repository.switch_schedules(ids, enable, actor=self._actor, note=note)
-                done.changed, done.unchanged, done.refused = switched.changed, switched.unchanged, switched.refused
+                as_wished = [record.schedule_id for record in chosen if record.enabled is enable]  # keep their reasons
+                others = sorted(set(ids) - set(as_wished))
+                switched = self._repository.switch_schedules(others, enable, actor=self._actor, note=note)
+                done.changed, done.refused = switched.changed, switched.refused
+                done.unchanged = sorted([*as_wished, *switched.unchanged])
                 done.missing = sorted({*done.missing, *switched.missing})
             case ScheduleAction.DELETE:
                 deleted = self._repository.delete_schedules(replace(where, schedule_ids=ids), actor=self._actor)

@@ -58,6 +58,15 @@ def test_all_that_match_are_disabled_with_a_note_under_the_callers_name(
     assert repository.count_schedules(ScheduleFilter(enabled=True)) == 1
 
 
+def test_what_is_disabled_already_keeps_its_reason(web: Web, repository: ScheduleRepository, three: list[str]) -> None:
+    repository.update_schedule(three[0], enabled=False, disabled_note="contract ended")
+    done = on(web, "schedules", action="disable", filter=NIGHTLY, note="moving house")
+    assert (done["changed"], done["unchanged"]) == (three[1:], three[:1])
+    kept = repository.get_schedule(three[0])
+    assert kept is not None
+    assert kept.disabled_note == "contract ended"
+
+
 def test_all_that_match_run_once_each(web: Web, db: DatabaseConnection, three: list[str]) -> None:
     done = on(web, "schedules", action="run", filter=NIGHTLY)
     pending = rows(db, "SELECT execution_id::text, metadata->>'requested_by' FROM job_executions")
