@@ -23,13 +23,10 @@ from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS
 from database.schema import newest_revision, require_schema
 from services.engine.assembly import Engine
 from services.engine.gap_scan.scanner import GapScanner
-from services.engine.housekeeping import Housekeeping
 from services.engine.parts import Parts
 from services.engine.start_patience import StartInterrupted, StartPatience
 from services.errors import SchedulerError
 from services.features import Features
-from services.insight.limits import LimitUses
-from services.insight.unhandled_jobs import count_unmet
 from services.jobs import default_registry
 from services.jobs.users import load_users_jobs
 from services.ledger.fires import Owner
@@ -203,17 +200,7 @@ class EnhancedScheduler:
             look_for_pending=engine.dispatcher.look_for_pending,
             may_scan=lambda: engine.condition.may_claim and self.watcher.is_loaded,
         )
-        housekeeping = Housekeeping(
-            self.db,
-            settings.history_retention_days,
-            settings.fence_horizon_seconds,
-            features=self.features.tidying(),
-            unmet=lambda: count_unmet(self.db, settings.heartbeat_timeout_seconds),
-            limits=LimitUses(self.db).figures,
-        )
-        engine.add_loops(
-            self.watcher.loop, gap_scanner.loop, *housekeeping.loops, *self.features.loops(engine.shares.first_in)
-        )
+        engine.add_loops(self.watcher.loop, gap_scanner.loop, *self.features.loops(engine.shares.first_in))
         self.health = self._parts.health(
             settings.metrics_port,
             host=settings.metrics_host,

@@ -2,7 +2,7 @@
 announcement of waiting rows to Celery workers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from threading import Event
 from typing import Any
 
@@ -10,12 +10,14 @@ from config import Settings
 from database.connection import DatabaseConnection
 from enhanced_scheduler.extras import how_to_install, is_installed
 from services.api_sync.replica import ReplicaSync
-from services.engine.housekeeping import Tidy
+from services.engine.housekeeping import Housekeeping
 from services.engine.loops import Loop
 from services.errors import ConfigurationError
 from services.fleet import publisher_for
 from services.insight.fleet_ping import FleetPing
 from services.insight.hourly_audit import HourlyAudit
+from services.insight.limits import LimitUses
+from services.insight.unhandled_jobs import count_unmet
 from services.scanning.retention import ScanRetention
 from services.schedules.limits import Limits
 
@@ -33,10 +35,17 @@ class Features:
         self._syncs = syncs
         self._workflows = _workflows(settings, db)
         self._audit = HourlyAudit(settings, db, stopping)
-        self._scans = ScanRetention(db)
         self._publisher = publisher_for(settings, db)
         self._ping = None if settings.fleet_ping_url is None else FleetPing(settings, db, settings.fleet_ping_url)
-        self._limits = Limits(db)
+        queues = {} if self._workflows is None else {"queues": self._workflows.tidy}
+        self._housekeeping = Housekeeping(
+            db,
+            settings.history_retention_days,
+            settings.fence_horizon_seconds,
+            features={"scans": ScanRetention(db).delete_old, "limit_changes": Limits(db).forget_changes, **queues},
+            unmet=lambda: count_unmet(db, settings.heartbeat_timeout_seconds),
+            limits=LimitUses(db).figures,
+        )
 
     def install(self) -> None:
         """Before the engine starts."""
@@ -45,7 +54,7 @@ class Features:
 
     def loops(self, first_in: Callable[[], list[int]]) -> list[Loop]:
         """`first_in`: the buckets in which this replica is first."""
-        found = [self._audit.loop]
+        found = [self._audit.loop, *self._housekeeping.loops]
         if self._ping is not None:
             self._ping.send_if(lambda: 0 in first_in())
             found.append(self._ping.loop)
@@ -61,11 +70,6 @@ class Features:
         """Called when a row waits that this replica may have no use for."""
         if self._publisher is not None:
             self._publisher.loop.wake()
-
-    def tidying(self) -> Mapping[str, Tidy]:
-        """Each with a history of its own, under its name in the log."""
-        queues = {} if self._workflows is None else {"queues": self._workflows.tidy}
-        return {"scans": self._scans.delete_old, "limit_changes": self._limits.forget_changes, **queues}
 
     def close(self) -> None:
         for part in (self._ping, self._publisher):
