@@ -26,8 +26,9 @@ $(READY): $(RUNS) requirements-browser.txt requirements-celery.txt requirements-
 	@$(BIN)/python .ci/install.py "the development tools" -r requirements-dev.txt
 	@touch $@
 
-run: $(RUNS) ## start everything locally and show it
-	@$(BIN)/python manage.py dev
+run: $(RUNS) ## start everything locally and show it; FLEET=1 runs the scans on two Celery workers
+	@$(if $(FLEET),$(BIN)/python -c 'import celery' 2>/dev/null || $(BIN)/python .ci/install.py "Celery" -r requirements-celery.txt)
+	@$(BIN)/python manage.py dev $(if $(FLEET),--fleet)
 
 browser: $(RUNS) ## install Debian's Chromium, for scans with engine: browser
 	@sh tests/support/install_browser.sh

@@ -36,16 +36,20 @@ LABEL = "[a-z0-9][a-z0-9_.-]{0,62}"  # of an ability, a requirement, a queue
 NAME_LENGTH = 63  # Postgres truncates application_name to this length
 
 
-_SERVER = re.compile(r"(postgres\w*(\+\w+)?|rediss?(\+sentinel)?|unix)://")
+_SERVER = re.compile(r"(postgres\w*(\+\w+)?|rediss?(\+sentinel|\+socket)?|unix|amqps?|sentinel)://")
+
+
+def name_of_process(name: str) -> str:
+    """`name-pid`; a long name is truncated and gets a digest, because two of them may differ only at the end."""
+    process = f"-{os.getpid()}"
+    if len(name + process) > NAME_LENGTH:
+        digest = f"-{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}"
+        name = name[: NAME_LENGTH - len(digest + process)] + digest
+    return name + process
 
 
 def _own_name() -> str:
-    """`host-pid`; a long host name is truncated and gets a digest, because two hosts may differ only at the end."""
-    host, process = socket.gethostname(), f"-{os.getpid()}"
-    if len(host + process) > NAME_LENGTH:
-        digest = f"-{hashlib.blake2b(host.encode(), digest_size=4).hexdigest()}"
-        host = host[: NAME_LENGTH - len(digest + process)] + digest
-    return host + process
+    return name_of_process(socket.gethostname())
 
 
 def _knob(default: Any, group: str, text: str, *, shown: str | None = None, **limits: Any) -> Any:
@@ -179,6 +183,11 @@ class Settings(WorkflowSettings):
     redis_port: int = _knob(6379, "Servers", "Redis port, with REDIS_HOST", ge=1, le=65535)
     redis_db: int = _knob(0, "Servers", "Redis database number, with REDIS_HOST", ge=0)
     redis_password: SecretStr | None = _knob(None, "Servers", "Redis password, with REDIS_HOST")
+    celery_broker_url: SecretStr | None = _knob(
+        None,
+        "Servers",
+        "Celery broker for CELERY_QUEUES, such as `redis://` or `amqp://`; unset: our Redis, the next database number",
+    )
     embedded_dir: Path = _knob(Path(".embedded"), "Servers", "data directory of the embedded servers")
     database_pool_size: int = _knob(
         10,
@@ -239,6 +248,12 @@ class Settings(WorkflowSettings):
         "Replica",
         "queues whose executions this replica runs, comma-separated; a schedule without a queue is in `default`",
         pattern=rf"^\s*{LABEL}(\s*,\s*{LABEL})*\s*$",
+    )
+    celery_queues: str = _knob(
+        "",
+        "Replica",
+        "queues whose executions run on Celery workers, comma-separated; replicas announce them to the broker",
+        pattern=rf"^\s*({LABEL}(\s*,\s*{LABEL})*\s*)?$",
     )
     metrics_port: int = _knob(
         9108,
@@ -478,6 +493,11 @@ class Settings(WorkflowSettings):
                 "REDIS_URL and REDIS_HOST are both set; keep only one",
             ),
             (
+                bool(self.served_queues & self.fleet_queues),
+                f"QUEUES and CELERY_QUEUES both name {', '.join(sorted(self.served_queues & self.fleet_queues))}; "
+                "a queue is served by replicas or by Celery workers",
+            ),
+            (
                 self.job_misfire_grace_time > self.catchup_window_seconds,
                 f"JOB_MISFIRE_GRACE_TIME={self.job_misfire_grace_time} must not be longer than "
                 f"CATCHUP_WINDOW_SECONDS={self.catchup_window_seconds}",
@@ -520,6 +540,10 @@ class Settings(WorkflowSettings):
     @property
     def served_queues(self) -> frozenset[str]:
         return frozenset(queue.strip() for queue in self.queues.split(","))
+
+    @property
+    def fleet_queues(self) -> frozenset[str]:
+        return frozenset(queue.strip() for queue in self.celery_queues.split(",") if queue.strip())
 
     @property
     def warnings(self) -> list[str]:

@@ -283,6 +283,8 @@ class JobExecution(Base):
     needs: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))
     priority: Mapped[int] = mapped_column(server_default=text("0"))
     settle_at: Mapped[datetime | None]
+    published_at: Mapped[datetime | None]  # when its queue was last announced to the broker of the fleet
+    publish_at: Mapped[datetime | None]  # when it is announced next, unless a worker takes it; NULL: when it is due
     limit_keys: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))  # counted while it runs
 
     __table_args__ = (
@@ -321,6 +323,12 @@ class JobExecution(Base):
             "job_executions_standing_idx",
             "schedule_id",
             postgresql_where=text("coalesce(status, 't') = 'pending'"),
+        ),
+        Index(
+            "job_executions_outbox_idx",
+            "queue",
+            text("coalesce(publish_at, due_at)"),
+            postgresql_where=text("coalesce(status, 'o') = 'pending' AND queue <> ''"),
         ),
         Index("job_executions_troubled_idx", "status", "created_at", postgresql_where=WENT_WRONG),
         Index("job_executions_troubled_at_idx", "created_at", "status", postgresql_where=WENT_WRONG),

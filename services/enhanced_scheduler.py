@@ -71,7 +71,7 @@ class EnhancedScheduler:
         self._started = False
         self.db = self._parts.database(
             self.settings,
-            pool_size=ENGINE_CONNECTIONS,
+            pool_size=ENGINE_CONNECTIONS + bool(self.settings.fleet_queues),  # the publisher keeps one, too
             application_name=self.owner.session_name,
             idle_in_transaction_seconds=ENGINE_IDLE_IN_TRANSACTION_SECONDS,
         )
@@ -187,7 +187,7 @@ class EnhancedScheduler:
             shares=engine.shares,
             heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
             listen=not settings.database_transaction_pooler,
-            on_pending=engine.dispatcher.look_for_pending,
+            on_pending=self._look_for_pending,
             on_share=lambda: engine.loops.wake("heart"),
         )
         gap_scanner = GapScanner(
@@ -221,6 +221,10 @@ class EnhancedScheduler:
             readiness=self.readiness,
             facts=lambda: {**self._facts(), "claiming": engine.condition.claiming},
         )
+
+    def _look_for_pending(self) -> None:
+        self.engine.dispatcher.look_for_pending()
+        self.features.rows_wait()
 
     def _facts(self) -> dict[str, Any]:
         """The facts about this replica that heartbeats and probes report."""

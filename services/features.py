@@ -1,4 +1,6 @@
-"""What a replica does beside its engine: API sync, workflows, the hourly audit, the fleet's ping, retention."""
+"""What a replica does beside its engine: API sync, workflows, the hourly audit, the fleet's ping, retention, and the
+announcement of waiting rows to Celery workers.
+"""
 
 from collections.abc import Callable, Mapping
 from threading import Event
@@ -11,6 +13,7 @@ from services.api_sync.replica import ReplicaSync
 from services.engine.housekeeping import Tidy
 from services.engine.loops import Loop
 from services.errors import ConfigurationError
+from services.fleet import publisher_for
 from services.insight.fleet_ping import FleetPing
 from services.insight.hourly_audit import HourlyAudit
 from services.scanning.retention import ScanRetention
@@ -31,6 +34,7 @@ class Features:
         self._workflows = _workflows(settings, db)
         self._audit = HourlyAudit(settings, db, stopping)
         self._scans = ScanRetention(db)
+        self._publisher = publisher_for(settings, db)
         self._ping = None if settings.fleet_ping_url is None else FleetPing(settings, db, settings.fleet_ping_url)
         self._limits = Limits(db)
 
@@ -49,7 +53,14 @@ class Features:
             found.append(self._workflows.loop)
         if self._syncs:
             found.append(self.api_sync.loop)
+        if self._publisher is not None:
+            found.append(self._publisher.loop)
         return found
+
+    def rows_wait(self) -> None:
+        """Called when a row waits that this replica may have no use for."""
+        if self._publisher is not None:
+            self._publisher.loop.wake()
 
     def tidying(self) -> Mapping[str, Tidy]:
         """Each with a history of its own, under its name in the log."""
@@ -57,8 +68,9 @@ class Features:
         return {"scans": self._scans.delete_old, "limit_changes": self._limits.forget_changes, **queues}
 
     def close(self) -> None:
-        if self._ping is not None:
-            self._ping.close()
+        for part in (self._ping, self._publisher):
+            if part is not None:
+                part.close()
 
     def facts(self) -> dict[str, Any]:
         return {"api_sync": self.api_sync.facts()} if self._syncs else {}

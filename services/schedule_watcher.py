@@ -399,7 +399,7 @@ WATCHED_SINCE = """
 SELECT b.bucket, CASE WHEN o.since IS NOT NULL THEN greatest(b.until, w.until, o.since) END AS since
 FROM fires_watched_by_bucket AS b LEFT JOIN fires_watched AS w ON true, (
     SELECT min(started_at) AS since FROM scheduler_instances
-    WHERE claiming AND heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s)
+    WHERE kind = 'replica' AND claiming AND heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s)
 ) AS o
 WHERE b.bucket = ANY(%(buckets)s::smallint[])
 """

@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0029"
-down_revision = "0027"
+down_revision = "0028"
 
 
 def upgrade() -> None:

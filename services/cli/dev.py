@@ -20,6 +20,8 @@ from config import HOME, get_settings
 from database.connection import DedicatedConnection, get_db_connection
 from run_migrations import upgrade
 from services.cli.dev_demo import prepare_demo
+from services.cli.dev_fleet import ENVIRONMENT as FLEET
+from services.cli.dev_fleet import Workers, lead_scans
 from services.cli.dev_pipeline import is_demo, pipeline_environment, prepare_pipeline
 from services.cli.dev_replicas import Replicas
 from services.cli.dev_snapshot import take_snapshot
@@ -29,6 +31,7 @@ from services.cli.output import FAILED, console
 from services.demo.site import DemoSite
 from services.embedded.files import try_lock
 from services.errors import ConfigurationError, Unavailable
+from services.fleet import require_celery
 from services.redis_client import get_redis_client
 from services.schedule_repository import get_schedule_repository
 
@@ -41,6 +44,7 @@ def dev(
     seconds: Annotated[
         float | None, typer.Option(min=1, help="Stop after this many seconds; default: at Ctrl-C.")
     ] = None,
+    fleet: Annotated[bool, typer.Option("--fleet", help="Run the demo's scans on two Celery workers.")] = False,
 ) -> None:
     """Start everything on this machine and show it at work; Ctrl-C drains the replicas and exits.
 
@@ -52,24 +56,30 @@ def dev(
       manage.py dev
 
       manage.py dev --replicas 5 --seconds 60
+
+      manage.py dev --fleet
     """
     out, directory = console(), HOME / get_settings().embedded_dir / "logs"
     with _alone(directory), _signals_like_ctrl_c(), DemoSite() as site:
-        _prepare(out, site)
-        environment = _environment(site)
+        _prepare(out, site, fleet=fleet)
+        environment = {**_environment(site), **(FLEET if fleet else {})}
         team, web = Replicas(replicas, directory, environment), WebProcess(directory / "web.log", environment)
+        workers = Workers(directory, environment)
         until = time.monotonic() + seconds if seconds else None
         connection = get_db_connection().dedicated()
         try:
             team.start()
             web.start()
+            if fleet:
+                workers.start()
             out.print(f"{replicas} replicas are starting; logs: {directory}; Ctrl-C stops them")
-            _watch(_Scene(out, team, web, site, connection), until)
+            _watch(_Scene(out, team, web, workers, site, connection), until)
         except KeyboardInterrupt:
             pass
         finally:
             all_ran = len(team.alive) == replicas
             web.stop()
+            workers.stop()
             _drain(out, team)
             connection.close()
     if until is not None and not all_ran:
@@ -81,17 +91,20 @@ class _Scene:
     out: Console
     team: Replicas
     web: WebProcess
+    workers: Workers
     site: DemoSite
     connection: DedicatedConnection
 
 
-def _prepare(out: Console, site: DemoSite) -> None:
+def _prepare(out: Console, site: DemoSite, *, fleet: bool) -> None:
     started = time.monotonic()
     with out.status("starting Postgres and Redis …"):
         applied = upgrade(get_db_connection())
         get_redis_client().version()
     repository = get_schedule_repository()
-    for line in [*applied, *prepare_demo(repository, site.url)]:
+    if fleet:
+        require_celery()
+    for line in [*applied, *prepare_demo(repository, site.url), *lead_scans(repository, to_fleet=fleet)]:
         out.print(line)
     if is_demo(repository):
         for line in prepare_pipeline(get_db_connection(), repository, get_settings()):
@@ -132,7 +145,7 @@ def _seconds(until: float | None) -> Iterator[int]:
 
 
 def _say_what_happened(scene: _Scene) -> None:
-    for line in scene.team.tend():
+    for line in [*scene.team.tend(), *scene.workers.news()]:
         scene.out.print(Text(line, "red"))
     for line in scene.web.news():
         scene.out.print(Text(line, "bold"))

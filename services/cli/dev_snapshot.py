@@ -43,7 +43,7 @@ SELECT DISTINCT ON (i.instance_id)
        (SELECT count(*) FROM job_executions AS e
         WHERE e.status IN ('claimed', 'running') AND e.incarnation = i.incarnation) AS running
 FROM scheduler_instances AS i
-WHERE i.heartbeat_at > clock_timestamp() - interval '1 minute'
+WHERE i.kind = 'replica' AND i.heartbeat_at > clock_timestamp() - interval '1 minute'
 ORDER BY i.instance_id, i.started_at DESC
 """
 

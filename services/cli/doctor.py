@@ -3,6 +3,7 @@
 import shlex
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from textwrap import shorten
@@ -17,8 +18,9 @@ from enhanced_scheduler.extras import how_to_install, is_installed
 from run_migrations import schema_state
 from services.cli.output import FAILED, AsJson, console, print_json
 from services.errors import ConfigurationError, SchedulerError, Unavailable
+from services.fleet import messages_for
 from services.insight.limits import STOPPED_WORDS, LimitUses
-from services.insight.replicas import list_replicas
+from services.insight.replicas import WorkerRecord, list_replicas
 from services.insight.unhandled_jobs import unhandled_jobs, unmet_needs
 from services.jobs import default_registry
 from services.jobs.users import load_users_jobs
@@ -178,6 +180,7 @@ def _replicas() -> Iterator[Finding]:
     if len(zones := {replica.tzdata for replica in live}) > 1:
         fact = f"tzdata differs: {', '.join(sorted(map(str, zones)))}"
         yield Finding("replicas", Verdict.WARNING, fact, "install the same requirements.txt everywhere")
+    yield from _fleet(replicas.workers)
     for jobs in unhandled_jobs(get_db_connection(), get_settings().heartbeat_timeout_seconds):
         verdict = Verdict.WARNING if jobs.known_to else Verdict.FAILED
         way_out = "load the module that registers it on all replicas (JOB_MODULES), and restart them"
@@ -191,6 +194,31 @@ def _replicas() -> Iterator[Finding]:
         )
     if not (stale or idle or degraded):
         yield Finding("replicas", Verdict.OK, f"{len(live)} live; all claim and have the newest change")
+
+
+def _fleet(workers: list[WorkerRecord]) -> Iterator[Finding]:
+    """Who serves each queue, how busy they are, and whether the broker can wake them."""
+    queues = get_settings().fleet_queues
+    for queue in sorted(queues | {queue for worker in workers for queue in worker.queues}):
+        serving = [worker for worker in workers if queue in worker.queues]
+        busy, places = sum(each.running for each in serving), sum(each.max_workers or 0 for each in serving)
+        if serving:
+            noun = "process" if len(serving) == 1 else "processes"
+            yield Finding("fleet", Verdict.OK, f"{queue}: {busy} of {places} places busy in {len(serving)} {noun}")
+        else:
+            way_out = f"celery --app services.fleet.app worker --queues {queue}"
+            yield Finding("fleet", Verdict.WARNING, f"{queue}: no worker is live, its executions wait", way_out)
+    if queues:
+        yield _broker(queues)
+
+
+def _broker(queues: frozenset[str]) -> Finding:
+    try:
+        with closing(messages_for(get_settings())) as messages:
+            lying = sum(messages.depth(queue) for queue in queues)
+    except SchedulerError as error:
+        return Finding("fleet", Verdict.FAILED, str(error), "start the broker, or correct CELERY_BROKER_URL")
+    return Finding("fleet", Verdict.OK, f"the broker at {messages.where} answers; {lying:,} messages wait in it")
 
 
 def _schedules() -> Iterator[Finding]:

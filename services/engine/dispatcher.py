@@ -5,7 +5,6 @@ module only with a row, with another replica's row, or because it is no longer a
 """
 
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -15,9 +14,9 @@ from uuid import UUID
 from sqlalchemy.exc import DBAPIError
 
 from database.clock import DatabaseClock
-from services.coordination.backoff import Backoff
 from services.distributed_lock import Answer, Coordinator
 from services.engine.due_queue import DueQueue, whole_schedules
+from services.engine.exchange import context_of, ending_of
 from services.engine.finisher import Finisher
 from services.engine.held_claims import HeldClaims, proof_of
 from services.engine.loops import Loop
@@ -26,7 +25,7 @@ from services.engine.shares.shares import Shares
 from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobResult
 from services.ledger.claims import ClaimReport, ExecutionStore, Wanted, is_about_values
-from services.ledger.fires import Claim, Decision, Ending, Fire, leases
+from services.ledger.fires import Claim, Decision, Fire, leases
 from services.telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -45,7 +44,6 @@ PENDING_POLL_SECONDS = 1.0
 BUSY_POLL_SECONDS = 0.1  # while there are some
 PATIENCE_SECONDS = 0.5  # of pending rows with fires that are due
 HAND_BACK_SECONDS = 5.0
-LONGEST_RETRY_SECONDS = 86_400.0
 
 
 class Dispatcher:
@@ -119,7 +117,7 @@ class Dispatcher:
         self._moved_at = time.monotonic()
         before = self._job_seconds
         self._job_seconds = duration_seconds if before is None else 0.9 * before + 0.1 * duration_seconds
-        self._finisher.put(self._ending(claim, result, duration_seconds))
+        self._finisher.put(ending_of(claim, result, duration_seconds))
         self.loop.wake()
 
     def dropped(self, claims: Sequence[Claim]) -> None:
@@ -433,7 +431,7 @@ class Dispatcher:
         self._held.enter_pool(started)
         for claim in started:
             try:
-                pool.submit(self._context(claim))
+                pool.submit(context_of(claim, self._instance_id))
             except RuntimeError as error:
                 self._not_begun.append(claim)
                 extra = {"event": "not_submitted", "execution_id": str(claim.execution_id)}
@@ -505,47 +503,3 @@ class Dispatcher:
         if self._pool is None:
             raise RuntimeError("the dispatcher has no pool yet")
         return self._pool
-
-    def _context(self, claim: Claim) -> ExecutionContext:
-        spec = claim.spec
-        return ExecutionContext(
-            execution_id=claim.execution_id,
-            schedule_id=claim.schedule_id,
-            job_id=claim.job_id,
-            job_type=spec.job_type,
-            domain=spec.domain,
-            domain_config_id=spec.domain_config_id or claim.schedule_id,
-            job_config=spec.job_config,
-            scheduled_for=claim.scheduled_for,
-            attempt=claim.attempt,
-            cause=claim.cause,
-            fencing_token=claim.fencing_token,
-            instance_id=self._instance_id,
-            timeout_seconds=claim.policy.timeout_seconds,
-        )
-
-    def _ending(self, claim: Claim, result: JobResult, duration_seconds: float) -> Ending:
-        policy = claim.policy
-        retry_in: float | None = None
-        if result.retryable and claim.attempt <= policy.max_retries:
-            backoff = Backoff(
-                first_seconds=policy.retry_backoff_seconds, longest_seconds=LONGEST_RETRY_SECONDS, jitter=0.1
-            )
-            wanted = max(backoff.after(claim.attempt), _seconds(result.retry_after_seconds))
-            retry_in = min(wanted, LONGEST_RETRY_SECONDS)
-        return Ending(
-            claim=claim,
-            status=result.status,
-            duration_seconds=duration_seconds,
-            details=result.details,
-            error_message=result.error_message,
-            error_details=result.error_details,
-            scan_id=result.scan_id,
-            retry_in_seconds=retry_in,
-            reason=result.reason,
-        )
-
-
-def _seconds(given: object) -> float:
-    """A handler's wish, if it is a number of seconds at all."""
-    return float(given) if isinstance(given, int | float) and math.isfinite(given) else 0.0

@@ -63,14 +63,17 @@ class Pulse:
 
 
 class Heart:
-    """Beats in its own thread; every worker asks it whether this process may still act."""
+    """Beats in its own thread; every worker asks it whether this process may still act.
+
+    A process without `shares` holds no schedules: a worker of the fleet, which never counts as a replica.
+    """
 
     def __init__(
         self,
         db: DatabaseConnection,
         owner: Owner,
         clock: DatabaseClock,
-        shares: Shares,
+        shares: Shares | None,
         held: HeldClaims,
         pulse: Pulse,
         *,
@@ -161,6 +164,8 @@ class Heart:
 
     def _look_for_others(self) -> None:
         """Nobody is taken for dead before we have been alive ourselves for as long as that takes."""
+        if self._shares is None:
+            return
         known = self._shares.known
         rows = self._run(MEMBERS, known=list(known), late=SAFETY_SECONDS + FRESH_SECONDS)
         self._shares.update(
@@ -169,10 +174,9 @@ class Heart:
             now=awake_or_not(),
             gone=known - {row.incarnation for row in rows},
         )
-        self._report_elders()
+        self._report_elders(self._shares.elders)
 
-    def _report_elders(self) -> None:
-        elders = self._shares.elders
+    def _report_elders(self, elders: tuple[str, ...]) -> None:
         if elders and elders != self._elders:
             logger.info(
                 "replicas of the version before: %s; they load every schedule until they are replaced",
@@ -191,8 +195,9 @@ class Heart:
     def _write(self) -> float:
         facts = self._facts()
         values = {name: facts.pop(name, None) for name in IN_COLUMNS}
-        holds = self._shares.mask
-        rows = self._run(BEAT, skew=self._clock.skew_seconds, facts=json.dumps(facts), holds=holds, **values)
+        kind, holds = ("worker", None) if self._shares is None else ("replica", self._shares.mask)
+        said = {"skew": self._clock.skew_seconds, "facts": json.dumps(facts), "holds": holds, "kind": kind}
+        rows = self._run(BEAT, **said, **values)
         return float(rows[0].now)
 
     @property

@@ -11,13 +11,13 @@ _ALIVE_SINCE = """CASE WHEN i.heartbeat_at < clock_timestamp() - make_interval(s
 BEAT = f"""
 INSERT INTO scheduler_instances AS i (
     instance_id, incarnation, revision, schedules, running, clock_skew_seconds, claiming, facts,
-    heartbeat_interval_seconds, session_name, abilities, queues, host, holds, on_duty, free_slots
+    heartbeat_interval_seconds, session_name, abilities, queues, host, holds, on_duty, free_slots, kind
 )
 VALUES (
     %(instance_id)s, %(incarnation)s, %(revision)s, %(schedules)s, %(running)s, %(skew)s, %(claiming)s,
     %(facts)s::jsonb, %(interval)s, CASE WHEN %(sessions)s THEN current_setting('application_name') END,
     %(abilities)s::text[], %(queues)s::text[], %(host)s, %(holds)s::bytea, %(on_duty)s,
-    %(free_slots)s
+    %(free_slots)s, %(kind)s
 )
 ON CONFLICT (instance_id, incarnation) DO UPDATE SET
     alive_since = {_ALIVE_SINCE},
@@ -38,7 +38,8 @@ SELECT instance_id, incarnation, started_at, host, claiming, on_duty, holds, fre
        heartbeat_at > clock_timestamp()
            - make_interval(secs => coalesce(heartbeat_interval_seconds, %(interval)s) + %(late)s) AS is_fresh
 FROM scheduler_instances
-WHERE heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s) OR incarnation = ANY(%(known)s::uuid[])
+WHERE kind = 'replica'
+  AND (heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s) OR incarnation = ANY(%(known)s::uuid[]))
 """
 
 OWN_ROWS = """

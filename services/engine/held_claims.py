@@ -6,7 +6,7 @@ claim whose answer arrives after that is discarded.
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from services.jobs import ExecutionContext
@@ -20,8 +20,10 @@ def proof_of(context: ExecutionContext) -> Proof:
 
 
 class HeldClaims:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    """`forgotten` is called with claims that are over for this process: written, refused or let go."""
+
+    def __init__(self, forgotten: Callable[[Sequence[Claim]], None] = lambda claims: None) -> None:
+        self._lock, self._forgotten = threading.Lock(), forgotten
         self._claims: dict[UUID, Claim] = {}
         self._in_pool: set[Proof] = set()
         self._disowned: set[Proof] = set()
@@ -68,10 +70,12 @@ class HeldClaims:
 
     def forget(self, claims: Iterable[Claim]) -> None:
         """Their ends are written, or this replica no longer holds them (unless it has claimed them again meanwhile)."""
+        claims = list(claims)
         with self._lock:
             for claim in claims:
                 if self._holds(claim.proof):
                     del self._claims[claim.execution_id]
+        self._forgotten(claims)
 
     # --- the pool ---
 

@@ -61,7 +61,8 @@ IDLE = """
 SELECT NULL::uuid AS schedule_id, instance_id AS label, facts->'not_claiming' AS reasons,
        (facts->>'not_claiming_since')::timestamptz AS since
 FROM scheduler_instances
-WHERE NOT claiming AND facts ? 'not_claiming' AND heartbeat_at > now() - make_interval(secs => %(seconds)s)
+WHERE kind = 'replica' AND NOT claiming AND facts ? 'not_claiming'
+  AND heartbeat_at > now() - make_interval(secs => %(seconds)s)
 ORDER BY since LIMIT %(limit)s
 """
 

@@ -1,6 +1,6 @@
-"""The replicas, their state, and whether they have applied the newest change (convergence)."""
+"""The replicas, their state, whether they have applied the newest change (convergence); the workers of the fleet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -36,10 +36,28 @@ class ReplicaRecord:
     redis_degraded: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRecord:
+    """A live process of the fleet that runs handlers, as of its last heartbeat."""
+
+    instance_id: str
+    started_at: datetime
+    heartbeat_at: datetime
+    running: int
+    max_workers: int | None
+    pool: str | None  # prefork, threads, solo
+    queues: list[str]
+    abilities: list[str]
+    host: str | None
+    version: str | None
+    redis_degraded: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Replicas:
     newest_revision: int
     items: list[ReplicaRecord]
+    workers: list[WorkerRecord] = field(default_factory=list)
 
     @property
     def live(self) -> list[ReplicaRecord]:
@@ -65,10 +83,30 @@ ORDER BY is_live DESC, instance_id, started_at DESC
 
 
 def list_replicas(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> Replicas:
-    """Live replicas first; dead ones are listed for a day."""
+    """Live replicas first; dead ones are listed for a day. Of workers, whose processes come and go, only the live."""
     with db.transaction() as connection:
         rows = connection.exec_driver_sql(REPLICAS, {"timeout": heartbeat_timeout_seconds}).all()
-    return Replicas(rows[0].newest_revision, [_to_record(row) for row in rows if row.instance_id is not None])
+    return Replicas(
+        rows[0].newest_revision,
+        [_to_record(row) for row in rows if row.kind == "replica"],
+        [_to_worker(row) for row in rows if row.kind == "worker" and row.is_live],
+    )
+
+
+def _to_worker(row: Any) -> WorkerRecord:
+    return WorkerRecord(
+        instance_id=row.instance_id,
+        started_at=row.started_at,
+        heartbeat_at=row.heartbeat_at,
+        running=row.running,
+        max_workers=row.facts.get("max_workers"),
+        pool=row.facts.get("pool"),
+        queues=row.queues or [],
+        abilities=row.abilities or [],
+        host=row.host,
+        version=row.facts.get("version"),
+        redis_degraded=bool(row.facts.get("redis_degraded", False)),
+    )
 
 
 def _to_record(row: Any) -> ReplicaRecord:

@@ -31,20 +31,24 @@ class UnhandledJobs:
 
 
 def unhandled_jobs(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> list[UnhandledJobs]:
-    """Those without any handler first. Replicas of an older version do not report their handlers and are ignored."""
+    """Those without any handler first. Replicas of an older version do not report their handlers and are ignored.
+
+    Workers of the fleet count as somebody who has one; they need not know what waits in no queue of theirs.
+    """
     with db.transaction() as connection:
         told = connection.exec_driver_sql(LIVE, {"timeout": heartbeat_timeout_seconds}).all()
         if not told:
             return []
         known = {row.instance_id: frozenset(row.job_types) for row in told}
-        common = frozenset.intersection(*known.values())
+        replicas = [row.instance_id for row in told if row.kind == "replica"] or list(known)
+        common = frozenset.intersection(*(known[name] for name in replicas))
         rows = connection.exec_driver_sql(UNHANDLED, {"common": sorted(common), "limit": MOST_TYPES}).all()
     found = [
         UnhandledJobs(
             job_type=row.job_type,
             schedules=row.schedules,
             known_to=tuple(name for name, types in known.items() if row.job_type in types),
-            unknown_to=tuple(name for name, types in known.items() if row.job_type not in types),
+            unknown_to=tuple(name for name in replicas if row.job_type not in known[name]),
             schedule_id=row.schedule_id,
         )
         for row in rows
@@ -120,7 +124,7 @@ def _who(names: tuple[str, ...], one: str, many: str) -> str:
 
 
 LIVE = """
-SELECT instance_id, ARRAY(SELECT jsonb_array_elements_text(facts->'job_types')) AS job_types
+SELECT instance_id, kind, ARRAY(SELECT jsonb_array_elements_text(facts->'job_types')) AS job_types
 FROM scheduler_instances
 WHERE heartbeat_at > now() - make_interval(secs => %(timeout)s) AND jsonb_typeof(facts->'job_types') = 'array'
 ORDER BY instance_id, started_at

@@ -27,7 +27,11 @@ PROFILES = "SELECT profile_id, config FROM scan_profiles WHERE profile_id = ANY(
 
 
 class Abilities:
-    """Of this process. `handled`: the job types that it can run; None: all."""
+    """Of this process. `handled`: the job types that it can run; None: all.
+
+    `waits_for_elders`: a worker of the fleet, which takes nothing while a replica lives that does not know of fleets.
+    What nobody has sorted yet is none of its business.
+    """
 
     def __init__(
         self,
@@ -35,16 +39,24 @@ class Abilities:
         labels: Collection[str] = (),
         labels_of: Callable[[str], Labels | None] = lambda job_type: None,
         queues: Collection[str] = (DEFAULT_QUEUE,),
+        *,
+        waits_for_elders: bool = False,
     ) -> None:
-        self.queues = sorted(queues)
+        self.queues, self.waits_for_elders = sorted(queues), waits_for_elders
         self._handled, self._labels, self._labels_of = handled, frozenset(labels), labels_of
         self.elders = False  # a replica of a version that lists no abilities is alive: it runs whatever it meets
 
     @classmethod
     def of_registry(
-        cls, registry: JobRegistry, labels: Collection[str] = (), queues: Collection[str] = (DEFAULT_QUEUE,)
+        cls,
+        registry: JobRegistry,
+        labels: Collection[str] = (),
+        queues: Collection[str] = (DEFAULT_QUEUE,),
+        *,
+        waits_for_elders: bool = False,
     ) -> "Abilities":
-        return cls(registry.handled, {*labels, *registry.offers()}, registry.labels_of, queues)
+        offered = {*labels, *registry.offers()}
+        return cls(registry.handled, offered, registry.labels_of, queues, waits_for_elders=waits_for_elders)
 
     def needs_of(self, schedules: Sequence[Locked], connection: DedicatedConnection) -> list[Needs]:
         """Of each; the scan profiles are read only for job types that derive labels."""

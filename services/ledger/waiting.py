@@ -52,11 +52,15 @@ class Lane:
 
 @dataclass(slots=True)
 class TakeReport:
-    """What may run at once, what must be started, and whether it is worth asking again soon."""
+    """What may run at once, what must be started, and whether it is worth asking again soon.
+
+    `due`: something was, although none of it may be for us.
+    """
 
     started: list[Claim] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     more: bool = False
+    due: bool = field(default=False, compare=False)
 
 
 class WaitingJudge:
@@ -172,15 +176,18 @@ class WaitingStore:
         replica of an older version is alive.
         """
         abilities = self._judge.abilities
+        unsorted = [] if abilities.waits_for_elders else [UNSORTED]
         values = {
-            "queues": [UNSORTED, *([] if abilities.elders else abilities.queues)],
-            "elders": abilities.elders,
+            "queues": [*unsorted, *([] if abilities.elders else abilities.queues)],
+            "elders": abilities.elders and not abilities.waits_for_elders,
             "words": None if abilities.elders else abilities.words(),
             "timeout": self._judge.heartbeat_timeout_seconds,
         }
         rows = self._connection.run(sql.LANES, values)
         abilities.elders = rows[0].elders
         found = [Lane(row.queue, tuple(row.needs), row.priority, row.due_at) for row in rows if row.queue is not None]
+        if abilities.elders and abilities.waits_for_elders:
+            return []
         if rows[0].for_limits:
             found += self._limit_lanes(freed)
         able = abilities.able([lane.needs for lane in found], [lane.queue for lane in found])
@@ -210,7 +217,7 @@ class WaitingStore:
         return self._retry(lambda careful: self._take(lanes, count, start)) if lanes else TakeReport()
 
     def _take(self, lanes: Sequence[Lane], count: int, start: int) -> TakeReport:
-        report, asked_at = TakeReport(), awake_or_not()
+        report, asked_at = TakeReport(due=True), awake_or_not()
         with self._connection.transaction():
             values = {
                 "queues": [lane.queue for lane in lanes],

@@ -175,7 +175,8 @@ _AMONG_WAITING = {
 
 # Again a younger snapshot than the locks. What may run and has a worker goes straight to `running`. To settle is the
 # same judgement for somebody who is able to run nothing: no row gets a token by it, and none takes the room of another.
-# A row that stays is written only if it is settled, which says when to look again, or if its lane was wrong. An overdue
+# A row that stays is written only if it is settled, which says when to look again, or if its lane was wrong; then
+# its new queue is announced at once. An overdue
 # one ends as soon as nobody living is able to run it; only a settler that has lived for a timeout can tell. Dates that
 # Python cannot read, written by SQL, are answered as the nearest that it can: one such row must not keep all others
 # waiting.
@@ -226,6 +227,7 @@ UPDATE job_executions AS e SET
     queue = CASE WHEN {CLAIMED} THEN '' ELSE coalesce(d.queue, e.queue) END,
     needs = CASE WHEN {CLAIMED} THEN '{{}}' ELSE coalesce(d.needs, e.needs) END,
     priority = coalesce(d.priority, e.priority),
+    publish_at = CASE WHEN NOT {CLAIMED} AND e.queue = d.queue THEN e.publish_at END,
     settle_at = CASE WHEN {WAITS} AND (%(settling)s OR e.settle_at > d.ends_at)
                      THEN CASE WHEN d.ends_at > d.now THEN least(d.ends_at, d.now + {LOOK_AGAIN})
                                WHEN d.is_overdue THEN d.now + make_interval(secs => %(timeout)s)

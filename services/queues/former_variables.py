@@ -80,7 +80,7 @@ def _former(queue: Queue[Any], settings: Settings) -> QueueNumbers:
 OLDER = f"""
 SELECT EXISTS (
     SELECT FROM scheduler_instances
-    WHERE heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s)
+    WHERE kind = 'replica' AND heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s)
       AND coalesce(facts ->> 'schema', '') < '{FIRST_THAT_KNOWS}'
 )
 """  # noqa: S608

@@ -50,7 +50,7 @@ STORY: dict[str, Any] = {
     "schedules": 803, "buckets": 683, "host": "scheduler-1", "abilities": ["browser", "job:cookie_scan"],
     "queues": ["browser", "default"],
     "is_converged": True, "clock_skew_seconds": 0.003, "version": "1.0.0", "tzdata": "2026.3", "max_workers": 5,
-    "redis_degraded": False,
+    "redis_degraded": False, "pool": "prefork",
     # scans
     "finished_at": "2027-01-31T01:30:41.840Z", "previous_scan_id": _FORMER_SCAN,
     "config": {"engine": "http", "max_pages": 50},

@@ -37,6 +37,15 @@ def sleep(context: ExecutionContext, config: SleepConfig) -> None:
     time.sleep(config.seconds)
 
 
+@job("patient")
+def patient(context: ExecutionContext, config: None) -> None:
+    """Does nothing until it is told to stop."""
+    _note(context)
+    while True:
+        context.check()
+        time.sleep(0.01)
+
+
 class TalkConfig(BaseModel):
     lines: int = 1
     pause_seconds: float = 0.0

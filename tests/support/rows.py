@@ -10,7 +10,7 @@ from tests.support.ledger import Ledger
 from tests.support.replicas import Cluster
 from tests.support.waiting import eventually
 
-JOBS = JobRegistry({"noop", "sleep", "fail", "fork", "talk", "http_request"})
+JOBS = JobRegistry({"noop", "sleep", "patient", "fail", "fork", "talk", "http_request"})
 OPEN = "status IN ('pending', 'claimed', 'running')"
 MISSED = "status = 'missed' AND reason <> 'changed'"  # that is a fire which switch_off was quicker than
 

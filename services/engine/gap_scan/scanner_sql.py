@@ -16,7 +16,7 @@ LEFT JOIN fires_watched AS w ON true
 # Since when one of the replicas that live now has been there to hand over what came due; and Postgres' clock.
 ATTENDED_SINCE = """
 SELECT min(started_at) AS since, clock_timestamp() AS now FROM scheduler_instances
-WHERE claiming AND heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s)
+WHERE kind = 'replica' AND claiming AND heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s)
 """
 
 # A replica that scans a bucket continues where its last scan ended: the furthest one vouches for all that is before.

@@ -48,7 +48,7 @@ SELECT clock_timestamp() AS now, count(*) FILTER (WHERE is_live) AS live, min(st
 FROM (
     SELECT started_at, heartbeat_at,
            heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s) AS is_live
-    FROM scheduler_instances
+    FROM scheduler_instances WHERE kind = 'replica'
 ) AS seen
 """
 

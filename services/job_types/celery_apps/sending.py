@@ -58,6 +58,7 @@ def send(app: CeleryApp, call: TaskCall) -> NotSent | None:
         heartbeat=0,
         transport_options=dict(_AMQP_OPTIONS if is_amqp else _REDIS_OPTIONS),
     )
+    transport = connection.transport  # knows nobody yet
     errors = (KombuError, OSError, *connection.connection_errors, *connection.channel_errors)
     try:
         try:
@@ -75,6 +76,13 @@ def send(app: CeleryApp, call: TaskCall) -> NotSent | None:
     finally:
         with suppress(*errors):  # what became of the message is known by now
             connection.release()
+        _close_poller(transport)
+
+
+def _close_poller(transport: Any) -> None:
+    """Of the Redis transport: after a failure kombu leaves it to the garbage collector, which runs rarely here."""
+    if cycle := getattr(transport, "cycle", None):
+        cycle.poller.close()
 
 
 def _publish(channel: Any, call: TaskCall) -> None:

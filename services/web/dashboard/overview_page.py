@@ -191,7 +191,8 @@ class Tile:
 
 def _tiles(seen: Seen, *, postgres_answers: bool = True) -> list[Tile]:
     replicas = seen.replicas
-    workers = sum(replica.max_workers or 0 for replica in replicas.live)
+    places = [*(each.max_workers for each in replicas.live), *(each.max_workers for each in replicas.workers)]
+    workers = sum(place or 0 for place in places)
     return [
         Tile("Replicas", str(len(replicas.live)), *_health(replicas), "/replicas"),
         Tile("Postgres", *_postgres(postgres_answers)),

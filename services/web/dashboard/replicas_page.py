@@ -1,8 +1,8 @@
-"""The replicas: whether each is live, claims work and has applied the newest change."""
+"""The replicas: whether each is live, claims work and has applied the newest change; and the workers of the fleet."""
 
 from nicegui import ui
 
-from services.insight.replicas import ReplicaRecord, Replicas, list_replicas
+from services.insight.replicas import ReplicaRecord, Replicas, WorkerRecord, list_replicas
 from services.schedules.buckets import BUCKETS
 from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import keep_fresh
@@ -42,6 +42,11 @@ class _Page:
         with ui.element("div").classes("es-grid"):
             for replica in self._seen.items:
                 _card(replica, self._seen.newest_revision)
+        if self._seen.workers:
+            ui.label(_load(self._seen.workers)).classes("es-faint")
+            with ui.element("div").classes("es-grid"):
+                for worker in self._seen.workers:
+                    _worker_card(worker)
 
 
 def _convergence(seen: Replicas) -> str:
@@ -76,13 +81,36 @@ def _card(replica: ReplicaRecord, newest_revision: int) -> None:
             fact("Time zone data", replica.tzdata or "?")
 
 
+def _load(workers: list[WorkerRecord]) -> str:
+    places = sum(worker.max_workers or 0 for worker in workers)
+    some = "1 Celery process runs" if len(workers) == 1 else f"{len(workers)} Celery processes run"
+    return f"{some} {sum(worker.running for worker in workers)} of {places} executions at once."
+
+
+def _worker_card(worker: WorkerRecord) -> None:
+    with card(worker.instance_id):
+        with ui.row().classes("gap-2"):
+            chip("success", "live")
+            if worker.redis_degraded:
+                chip("missed", "Redis degraded")
+        with ui.element("dl").classes("es-facts"):
+            fact("Heartbeat", ago(worker.heartbeat_at))
+            fact("Started", ago(worker.started_at))
+            fact("Running", f"{worker.running} of {worker.max_workers or '?'}")
+            fact("Pool", worker.pool or "?")
+            fact("Labels", ", ".join(_labels(worker)) or "none")
+            fact("Queues", ", ".join(worker.queues))
+            fact("Host", worker.host or "?")
+            fact("Version", worker.version or "?")
+
+
 def _share(replica: ReplicaRecord) -> str:
     return "all buckets (older version)" if replica.buckets is None else f"{replica.buckets:,} of {BUCKETS:,} buckets"
 
 
-def _labels(replica: ReplicaRecord) -> list[str]:
+def _labels(process: ReplicaRecord | WorkerRecord) -> list[str]:
     """Without the job types, which nearly always are the same."""
-    return [word for word in replica.abilities or () if not word.startswith("job:")]
+    return [word for word in process.abilities or () if not word.startswith("job:")]
 
 
 def _state(replica: ReplicaRecord) -> tuple[str, str]:

@@ -40,6 +40,22 @@ class ReplicaOut(BaseModel):
     redis_degraded: bool
 
 
+class WorkerOut(BaseModel):
+    model_config = ConfigDict(from_attributes=True)
+
+    instance_id: str
+    started_at: datetime
+    heartbeat_at: datetime
+    running: int
+    max_workers: int | None
+    pool: str | None = Field(description="Celery's pool: prefork, threads or solo", examples=["prefork"])
+    queues: list[str] = Field(description="Queues that it serves", examples=[["browser"]])
+    abilities: list[str] = Field(description="Job types and labels that it can run")
+    host: str | None
+    version: str | None
+    redis_degraded: bool
+
+
 class ReplicaList(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
@@ -48,6 +64,7 @@ class ReplicaList(BaseModel):
         description="Has every live replica applied the newest change, as of its last heartbeat?"
     )
     items: list[ReplicaOut]
+    workers: list[WorkerOut] = Field(description="Live processes of the fleet that run handlers: Celery workers")
 
 
 class TokenOut(BaseModel):

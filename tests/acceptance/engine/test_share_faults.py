@@ -13,7 +13,6 @@ BEAT_SECONDS = 2
 SLOW = {"HEARTBEAT_INTERVAL_SECONDS": str(BEAT_SECONDS), "HEARTBEAT_TIMEOUT_SECONDS": str(3 * BEAT_SECONDS)}
 LATEST = "SELECT extract(epoch FROM max(started_at - scheduled_for)) FROM job_executions WHERE scheduled_for > %s"
 RUNNERS_SINCE = "SELECT DISTINCT instance_id FROM job_executions WHERE started_at > %s"
-NOT_RUN = "status <> 'success' AND reason IS DISTINCT FROM 'changed'"  # by switch_off
 
 
 def now(cluster: Cluster) -> Any:
@@ -48,7 +47,7 @@ def test_a_deployment_that_replaces_two_of_four_replicas_at_a_time_makes_no_fire
     has_run_for(cluster, 2)
     it_was_clean(cluster, ledger)
     assert any(replica.says("handed_over") for replica in old)
-    assert count(cluster, NOT_RUN) == 0
+    assert count(cluster, "status NOT IN ('success', 'skipped')") == 0  # a busy machine coalesces some
     ((latest,),) = cluster.rows(LATEST, since)
     assert latest < BEAT_SECONDS
 

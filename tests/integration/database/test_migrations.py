@@ -393,6 +393,8 @@ def test_the_command_says_what_became_of_the_rows_of_an_earlier_scheduler(
         "    list them: python manage.py executions --status abandoned",
         "times without a time zone were read as UTC; check the fires: python manage.py schedule list --sort next_run",
         *(f"built index {name}" for name in late_indexes()),  # the tables have rows
+        "analyzed job_executions",
+        "analyzed schedules",
         f"the database schema is at revision {REVISIONS[-1]}",
     ]
     parked = run_sql(first_db, "SELECT domain FROM schedules WHERE last_status = 'invalid' ORDER BY 1")

@@ -715,3 +715,15 @@ def test_a_rescuer_looks_more_often_while_somebody_is_absent(
     vanish(other)
     boot.at += 1
     assert rescuer.tick() == SECOND_LOOK_SECONDS
+
+
+def test_a_worker_of_the_fleet_is_no_member_of_ours(heart: Heart, db: DatabaseConnection) -> None:
+    """It would be an elder otherwise, of which one is enough to make every replica load every schedule."""
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO scheduler_instances (instance_id, incarnation, kind, claiming)
+               VALUES ('worker', gen_random_uuid(), 'worker', true)"""
+        )
+    heart.beat()
+    assert heart._shares is not None
+    assert (heart._shares.known, heart._shares.elders) == ({OWNER.incarnation}, ())

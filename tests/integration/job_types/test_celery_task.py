@@ -1,5 +1,7 @@
 """The job type celery_task: a real worker of a user's app, and brokers that are away, silent, or refuse."""
 
+import gc
+import os
 import socket
 import subprocess
 import sys
@@ -134,6 +136,23 @@ def test_a_broker_that_is_away_is_a_failure_that_may_be_retried_and_shows_no_sec
     assert (result.status, result.retryable) == (FAILED, True)
     assert "refused" in str(result.error_message).lower()
     assert "s3cret" not in str(result)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "amqp"])
+def test_a_broker_that_is_away_for_long_costs_no_open_files(scheme: str, use_broker: Callable[[str], None]) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+    use_broker(f"{scheme}://127.0.0.1:{port}/")
+    call(context_of())
+    gc.collect()
+    gc.disable()  # in a replica it runs rarely
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(10):
+            assert call(context_of()).status is FAILED
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        gc.enable()
 
 
 def test_a_message_whose_confirmation_was_lost_is_not_sent_again_by_this_attempt(

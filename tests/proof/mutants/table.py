@@ -598,7 +598,7 @@ NOTHING_UNACCOUNTED = (
         "drain_without_hand_back",
         "G3",
         "That a replica which stops gives back what its handlers have not begun.",
-        (Edit("services/engine/assembly.py", "        _tolerating_outage(lambda: self._give_back(unfinished))\n", ""),),
+        (Edit("services/engine/workplace.py", "        tolerating_outage(lambda: self._give_back(unfinished))\n", ""),),
         f"{WITH_REPLICAS}replica_faults.py::test_a_replica_that_is_stopped_under_load_abandons_nothing_that_did_not_run",
     ),
 )
@@ -1464,6 +1464,37 @@ BAD_INPUT_IS_AN_ANSWER = (
     ),
 )
 
+IN_FLEET = "tests/integration/fleet/test_"
+A_FLEET = (
+    Mutant(
+        "worker_is_a_member",
+        "G6",
+        "That a worker of the fleet is in no order of the replicas.",
+        (Edit("services/engine/heart_sql.py", "WHERE kind = 'replica'\n  AND (", "WHERE ("),),
+        "tests/integration/engine/test_heart_and_rescuer.py::test_a_worker_of_the_fleet_is_no_member_of_ours",
+    ),
+    Mutant(
+        "unsent_stays_announced",
+        "G3",
+        "That what a broker did not get is announced as soon as it is back.",
+        (
+            Edit(
+                "services/fleet/publisher.py",
+                "            self._outbox.put_back(batch.ids)\n            self._note_failure",
+                "            self._note_failure",
+            ),
+        ),
+        f"{IN_FLEET}publisher.py::test_what_the_broker_did_not_get_is_due_again_and_the_circuit_opens",
+    ),
+    Mutant(
+        "more_messages_than_rows",
+        "G3",
+        "That messages which lie in the broker are counted before others are sent.",
+        (Edit("services/fleet/publisher.py", "max(0, waiting - lying)", "marked"),),
+        f"{IN_FLEET}publisher.py::test_messages_that_lie_in_the_broker_already_count",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *ONE_EXECUTION_PER_FIRE,
     *NO_ROW_NO_RUN,
@@ -1476,4 +1507,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *REDIS_MAY_VANISH,
     *POSTGRES_MAY_VANISH,
     *BAD_INPUT_IS_AN_ANSWER,
+    *A_FLEET,
 )

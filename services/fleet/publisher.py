@@ -1,0 +1,64 @@
+"""Announces rows that wait for the fleet to its broker, from a thread of its own in each replica.
+
+A broker that is away or hangs delays this thread by a second now and then, and nothing else: no row is locked, and no
+place of the replica is held meanwhile. Start reading at `Publisher.tick`.
+"""
+
+import logging
+from functools import cached_property
+
+from services.coordination.circuit_breaker import CircuitBreaker
+from services.engine.loops import Loop
+from services.errors import Unavailable
+from services.fleet.messages import Messages
+from services.ledger.outbox import MAX_BATCH, Announced, Outbox
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 1.0
+SOON_SECONDS = 0.01  # while there is more
+
+
+class Publisher:
+    def __init__(self, outbox: Outbox, messages: Messages) -> None:
+        self._outbox, self._messages = outbox, messages
+        self._circuit = CircuitBreaker()
+
+    @cached_property
+    def loop(self) -> Loop:
+        return Loop("publisher", self.tick, INTERVAL_SECONDS)
+
+    def tick(self) -> float | None:
+        if not self._circuit.lets_through():
+            return None
+        batch = self._outbox.take()
+        if not batch.ids:
+            return None
+        try:
+            self._announce(batch)
+        except Unavailable as error:
+            self._outbox.put_back(batch.ids)
+            self._note_failure(error)
+            return None
+        except Exception:
+            self._outbox.put_back(batch.ids)
+            raise
+        if self._circuit.succeeded():
+            logger.warning("the Celery broker answers again", extra={"event": "broker_available"})
+        return SOON_SECONDS if len(batch.ids) >= MAX_BATCH else None
+
+    def _note_failure(self, error: Unavailable) -> None:
+        if self._circuit.failed():
+            words = "%s; executions of its queues wait, all others run"
+            logger.warning(words, error, extra={"event": "broker_unavailable"})
+
+    def _announce(self, batch: Announced) -> None:
+        """Never more messages than rows wait: those that lie in the broker already wake workers just as well."""
+        for queue, marked in batch.by_queue.items():
+            lying = self._messages.depth(queue)
+            waiting = self._outbox.waiting(queue, lying + marked) if lying else marked
+            self._messages.send(queue, min(marked, max(0, waiting - lying)))
+
+    def close(self) -> None:
+        self._outbox.close()
+        self._messages.close()

@@ -1,0 +1,209 @@
+"""Executions of a fleet queue run on real Celery workers, once each, and under the replicas' own promises."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from services.insight.audit import audit
+from services.job_history import JobHistory
+from tests.acceptance.conftest import Breakable
+from tests.support.fleet import Fleet, messages_at
+from tests.support.ledger import Ledger
+from tests.support.replicas import Cluster
+from tests.support.rows import (
+    calls,
+    count,
+    every_run_was_seen,
+    every_second,
+    never_two_at_once,
+    once,
+    repository,
+    soon,
+    switch_off,
+)
+from tests.support.waiting import eventually
+
+SOLO = ("--pool", "solo")
+
+
+@pytest.fixture
+def fleet(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    with fleet_of(cluster, request) as fleet:
+        yield fleet
+
+
+@contextmanager
+def fleet_of(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    fleet = Fleet(cluster, f"fleet-{uuid4().hex[:8]}")
+    try:
+        yield fleet
+    finally:
+        fleet.end()
+        request.node.user_properties.append(("logs", fleet.logs()))
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    with Ledger() as opened:
+        yield opened
+
+
+def runners(cluster: Cluster, where: str = "true") -> set[str]:
+    ran = f"SELECT DISTINCT instance_id FROM job_executions WHERE started_at IS NOT NULL AND {where}"
+    return {name for (name,) in cluster.rows(ran)}
+
+
+def run(cluster: Cluster, fleet: Fleet, **schedule: Any) -> UUID:
+    return repository(cluster).create_schedule(**once(soon(1), queue=fleet.queue) | schedule)
+
+
+def running(cluster: Cluster) -> bool:
+    return count(cluster, "status = 'running'") == 1
+
+
+def owner_pid(cluster: Cluster) -> int:
+    """Of the process that runs the one execution."""
+    owner = """SELECT (i.facts->>'pid')::int FROM job_executions AS e JOIN scheduler_instances AS i USING (incarnation)
+               WHERE e.status = 'running'"""
+    ((pid,),) = cluster.rows(owner)
+    return int(pid)
+
+
+@pytest.mark.parametrize(("options", "processes"), [(("--concurrency", "2"), 2), (("--pool", "threads"), 1)])
+def test_each_fire_of_a_fleet_queue_runs_once_on_a_worker_whatever_its_pool(
+    cluster: Cluster, fleet: Fleet, ledger: Ledger, options: tuple[str, ...], processes: int
+) -> None:
+    since = datetime.now(UTC)
+    (replica,) = cluster.start(1, **fleet.environment)
+    worker = fleet.start(*options, processes=processes)
+    for queue in (fleet.queue, fleet.queue, fleet.queue, None):
+        repository(cluster).create_schedule(**every_second(queue=queue) | calls(ledger))
+    eventually(lambda: count(cluster, "status = 'success'") >= 12, 30)
+    eventually(lambda: len(runners(cluster)) == processes + 1, 30)
+    switch_off(cluster)
+    assert {name for name in runners(cluster) if not name.startswith(worker.name)} == {replica.name}
+    every_run_was_seen(cluster, ledger)
+    never_two_at_once(cluster)
+    assert audit(cluster.db, since, settle_seconds=0).is_clean
+    assert worker.stop() == 0
+    assert fleet.pids() == []
+
+
+def test_a_child_that_is_killed_in_a_run_is_noticed_and_its_execution_retried_on_another(
+    cluster: Cluster, fleet: Fleet
+) -> None:
+    cluster.start(1, **fleet.environment)
+    fleet.start("--concurrency", "1")
+    run(cluster, fleet, job_type="sleep", job_config={"seconds": 60}, max_retries=1, retry_backoff_seconds=0)
+    eventually(lambda: running(cluster), 30)
+    cluster.run("UPDATE schedules SET job_config = '{\"seconds\": 0}'")
+    os.kill(owner_pid(cluster), signal.SIGKILL)
+    eventually(lambda: count(cluster, "status = 'success'") == 1, 30)
+    rows = cluster.rows("SELECT status, attempt, reason FROM job_executions ORDER BY attempt")
+    assert rows == [("abandoned", 1, "replica_dead"), ("success", 2, None)]
+    assert len(runners(cluster)) == 2
+
+
+def test_a_worker_that_was_frozen_and_given_up_writes_nothing_when_it_wakes_up(cluster: Cluster, fleet: Fleet) -> None:
+    cluster.start(1, **fleet.environment)
+    frozen = fleet.start(*SOLO)
+    run(cluster, fleet, job_type="sleep", job_config={"seconds": 2}, max_retries=1, retry_backoff_seconds=0)
+    eventually(lambda: running(cluster), 30)
+    frozen.process.send_signal(signal.SIGSTOP)
+    try:
+        fleet.start(*SOLO)
+        eventually(lambda: count(cluster, "status = 'success'") == 1, 40)
+    finally:
+        frozen.process.send_signal(signal.SIGCONT)
+    eventually(lambda: '"event": "finish_refused"' in frozen.log.read_text(), 30)
+    rows = cluster.rows("SELECT status, attempt FROM job_executions ORDER BY attempt")
+    assert rows == [("abandoned", 1), ("success", 2)]
+    assert len(runners(cluster)) == 2
+
+
+def test_a_message_twice_a_purged_queue_and_a_restarted_broker_neither_repeat_nor_lose_an_execution(
+    breakable: Breakable, ledger: Ledger, request: pytest.FixtureRequest
+) -> None:
+    cluster, since = breakable.cluster, datetime.now(UTC)
+    with fleet_of(cluster, request) as fleet:
+        cluster.start(1, **fleet.environment)
+        with closing(messages_at(cluster.environment["REDIS_URL"])) as messages:
+            run(cluster, fleet, **calls(ledger))
+            eventually(lambda: messages.depth(fleet.queue) == 1, 30)
+            messages.send(fleet.queue, 5)
+            fleet.start(*SOLO)
+            eventually(lambda: count(cluster, "status = 'success'") == 1, 30)
+        breakable.servers.stop_redis()
+        run(cluster, fleet, **calls(ledger))
+        eventually(lambda: '"event": "broker_unavailable"' in cluster.logs(), 30)
+        breakable.servers.start_redis()  # empty: all messages are gone
+        eventually(lambda: count(cluster, "status = 'success'") == 2, 60)
+        eventually(lambda: count(cluster, "status = 'pending'") == 0)
+        every_run_was_seen(cluster, ledger)
+        assert len(ledger.requests()) == 2
+        assert audit(cluster.db, since, settle_seconds=0).is_clean
+
+
+def test_cancel_and_timeout_reach_a_worker_and_a_thread_that_ignores_them_ends_with_its_child(
+    cluster: Cluster, fleet: Fleet
+) -> None:
+    cluster.start(1, **fleet.environment)
+    fleet.start("--concurrency", "1")
+    run(cluster, fleet, job_type="patient")
+    eventually(lambda: running(cluster), 30)
+    ((execution_id,),) = cluster.rows("SELECT execution_id FROM job_executions")
+    JobHistory(cluster.db).request_cancel(execution_id)
+    eventually(lambda: count(cluster, "status = 'cancelled'") == 1, 20)
+    before = fleet.pids()
+    run(cluster, fleet, job_type="sleep", job_config={"seconds": 60}, timeout_seconds=1)
+    eventually(lambda: count(cluster, "status = 'timed_out'") == 1, 20)
+    eventually(lambda: len(fleet.pids()) == 1 and fleet.pids() != before, 30)
+    run(cluster, fleet)
+    eventually(lambda: count(cluster, "status = 'success'") == 1, 20)
+    assert len(runners(cluster)) == 2
+
+
+def test_a_schedule_runs_once_at_a_time_over_replicas_and_workers_and_loses_no_fire(
+    cluster: Cluster, fleet: Fleet
+) -> None:
+    """Its queue changes to and fro meanwhile."""
+    cluster.start(1, **fleet.environment)
+    fleet.start("--concurrency", "2", processes=2)
+    given = every_second(job_type="sleep", job_config={"seconds": 0.7}, coalesce=False, misfire_grace_seconds=60)
+    schedule_id = repository(cluster).create_schedule(**given, queue=fleet.queue)
+    eventually(lambda: count(cluster, "status = 'success'") >= 3, 30)
+    cluster.run("UPDATE schedules SET queue = NULL WHERE schedule_id = %s", schedule_id)
+    eventually(lambda: any(name.startswith("replica") for name in runners(cluster)), 30)
+    cluster.run("UPDATE schedules SET queue = %s WHERE schedule_id = %s", fleet.queue, schedule_id)
+    done = count(cluster, "status = 'success'")
+    eventually(lambda: count(cluster, "status = 'success'") >= done + 2, 30)
+    switch_off(cluster)
+    never_two_at_once(cluster)
+    assert any(name.startswith("worker") for name in runners(cluster))
+    assert count(cluster, "status NOT IN ('success', 'skipped')") == 0
+
+
+def test_a_broker_that_accepts_and_never_answers_costs_other_schedules_nothing(
+    cluster: Cluster, fleet: Fleet, ledger: Ledger
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"redis://127.0.0.1:{deaf.getsockname()[1]}/0"
+        (replica,) = cluster.start(1, **fleet.environment, CELERY_BROKER_URL=url, MAX_WORKERS="1")
+        for queue in (fleet.queue, fleet.queue, None):
+            repository(cluster).create_schedule(**every_second(queue=queue) | calls(ledger))
+        eventually(lambda: replica.says("broker_unavailable"), 40)
+        done = count(cluster, "status = 'success'")
+        eventually(lambda: count(cluster, "status = 'success'") >= done + 4, 20)
+    switch_off(cluster)
+    late = "SELECT max(started_at - due_at) < interval '1 s' FROM job_executions WHERE started_at IS NOT NULL"
+    assert cluster.rows(late) == [(True,)]
+    assert runners(cluster) == {replica.name}
+    assert count(cluster, "status = 'success' AND queue <> ''") == 0
+    every_run_was_seen(cluster, ledger)
