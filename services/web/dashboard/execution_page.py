@@ -105,12 +105,13 @@ class _Page:
     def _content(self) -> None:
         self._ages = Ages()
         with ui.element("div").classes("es-grid"):
-            build_facts(self._facts, self._ages)
+            with ui.column().classes("gap-4"):
+                build_facts(self._facts, self._ages)
+                with card("Attempts"):
+                    for attempt in self._attempts:
+                        self._attempt(attempt)
             with card("Timeline"):
                 self._moments()
-            with card("Attempts"):
-                for attempt in self._attempts:
-                    self._attempt(attempt)
         _error(self._record, self._sentences)
         _details(without_askers(self._record))
 
