@@ -139,6 +139,7 @@ class ReplicaList(TypedDict):
     newest_revision: int
     are_converged: bool
     items: list["ReplicaOut"]
+    workers: list["WorkerOut"]
 
 
 class ReplicaOut(TypedDict):
@@ -243,3 +244,17 @@ class SchedulePage(TypedDict):
     items: list["ScheduleOut"]
     next_cursor: str | None
     total: NotRequired[int | None]
+
+
+class WorkerOut(TypedDict):
+    instance_id: str
+    started_at: str
+    heartbeat_at: str
+    running: int
+    max_workers: int | None
+    pool: str | None
+    queues: list[str]
+    abilities: list[str]
+    host: str | None
+    version: str | None
+    redis_degraded: bool
