@@ -75,6 +75,7 @@ class Engine(Workplace):
             verify_after_seconds=settings.verify_after_seconds,
             may_claim=lambda: self.condition.may_claim,
             may_give_away=lambda: self.condition.may_give_away,
+            fleet_queues=settings.fleet_queues,
         )
         self.staff(
             max_workers,
