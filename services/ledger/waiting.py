@@ -263,9 +263,7 @@ class WaitingStore:
                 claim = locked.claim(row, row.due_at, limited.of(locked.spec.all_limit_keys), asked_at)
                 (report.started if row.status == ExecutionStatus.RUNNING else report.claims).append(claim)
         report.busy = bool(limited.busy)
-        report.more = report.busy or any(
-            row.status != ExecutionStatus.PENDING or row.is_limited for row in written
-        )
+        report.more = report.busy or any(row.status != ExecutionStatus.PENDING or row.is_limited for row in written)
         return report
 
 

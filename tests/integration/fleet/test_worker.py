@@ -156,7 +156,9 @@ def test_one_wake_finds_the_row_with_room_behind_any_number_of_keys(
     limit(db, "b", 1)
     row = waiting(db, make, limit_keys=["b"])
     with db.transaction() as connection:
-        connection.exec_driver_sql("UPDATE job_executions SET reason = 'limit:' || %s", ("b" if not looked_at else "A",))
+        connection.exec_driver_sql(
+            "UPDATE job_executions SET reason = 'limit:' || %s", ("b" if not looked_at else "A",)
+        )
         connection.exec_driver_sql(
             """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, queue, needs, reason)
                SELECT gen_random_uuid(), 'job', 'domain', gen_random_uuid(), 'pending', 'default', '{job:noop}',
