@@ -885,7 +885,7 @@ def test_the_doctor_reports_dead_servers_and_goes_on(cli: Cli, monkeypatch: pyte
     monkeypatch.setenv("REDIS_URL", "redis://:hunter2@127.0.0.1:1/0")
     result = cli("doctor")
     assert result.exit_code == 1
-    assert result.stdout.count("FAIL") == 6
+    assert result.stdout.count("FAIL") == 7
     assert "Postgres at u:***@127.0.0.1:1/db does not answer" in result.stdout
     assert "Redis at redis://:***@127.0.0.1:1/0 does not answer" in result.stdout
     assert "hunter2" not in result.output
