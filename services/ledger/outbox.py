@@ -7,7 +7,7 @@ hangs, no row is locked. A process that dies in between costs the row one pause.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from database.connection import DatabaseConnection
 from services.ledger import outbox_sql as sql
 from services.ledger.history_sql import NOTIFY_PENDING
 from services.ledger.limits_sql import LIMIT, LIMIT_LANES, MOST_KEYS
+from services.ledger.waiting_sql import MOST_LANES
 
 MAX_BATCH = 500
 MOST_LOOKS = 50  # at the next keys, after a change of a limit
@@ -34,7 +35,7 @@ class Outbox:
 
     def __init__(self, db: DatabaseConnection, queues: Collection[str], heartbeat_timeout_seconds: float) -> None:
         self._connection, self._queues, self._timeout = db.dedicated(), sorted(queues), heartbeat_timeout_seconds
-        self._limits: tuple[int, datetime | None] | None = None  # their state when they were last looked at
+        self._limits: tuple[int, Decimal | None] | None = None  # their state when they were last looked at
 
     def take(self, limit: int = MAX_BATCH) -> Announced:
         """Mark rows whose time has come. Two replicas never mark the same row."""
@@ -53,13 +54,19 @@ class Outbox:
     def room_after_change(self) -> dict[str, int]:
         """If a limit was changed since the last time: the keys with room that rows of the queues wait for."""
         (state,) = self._connection.run(sql.STATE_OF_LIMITS, {})
-        before, self._limits = self._limits, (state.n, state.changed_at)
+        before, self._limits = self._limits, (state.n, state.stamps)
         if before == self._limits:
             return {}
         rooms: dict[str, int] = {}
         last: str | None = ""
         for _ in range(MOST_LOOKS):
-            values = {"reasons": [last], "are_next": True, "elders": False, "limit": MAX_BATCH, "most_lanes": MAX_BATCH}
+            values = {
+                "reasons": [last],
+                "are_next": True,
+                "elders": False,
+                "limit": MAX_BATCH,
+                "most_lanes": MOST_LANES,
+            }
             rows = self._connection.run(LIMIT_LANES, values)
             rooms.update((row.reason.removeprefix(LIMIT), row.room) for row in rows if row.queue in self._queues)
             last = rows[0].last

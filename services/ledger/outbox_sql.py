@@ -76,5 +76,6 @@ FROM (SELECT * FROM sibling UNION SELECT * FROM limited) AS next
 WHERE e.execution_id = next.execution_id AND {_WAITS_IN_QUEUE} RETURNING 1
 """
 
-# Changes with every insert, update and delete.
-STATE_OF_LIMITS = "SELECT count(*) AS n, max(updated_at) AS changed_at FROM limits"
+# Changes with every insert, update and delete. The newest change alone would not: one that began before it may commit
+# after it.
+STATE_OF_LIMITS = "SELECT count(*) AS n, sum(extract(epoch FROM updated_at)) AS stamps FROM limits"
