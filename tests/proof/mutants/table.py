@@ -848,10 +848,8 @@ LIMITS_ACROSS_SCHEDULES = (
         (
             Edit(
                 LIMITS,
-                '    (seen,) = connection.run(preview, {**values, "limited": list(limited.most)})\n'
-                "    return limited.without_room(rows, [place - 1 for place in seen.places], seen.running)\n",
-                '    (seen,) = connection.run(preview, {**values, "limited": list(limited.most)})\n'
-                "    return limited.without_room(rows, [place - 1 for place in seen.places], {})\n",
+                "    return limited.without_room(rows, wanting, seen.running, most), wanting\n",
+                "    return limited.without_room(rows, wanting, {}, most), wanting\n",
             ),
         ),
         f"{IN_LIMITS}a_limit_counts_what_ran_before_there_was_one",
@@ -860,7 +858,7 @@ LIMITS_ACROSS_SCHEDULES = (
         "limit_not_asked_when_a_row_is_taken",
         "G4",
         "That a waiting row asks for its limits when it is taken.",
-        (Edit(WAITING, "        if are_limited and not self.abilities.elders:\n", "        if False:\n"),),
+        (Edit(WAITING, "        if are_limited and not self.abilities.ignored_limits:\n", "        if False:\n"),),
         Simulated("late_reply,crash,manual,retry,backfill,limit", 60),
     ),
     Mutant(
@@ -923,7 +921,7 @@ LIMITS_ACROSS_SCHEDULES = (
         (
             Edit(
                 CLAIMS,
-                "are_limited = rows[0].are_limited and not self._abilities.elders",
+                "are_limited = rows[0].are_limited and not self._abilities.ignored_limits",
                 "are_limited = rows[0].are_limited",
             ),
         ),
