@@ -47,12 +47,7 @@ def alive(db: DatabaseConnection, store: ExecutionStore, *, elder: bool = False)
         connection.exec_driver_sql(
             """INSERT INTO scheduler_instances (instance_id, incarnation, alive_since, abilities, queues, free_slots)
                VALUES (%s, %s, now() - interval '1 hour', %s, %s, %s)""",
-            (
-                *store._owner.as_values().values(),
-                said,
-                None if elder else store._abilities.queues,
-                None if elder else 0,
-            ),
+            (*store._owner.as_values().values(), *said),
         )
 
 
