@@ -218,7 +218,8 @@ def test_rows_of_a_full_key_keep_none_behind_them_waiting(
     assert {row[1:] for row in told if row[0] in full} == {("pending", f"limit:{A}")}
     assert next(row[1:] for row in told if row[0] == free[1]) == ("pending", f"limit:{B}"), "its place has been given"
     assert next(row[1:] for row in told if row[0] == free[2]) == ("pending", None), "beyond the count: left as it is"
-    assert [claim.schedule_id for claim in store.waiting.take(1, start=1).started] == [free[2]]
+    report = store.waiting.take(1, start=1)
+    assert ([claim.schedule_id for claim in report.started], report.claims) == (free[2:3], [])
 
 
 def test_what_is_looked_at_beyond_the_count_takes_no_place(

@@ -917,7 +917,7 @@ LIMITS_ACROSS_SCHEDULES = (
     Mutant(
         "limits_beside_an_older_replica",
         "G3",
-        "That nothing waits for a limit while a replica lives which lists no abilities.",
+        "That nothing waits for a limit while a replica lives which knows no limits.",
         (
             Edit(
                 CLAIMS,
