@@ -1,11 +1,14 @@
 """Upgrade the database to the newest schema, once, under a Postgres advisory lock.
 
 The whole upgrade is one transaction: it is applied entirely or not at all. A second process that starts in the
-meantime waits for it and finds nothing to do. Indexes of tables in use are built after it, without locking out writers.
+meantime waits for it and finds nothing to do. It never waits long for a table: replicas would wait behind it. Indexes
+of tables in use are built after it, without locking out writers.
 """
 
 import io
-from collections.abc import Iterator
+import logging
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +27,18 @@ from sqlalchemy.exc import DBAPIError
 from database.connection import DatabaseConnection, get_db_connection
 from database.late_indexes import build_indexes
 from database.schema import schema_problem
+from database.sqlstates import LOCK_TIMEOUT, sqlstate
 from services.cli.output import ClearHelp
 from services.errors import ConfigurationError, SchedulerError
 from services.schedules.adoption import after_adoption, before_adoption
 
+logger = logging.getLogger(__name__)
+
 # Any fixed number that no other program uses in the same database: "sched" in ASCII.
 LOCK_KEY = 0x7363686564
+LOCK_WAIT_SECONDS = 2  # for a table: meanwhile the replicas wait behind us
+PAUSE_SECONDS = 3.0
+PATIENCE_SECONDS = 300.0
 SCRIPTS = Path(__file__).resolve().parent / "migrations"
 
 
@@ -61,13 +70,15 @@ def upgrade(db: DatabaseConnection, to: str = "head") -> list[str]:
     """Apply the missing revisions up to `to`; returns a line for each, and for the rows that were adopted."""
     if schema_state(db).is_newer:
         return []
-    applied = _Applied()
-    with _locked(db) as connection:
-        adopted = before_adoption(connection)
+
+    def once(connection: Connection) -> list[str]:
+        applied, adopted = _Applied(), before_adoption(connection)
         command.upgrade(_config(connection=connection, on_version_apply=applied.note), to)
         if adopted is not None and to == "head":
             applied.lines += after_adoption(connection, adopted)
-    return applied.lines + build_indexes(db, schema_state(db).current or "", LOCK_KEY + 1)
+        return applied.lines
+
+    return _patiently(db, once) + build_indexes(db, schema_state(db).current or "", LOCK_KEY + 1)
 
 
 def downgrade(db: DatabaseConnection, to: str) -> list[str]:
@@ -76,10 +87,13 @@ def downgrade(db: DatabaseConnection, to: str) -> list[str]:
             f"the database schema is at revision {state.current}, which this program does not know (its newest is "
             f"{state.newest}); only a program that contains this revision can revert it"
         )
-    applied = _Applied()
-    with _locked(db) as connection:
+
+    def once(connection: Connection) -> list[str]:
+        applied = _Applied()
         command.downgrade(_config(connection=connection, on_version_apply=applied.note), to)
-    return applied.lines
+        return applied.lines
+
+    return _patiently(db, once)
 
 
 def schema_state(db: DatabaseConnection) -> SchemaState:
@@ -113,12 +127,35 @@ def downgrade_sql(db: DatabaseConnection, to: str) -> str:
     return output.getvalue()
 
 
+def _patiently(db: DatabaseConnection, once: Callable[[Connection], list[str]]) -> list[str]:
+    """The transaction, again and again while another session holds a table of ours.
+
+    Whoever waits for a table makes everybody behind it wait, so it never waits long: a dump would stop the replicas.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            with _locked(db) as connection:
+                return once(connection)
+        except DBAPIError as error:
+            if sqlstate(error) != LOCK_TIMEOUT:
+                raise
+            if time.monotonic() > deadline:
+                raise SchedulerError(
+                    f"another session has held a table of the scheduler for {PATIENCE_SECONDS:.0f} s (a dump, an open "
+                    "transaction: see pg_stat_activity); nothing was changed; run it again"
+                ) from None
+            logger.warning("another session holds a table of the scheduler: trying again")
+            time.sleep(PAUSE_SECONDS)
+
+
 @contextmanager
 def _locked(db: DatabaseConnection) -> Iterator[Connection]:
     """One transaction that holds the lock and releases it at its end, also behind a transaction pooler."""
     with db.transaction() as connection:
         connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
+        connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_WAIT_SECONDS}s'"))
         yield connection
 
 

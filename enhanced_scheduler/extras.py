@@ -23,7 +23,7 @@ FILES = {
 
 
 def is_installed(extra: str) -> bool:
-    return all(module in sys.modules or find_spec(module) for module in MODULES[extra])
+    return all(sys.modules.get(module) or find_spec(module) for module in MODULES[extra])
 
 
 def how_to_install(*extras: str) -> str:

@@ -78,16 +78,19 @@ class ImportReport:
         elif saved.action is Action.REFUSED:
             self._shown[saved.index] = saved  # valid when checked, refused when written: a concurrent change
 
-    def print(self, summary: BulkSummary, *, dry_run: bool, refused: bool, way_out: str) -> None:
+    def print(self, summary: BulkSummary, *, dry_run: bool, refused: bool, way_out: str, also_refused: int = 0) -> None:
+        """`also_refused`: entries that never became a schedule to be saved."""
         for saved in self.shown:
             self._print_one(saved)
         for warning in self._warnings[:SHOWN]:
             print_note(warning)
         if self._more:
             console().print(f"… and {self._more} more changes")
-        text = ", ".join(f"{count} {what}" for what, count in counts(summary).items())
+        numbers = counts(summary)
+        numbers["refused"] += also_refused
+        text = ", ".join(f"{count} {what}" for what, count in numbers.items())
         if refused:
-            error_console().print(f"nothing was written: {text}; {way_out}", style="red")
+            error_console().print(f"nothing was written; it would be: {text}; {way_out}", style="red")
         else:
             console().print(f"{'would be: ' if dry_run else ''}{text}")
 

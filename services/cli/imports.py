@@ -83,7 +83,13 @@ def celery_beat(
         print_json({"dry_run": dry_run, "written": not dry_run and not refused, **said, **notes})
     else:
         _print_entries(read, failed)
-        report.print(summary, dry_run=dry_run, refused=refused, way_out="mend the entries or use --skip-invalid")
+        report.print(
+            summary,
+            dry_run=dry_run,
+            refused=refused,
+            way_out="mend the entries or use --skip-invalid",
+            also_refused=len(failed),
+        )
         _print_what_remains(app_name, read, gone)
     if failed or checked.refused or summary.refused:
         raise typer.Exit(INVALID_INPUT)

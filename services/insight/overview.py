@@ -228,7 +228,7 @@ class Overview:
 
     def _waiting(self, limit: int) -> list[Attention]:
         rows = self._rows(sql.WAITING, seconds=LATE_SECONDS, limit=limit)
-        words = "is waiting for a free worker on a replica that has a handler for it"
+        words = "is waiting for a free worker that serves its queue and has what it needs"
         return [_attention(Trouble.WAITING, row, words, row.execution_id) for row in rows]
 
     # --- reading ---

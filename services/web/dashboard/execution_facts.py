@@ -29,7 +29,8 @@ class Facts:
 
 
 def read_facts(visitor: Visitor, record: ExecutionRecord, attempts: list[ExecutionRecord]) -> Facts:
-    waiting = [one for one in attempts if one.status == "pending" and one.due_at is not None]
+    # What waits for a limit says so above.
+    waiting = [one for one in attempts if one.status == "pending" and one.due_at is not None and one.reason is None]
     next_attempt = (waiting[-1].attempt, waiting[-1].due_at) if waiting and waiting[-1].due_at else None
     return Facts(record, _usual(visitor, record), next_attempt, _config(visitor, record))
 

@@ -53,7 +53,7 @@ class ListPage(ABC, Generic[F]):
             self.build_filters(asked)
         with card() as self.card:
             self.build_above()
-            with ui.column().classes("w-full gap-2") as self.above:
+            with ui.element("div").classes("es-above") as self.above:
                 self._problem = ui.label().classes("es-bad")
             with ui.element("div").classes("es-wide"):
                 self.table = table(self.columns, chip=self.chip, linked=self.linked)

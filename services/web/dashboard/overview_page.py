@@ -254,7 +254,7 @@ def _build_errors(errors: list[Error], ages: Ages) -> None:
 
 def _accounted(audit: AuditFact | None) -> list[Tile]:
     """The hourly audit, once there is one: every fire accounted for, with both numbers."""
-    if audit is None:
+    if audit is None or not audit.expected:  # a clean audit of nothing proves nothing
         return []
     both = f"{audit.accounted:,} = {audit.expected:,}"
     if not audit.is_clean:

@@ -48,7 +48,7 @@ def test_no_promise_is_broken_in_150_histories(simulate: Simulate) -> None:
     assert figures["counts"]["item saves"] > 100
     assert figures["counts"]["item takeovers"] > 0
     struck = {name.removeprefix("fault ") for name in figures["counts"] if name.startswith("fault ")}
-    assert struck == set(KINDS), "a fault that never strikes proves nothing"
+    assert struck - {"mend"} == set(KINDS), "a fault that never strikes proves nothing"  # people mend at the end
 
 
 def test_no_seed_that_once_broke_a_promise_does_so_again(simulate: Simulate) -> None:

@@ -531,7 +531,7 @@ def test_one_bad_item_stops_an_import_unless_told_otherwise(
     assert refused.exit_code == 2
     assert refused.stderr.splitlines() == [
         "! item 2 (localhost): domain: 'localhost' has no dot; a public domain name such as example.com is required",
-        "nothing was written: 1 created, 0 updated, 0 unchanged, 1 refused; fix the file or use --skip-invalid",
+        "nothing was written; it would be: 1 created, 0 updated, 0 unchanged, 1 refused; fix the file or use --skip-invalid",
     ]
     assert repository.count_schedules() == 0
     assert cli("schedule", "import", str(file), "--skip-invalid").exit_code == 2
@@ -885,7 +885,7 @@ def test_the_doctor_reports_dead_servers_and_goes_on(cli: Cli, monkeypatch: pyte
     monkeypatch.setenv("REDIS_URL", "redis://:hunter2@127.0.0.1:1/0")
     result = cli("doctor")
     assert result.exit_code == 1
-    assert result.stdout.count("FAIL") == 6
+    assert result.stdout.count("FAIL") == 7
     assert "Postgres at u:***@127.0.0.1:1/db does not answer" in result.stdout
     assert "Redis at redis://:***@127.0.0.1:1/0 does not answer" in result.stdout
     assert "hunter2" not in result.output

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+import run_migrations
 from config import PROJECT_ROOT
 from database.connection import DatabaseConnection
 from database.late_indexes import late_indexes
 from database.models import Base
 from run_migrations import downgrade, schema_state, upgrade
+from services.errors import SchedulerError
 from services.schedule_repository import ScheduleRepository
+from tests.support.waiting import eventually
 
 REVISIONS = sorted(path.name[:4] for path in (PROJECT_ROOT / "migrations/versions").glob("[0-9]*.py"))
 
@@ -135,6 +138,35 @@ def test_two_runs_at_once_apply_each_revision_once(empty_database_url: str) -> N
     with ThreadPoolExecutor(4) as pool:
         applied = list(pool.map(run, range(4)))
     assert sorted(len(lines) for lines in applied) == [0, 0, 0, len(REVISIONS)]
+
+
+def test_a_session_that_reads_a_table_delays_the_upgrade_and_not_the_replicas(
+    db: DatabaseConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_migrations, "PAUSE_SECONDS", 0.1)
+    downgrade(db, "-1")
+    downgrade(db, "0027")
+    with ThreadPoolExecutor(1) as threads:
+        with db.transaction() as reader:
+            reader.exec_driver_sql("SELECT count(*) FROM job_executions")
+            upgraded = threads.submit(upgrade, db)
+            eventually(lambda: run_sql(db, "SELECT FROM pg_locks WHERE NOT granted"))
+            run_sql(db, "INSERT INTO job_executions (job_id, domain, domain_config_id, status) "
+                        "VALUES ('j', 'd', gen_random_uuid(), 'success') RETURNING 1")  # fmt: skip
+            assert not upgraded.done()
+        assert upgraded.result()[0].startswith("applied 0028")
+
+
+def test_an_upgrade_gives_up_when_a_table_is_held_for_too_long(
+    db: DatabaseConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_migrations, "PATIENCE_SECONDS", 0.0)
+    downgrade(db, "0027")
+    with db.transaction() as reader:
+        reader.exec_driver_sql("SELECT count(*) FROM job_executions")
+        with pytest.raises(SchedulerError, match="nothing was changed; run it again"):
+            upgrade(db)
+    assert schema_state(db).current == "0027"
 
 
 def test_a_failing_revision_leaves_nothing_half_done(empty_db: DatabaseConnection) -> None:

@@ -143,7 +143,8 @@ def test_a_queue_that_somebody_paused_needs_attention_with_the_reason(db: Databa
 
 def test_a_manual_run_that_finds_no_worker_needs_attention(db: DatabaseConnection) -> None:
     _execution(db, status="pending", cause="manual", due_at=datetime.now(UTC) - timedelta(minutes=10))
-    assert _troubles(db) == [(Trouble.WAITING, "is waiting for a free worker on a replica that has a handler for it")]
+    words = "is waiting for a free worker that serves its queue and has what it needs"
+    assert _troubles(db) == [(Trouble.WAITING, words)]
 
 
 def test_backfills_that_wait_for_each_other_need_none(db: DatabaseConnection) -> None:
