@@ -179,7 +179,7 @@ def test_what_was_claimed_starts_although_nothing_more_can_be_claimed(
     with interrupted_before_the_start(db, parts):
         assert rows(db, "status") == [("claimed",)]
 
-    def refuse(self: WaitingStore, *_: object) -> NoReturn:
+    def refuse(self: WaitingStore, *_: object, **__: object) -> NoReturn:
         raise refusal("42703")
 
     monkeypatch.setattr(WaitingStore, "take", refuse)
@@ -192,7 +192,7 @@ def test_what_was_claimed_starts_although_nothing_more_can_be_claimed(
 def test_rows_that_cannot_be_claimed_do_not_keep_fires_from_being_claimed(
     make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> NoReturn:
+    def refuse(*_: object, **__: object) -> NoReturn:
         raise refusal("22008")
 
     monkeypatch.setattr(store.waiting, "take", refuse)
