@@ -21,7 +21,7 @@ from services.engine.dispatcher import BUSY_POLL_SECONDS, NO_ROOM_SECONDS, PENDI
 from services.engine.pool import WorkerPool
 from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobFailed
-from services.ledger import waiting
+from services.ledger import limits_sql
 from services.ledger.claims import ClaimReport, ExecutionStore
 from services.ledger.fires import Ending, Fire
 from services.ledger.waiting import WaitingStore
@@ -731,9 +731,9 @@ def test_a_place_that_is_freed_just_before_a_poll_is_taken_in_it(
     """The poll looks at one key at a time, by turns, and it is another's turn."""
     for name in ("PENDING_POLL_SECONDS", "BUSY_POLL_SECONDS", "PATIENCE_SECONDS"):
         monkeypatch.setattr(f"services.engine.dispatcher.{name}", 3600.0)
-    one_key = waiting.LIMIT_LANES.replace(f"r.n < {waiting.MOST_KEYS}", "r.n < 1")
-    monkeypatch.setattr(waiting, "LIMIT_LANES", one_key)
-    monkeypatch.setattr(waiting, "MOST_KEYS", 1)
+    one_key = limits_sql.LIMIT_LANES.replace(f"r.n < {limits_sql.MOST_KEYS}", "r.n < 1")
+    monkeypatch.setattr("services.ledger.waiting.LIMIT_LANES", one_key)
+    monkeypatch.setattr("services.ledger.waiting.MOST_KEYS", 1)
     change(db, "INSERT INTO limits (name, max_running) VALUES ('a', 0), ('b', 0), ('z', 1)")
     for key in ("a", "b", "z", "z"):
         parts.dispatcher.hand_over([fire(make(limit_keys=[key]))])
