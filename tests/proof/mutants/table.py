@@ -902,6 +902,26 @@ LIMITS_ACROSS_SCHEDULES = (
         f"{IN_DISPATCHER}a_place_that_is_freed_is_taken_at_once",
     ),
     Mutant(
+        "rows_of_full_keys_hide_the_free",
+        "G3",
+        "That a look which meets rows of full limits and takes nothing looks at more rows.",
+        (Edit(WAITING, " and most < MOST_PASSED:\n", " and most < 0:\n"),),
+        f"{IN_LIMITS}rows_of_a_full_key_keep_none_behind_them_waiting",
+    ),
+    Mutant(
+        "a_poll_forgets_freed_places",
+        "G3",
+        "That a poll, too, looks at the keys whose places were freed just before it.",
+        (
+            Edit(
+                DISPATCHER,
+                "start, sorted(freed), ",
+                "start, () if is_poll else freed, ",
+            ),
+        ),
+        f"{IN_DISPATCHER}a_place_that_is_freed_just_before_a_poll_is_taken_in_it",
+    ),
+    Mutant(
         "full_keys_hide_the_others",
         "G3",
         "That the keys which wait are looked at by turns.",
