@@ -59,12 +59,15 @@ def unhandled_jobs(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnmetNeeds:
     needs: tuple[str, ...]  # with `queue:<name>` if no live replica serves it, or it is not the default one
+    missing: tuple[str, ...]  # those of them that no live replica has; empty if only none has all of them
     executions: int  # that wait
     schedule_id: UUID | None  # of the only one
 
     @property
     def words(self) -> str:
         wait = "1 execution waits" if self.executions == 1 else f"{self.executions:,} executions wait"
+        if self.missing:
+            return f"{wait}: no live replica has {' or '.join(self.missing)}"
         return f"{wait}: no live replica has all of {', '.join(self.needs)}"
 
 
@@ -83,6 +86,7 @@ def unmet_needs(
     return [
         UnmetNeeds(
             needs=(*([f"{QUEUE}{row.queue}"] if row.names_queue else []), *row.needs),
+            missing=(*([f"{QUEUE}{row.queue}"] if row.unserved else []), *row.missing),
             executions=row.executions,
             schedule_id=row.schedule_id,
         )
@@ -155,7 +159,9 @@ WITH living AS (
     FROM job_executions AS e
     WHERE coalesce(e.status, 'w') = 'pending' AND e.reason IS NULL AND e.queue <> '' GROUP BY queue, needs
 )
-SELECT w.*, w.unserved OR w.queue <> %(default)s AS names_queue FROM waiting AS w
+SELECT w.*, w.unserved OR w.queue <> %(default)s AS names_queue, ARRAY(
+    SELECT word FROM unnest(w.needs) AS word WHERE NOT EXISTS (SELECT FROM living AS i WHERE word = ANY(i.abilities))
+) AS missing FROM waiting AS w
 WHERE (%(handlers)s OR cardinality(w.needs) > 1 OR w.unserved) AND NOT EXISTS (
     SELECT FROM living AS i WHERE i.abilities IS NULL OR w.needs <@ i.abilities AND w.queue = ANY(i.queues))
 ORDER BY w.executions DESC, w.queue, w.needs LIMIT %(limit)s

@@ -148,7 +148,7 @@ def test_what_no_living_replica_has_is_told_with_how_many_wait(db: DatabaseConne
     plain.claim([fire(schedule_id)])
     settle(db, plain)
     (found,) = unmet_needs(db, 15)
-    assert found.words == "1 execution waits: no live replica has all of gpu, job:noop"
+    assert found.words == "1 execution waits: no live replica has gpu"
     attention = [each for each in Overview(db).attention() if each.trouble is Trouble.UNABLE]
     assert [(each.label, each.schedule_id) for each in attention] == [("gpu", schedule_id)]
     alive(db, store_with(db, "gpu", name="able"))
@@ -289,7 +289,7 @@ def test_a_queue_that_nobody_serves_is_told_with_how_many_wait(db: DatabaseConne
     plain.claim([fire(make(queue="browser"))])
     settle(db, plain)
     (found,) = unmet_needs(db, 15)
-    assert found.words == "1 execution waits: no live replica has all of queue:browser, job:noop"
+    assert found.words == "1 execution waits: no live replica has queue:browser"
     attention = [each for each in Overview(db).attention() if each.trouble is Trouble.UNABLE]
     assert [each.label for each in attention] == ["queue:browser"]
     alive(db, store_with(db, name="server", queues=("browser",)))
