@@ -389,7 +389,7 @@ class Dispatcher:
         if is_poll:
             self._pending_at = now + PENDING_POLL_SECONDS  # also if this fails: fires that are due come next
         start = 0 if self._claimed else self._startable()
-        report = self._store.waiting.take(min(share, MAX_BATCH), start, None if is_poll else sorted(freed))
+        report = self._store.waiting.take(min(share, MAX_BATCH), start, sorted(freed), are_next=is_poll)
         self._claims_work = True
         if report.more:
             self._pending_at = now + BUSY_POLL_SECONDS

@@ -158,7 +158,7 @@ class ExecutionStore:
             if by_others is not None:
                 asked = self._only_wanted(asked, by_others, report)
             if asked := self._without_unproven(asked):
-                are_limited = rows[0].are_limited and not self._abilities.elders
+                are_limited = rows[0].are_limited and not self._abilities.ignored_limits
                 self._insert(asked, start, report, asked_at, are_limited=are_limited)
         return report
 
@@ -251,7 +251,7 @@ class ExecutionStore:
         is_late = any(locked.now - fire.scheduled_for > YOUNGEST for fire, locked, _ in asked)
         if limited.most:
             preview = sql.PREVIEW_LATE_CLAIMS if is_late else sql.PREVIEW_CLAIMS
-            values["full_keys"] = full_keys(self._connection, preview, values, limited, keys)
+            values["full_keys"], _ = full_keys(self._connection, preview, values, limited, keys)
             values["queues"] = [locked.spec.queue_name for _, locked, _ in asked]
             values["needs"] = [text_array(each) for each in needs]
             values["priorities"] = number_array(locked.spec.priority for _, locked, _ in asked)

@@ -29,19 +29,25 @@ class Limited:
         return bool(self.busy) and not self.busy.isdisjoint(keys)
 
     def without_room(
-        self, rows: Sequence[Sequence[str]], wanting: Collection[int], running: Mapping[str, int]
+        self,
+        rows: Sequence[Sequence[str]],
+        wanting: Collection[int],
+        running: Mapping[str, int],
+        most: int | None = None,
     ) -> list[str | None]:
         """Of each row, by its keys, the first one without room; None: it has a place in all of its limits.
 
         One by one, in order, so that each place is given once. Only the rows at `wanting` get any: what may not run for
-        another reason must not run without a place if that reason vanishes before it is written.
+        another reason must not run without a place if that reason vanishes before it is written. After `most` of them
+        none is given any more.
         """
-        used, asked = Counter(running), set(wanting)
+        used, asked, given = Counter(running), set(wanting), 0
         found: list[str | None] = []
         for place, keys in enumerate(rows):
             own = self.of(keys)
             full = next((key for key in own if place not in asked or used[key] >= self.most[key]), None)
-            if full is None:
+            if full is None and (most is None or given < most):
+                given += place in asked
                 used.update(own)
             found.append(full)
         return found
@@ -64,7 +70,12 @@ def full_keys(
     values: Mapping[str, Any],
     limited: Limited,
     rows: Sequence[Sequence[str]],
-) -> list[str | None]:
-    """What `Limited.without_room` says of the rows that the claim statement with these values would let run."""
+    most: int | None = None,
+) -> tuple[list[str | None], list[int]]:
+    """What `Limited.without_room` says of the rows that the claim statement with these values would let run.
+
+    Also the places of those rows, in order.
+    """
     (seen,) = connection.run(preview, {**values, "limited": list(limited.most)})
-    return limited.without_room(rows, [place - 1 for place in seen.places], seen.running)
+    wanting = sorted(place - 1 for place in seen.places)
+    return limited.without_room(rows, wanting, seen.running, most), wanting

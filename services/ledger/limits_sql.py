@@ -59,18 +59,19 @@ SELECT ARRAY(SELECT d.place FROM decided AS d WHERE d.verdict = 'claimed') AS pl
 MOST_KEYS = 200  # that are looked at together; the next look begins after them
 
 # The lanes of rows that wait for a limit, of keys with room: a key whose limit is gone has any. One step in the index
-# per key, and per lane of a key with room. The keys are those given, or the next ones after the one given.
+# per key, and per lane of a key with room. The keys are those given, and the next ones after `after`.
 LIMIT_LANES = f"""{BY_INDEX}
 WITH RECURSIVE reasons AS (
-    SELECT unnest(%(reasons)s::text[]) AS reason, 0 AS n
+    SELECT %(after)s::text AS reason, 0 AS n
     UNION ALL
     SELECT (SELECT e.reason FROM job_executions AS e WHERE {FOR_A_LIMIT} AND e.reason > r.reason
             ORDER BY e.reason LIMIT 1), r.n + 1
-    FROM reasons AS r WHERE %(are_next)s AND r.reason IS NOT NULL AND r.n < {MOST_KEYS}
+    FROM reasons AS r WHERE r.reason IS NOT NULL AND r.n < {MOST_KEYS}
 ), asked AS MATERIALIZED (
-    SELECT DISTINCT reason, substr(reason, {len(LIMIT) + 1}) AS key FROM reasons WHERE reason <> ''
+    SELECT reason, substr(reason, {len(LIMIT) + 1}) AS key
+    FROM (SELECT reason FROM reasons UNION SELECT unnest(%(reasons)s::text[])) AS all_of_them WHERE reason <> ''
 ), {_LIMITED}, running AS MATERIALIZED ({running("ARRAY(SELECT key FROM limited)")}), roomy AS MATERIALIZED (
-    SELECT asked.reason, CASE WHEN %(elders)s OR limited.most IS NULL THEN %(limit)s
+    SELECT asked.reason, CASE WHEN %(are_ignored)s OR limited.most IS NULL THEN %(limit)s
                               ELSE least(limited.most - coalesce(running.n, 0), %(limit)s) END AS room
     FROM asked LEFT JOIN limited USING (key) LEFT JOIN running USING (key)
 ), lanes AS (

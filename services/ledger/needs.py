@@ -45,6 +45,7 @@ class Abilities:
         self.queues, self.waits_for_elders = sorted(queues), waits_for_elders
         self._handled, self._labels, self._labels_of = handled, frozenset(labels), labels_of
         self.elders = False  # a replica of a version that lists no abilities is alive: it runs whatever it meets
+        self.ignored_limits = False  # a replica of a version without limits is alive: nothing is held for them
 
     @classmethod
     def of_registry(

@@ -60,10 +60,10 @@ class Outbox:
         rooms: dict[str, int] = {}
         last: str | None = ""
         for _ in range(MOST_LOOKS):
-            values = {
-                "reasons": [last],
-                "are_next": True,
-                "elders": False,
+            values: dict[str, Any] = {
+                "reasons": [],
+                "after": last,
+                "are_ignored": False,
                 "limit": MAX_BATCH,
                 "most_lanes": MOST_LANES,
             }

@@ -8,7 +8,7 @@ queue, needs and priority is a copy that says where to look for it; a wrong copy
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -32,6 +32,7 @@ from services.ledger.retrying import CarefulRetries
 SETTLED_AT_ONCE = 200
 MOST_TAKEN = 500  # of one key
 MOST_LOOKS = 100  # of a worker of the fleet at the next MOST_KEYS keys; it looks once per wake
+MOST_PASSED = 200  # rows looked at together where some wait for their limits in front of others
 PAUSES = (0.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # seconds between two looks at the rows of a changed schedule
 NO_ID = UUID(int=0)
 
@@ -63,6 +64,30 @@ class TakeReport:
     more: bool = False
     due: bool = field(default=False, compare=False)
     busy: bool = field(default=False, compare=False)
+    is_blocked: bool = field(default=False, compare=False)  # rows whose limits are full stood before others
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Locked with their schedules."""
+
+    ids: Sequence[UUID]
+    theirs: Sequence[Locked]
+    needs: Sequence[Needs]
+    able: Sequence[bool]
+
+    @property
+    def keys(self) -> list[tuple[str, ...]]:
+        return [tuple(locked.spec.all_limit_keys) for locked in self.theirs]
+
+    def only(self, places: Iterable[int]) -> "_Rows":
+        at = list(places)
+        return _Rows(
+            [self.ids[place] for place in at],
+            [self.theirs[place] for place in at],
+            [self.needs[place] for place in at],
+            [self.able[place] for place in at],
+        )
 
 
 class WaitingJudge:
@@ -91,33 +116,40 @@ class WaitingJudge:
         return Locked.read(row, self.policy) if row.schedule_id is not None else None
 
     def judge(
-        self, execution_ids: Sequence[UUID], theirs: Sequence[Locked], start: int, *, are_limited: bool
+        self, execution_ids: Sequence[UUID], theirs: Sequence[Locked], count: int, start: int, *, are_limited: bool
     ) -> tuple[list[Row[Any]], Limited]:
-        """Take them, the first `start` straight to `running`; returns the rows that were written.
+        """Take at most `count` of them, the first `start` straight to `running`; returns the rows that were written.
 
-        Those with a limit that another session decides at the moment are left for the next time.
+        Those with a limit that another session decides at the moment are left for the next time. Of more than `count`
+        rows only those are written that are taken, and those that have to wait for a limit.
         """
         needs = self.abilities.needs_of(theirs, self._connection)
         able = self.abilities.able(needs, [locked.spec.queue_name for locked in theirs])
-        limited = UNLIMITED
-        if are_limited and not self.abilities.elders:
-            keys = {
-                key for locked, able_ in zip(theirs, able, strict=True) if able_ for key in locked.spec.all_limit_keys
-            }
-            limited = lock_limited(self._connection, keys)
-            free = [
-                place
-                for place, locked in enumerate(theirs)
-                if not able[place] or not limited.is_busy(locked.spec.all_limit_keys)
-            ]
-            execution_ids, theirs = [execution_ids[at] for at in free], [theirs[at] for at in free]
-            needs, able = [needs[at] for at in free], [able[at] for at in free]
-        schedule_ids = [locked.schedule_id for locked in theirs]
-        values = self._values(execution_ids, schedule_ids, theirs, needs, able, start, settling=False)
+        rows, limited = _Rows(execution_ids, theirs, needs, able), UNLIMITED
+        if are_limited and not self.abilities.ignored_limits:
+            asked = {key for keys, able_ in zip(rows.keys, able, strict=True) if able_ for key in keys}
+            limited = lock_limited(self._connection, asked)
+            rows = rows.only(
+                place for place, keys in enumerate(rows.keys) if not able[place] or not limited.is_busy(keys)
+            )
+        full: list[str | None] | None = None
+        to_start = set(range(start))
         if limited.most:
-            keys_of = [locked.spec.all_limit_keys for locked in theirs]
-            values["full_keys"] = full_keys(self._connection, sql.PREVIEW_WAITING, values, limited, keys_of)
-        return self._connection.run(sql.JUDGE_WAITING, values), limited
+            values = self._values_of(rows, to_start)
+            full, wanting = full_keys(self._connection, sql.PREVIEW_WAITING, values, limited, rows.keys, count)
+            taken = [place for place in wanting if full[place] is None][:count]
+            to_start = set(taken[:start])
+            if len(rows.ids) > count:
+                kept = sorted({*taken, *(place for place in wanting if full[place] is not None)})
+                rows, full = rows.only(kept), [full[place] for place in kept]
+                to_start = {at for at, place in enumerate(kept) if place in to_start}
+        elif len(rows.ids) > count:
+            rows = rows.only(range(count))
+        return self._connection.run(sql.JUDGE_WAITING, {**self._values_of(rows, to_start), "full_keys": full}), limited
+
+    def _values_of(self, rows: _Rows, to_start: Collection[int]) -> dict[str, Any]:
+        schedule_ids = [locked.schedule_id for locked in rows.theirs]
+        return self._values(rows.ids, schedule_ids, rows.theirs, rows.needs, rows.able, to_start, settling=False)
 
     def settle(
         self,
@@ -131,7 +163,7 @@ class WaitingJudge:
         needs = iter(self.abilities.needs_of([locked for locked in theirs if locked], self._connection))
         known = [next(needs) if locked else None for locked in theirs]
         able = [False] * len(theirs)
-        values = self._values(execution_ids, schedule_ids, theirs, known, able, 0, settling=not hinted)
+        values = self._values(execution_ids, schedule_ids, theirs, known, able, (), settling=not hinted)
         return self._connection.run(sql.JUDGE_WAITING, values)
 
     def _values(
@@ -141,7 +173,7 @@ class WaitingJudge:
         theirs: Sequence[Locked | None],
         needs: Sequence[Needs | None],
         able: Sequence[bool],
-        start: int,
+        to_start: Collection[int],
         *,
         settling: bool,
     ) -> dict[str, Any]:
@@ -155,7 +187,7 @@ class WaitingJudge:
             "enabled": [locked and locked.spec.enabled for locked in theirs],
             "effective_from": [locked and locked.effective_from for locked in theirs],
             "able": flag_array(able),
-            "starts": flag_array(place < start for place in range(len(theirs))),
+            "starts": flag_array(place in to_start for place in range(len(theirs))),
             "queues": [locked and locked.spec.queue_name for locked in theirs],
             "needs": [None if each is None else text_array(each) for each in needs],
             "priorities": [locked and locked.spec.priority for locked in theirs],
@@ -170,12 +202,13 @@ class WaitingStore:
     def __init__(self, connection: DedicatedConnection, judge: WaitingJudge) -> None:
         self._connection, self._judge, self._retry = connection, judge, CarefulRetries()
         self._last_reason = ""  # the keys that wait are looked at by turns
+        self._passed = 0  # rows to be looked at to get past those of full limits, since the last take met some
 
-    def lanes(self, freed: Sequence[str] | None = None) -> list[Lane]:
+    def lanes(self, freed: Collection[str] = (), *, are_next: bool = True) -> list[Lane]:
         """Those in which something is due that this replica is able to run, or that nobody has sorted yet.
 
-        Of what waits for a limit those of the `freed` keys; None: of the next keys that have room. Also notes whether a
-        replica of an older version is alive.
+        Of what waits for a limit those of the `freed` keys and, if `are_next`, of the next keys that have room. Also
+        notes whether a replica of an older version is alive.
         """
         abilities = self._judge.abilities
         unsorted = [] if abilities.waits_for_elders else [UNSORTED]
@@ -186,14 +219,14 @@ class WaitingStore:
             "timeout": self._judge.heartbeat_timeout_seconds,
         }
         rows = self._connection.run(sql.LANES, values)
-        abilities.elders = rows[0].elders
+        abilities.elders, abilities.ignored_limits = rows[0].elders, rows[0].ignored_limits
         found = [Lane(row.queue, tuple(row.needs), row.priority, row.due_at) for row in rows if row.queue is not None]
         if abilities.elders and abilities.waits_for_elders:
             return []
         mine = self._mine(found)
         if rows[0].for_limits:
-            is_wake = abilities.waits_for_elders and not mine and freed is None
-            mine += self._around() if is_wake else self._mine(self._limit_lanes(freed))
+            is_wake = abilities.waits_for_elders and not mine and are_next and not freed
+            mine += self._around() if is_wake else self._mine(self._limit_lanes(freed, are_next))
         return sorted(mine, key=lambda lane: (-lane.priority, lane.due_at))
 
     def _mine(self, lanes: Sequence[Lane]) -> list[Lane]:
@@ -204,7 +237,7 @@ class WaitingStore:
         """What is for us among the next keys that have any; a wake does not come again for the keys after these."""
         has_begun_anew = not self._last_reason
         for _ in range(MOST_LOOKS):
-            if mine := self._mine(self._limit_lanes(None)):
+            if mine := self._mine(self._limit_lanes((), are_next=True)):
                 return mine
             if not self._last_reason:
                 if has_begun_anew:
@@ -212,16 +245,16 @@ class WaitingStore:
                 has_begun_anew = True
         return []
 
-    def _limit_lanes(self, freed: Sequence[str] | None) -> list[Lane]:
+    def _limit_lanes(self, freed: Collection[str], are_next: bool) -> list[Lane]:
         values = {
-            "reasons": [self._last_reason] if freed is None else [LIMIT + key for key in freed],
-            "are_next": freed is None,
-            "elders": self._judge.abilities.elders,
+            "reasons": [LIMIT + key for key in freed],
+            "after": self._last_reason if are_next else None,
+            "are_ignored": self._judge.abilities.ignored_limits,
             "limit": MOST_TAKEN,
             "most_lanes": sql.MOST_LANES,
         }
         rows = self._connection.run(LIMIT_LANES, values)
-        if freed is None:
+        if are_next:
             self._last_reason = rows[0].last if rows[0].seen >= MOST_KEYS else ""
         return [
             Lane(row.queue, tuple(row.needs), row.priority, row.due_at, row.reason, row.room)
@@ -229,12 +262,23 @@ class WaitingStore:
             if row.queue is not None
         ]
 
-    def take(self, count: int, start: int = 0, freed: Sequence[str] | None = None) -> TakeReport:
-        """Take at most so many rows that are due; the first `start` of them have a worker and are started at once."""
-        lanes = self.lanes(freed)
-        return self._retry(lambda careful: self._take(lanes, count, start)) if lanes else TakeReport()
+    def take(self, count: int, start: int = 0, freed: Collection[str] = (), *, are_next: bool = True) -> TakeReport:
+        """Take at most so many rows that are due; the first `start` of them have a worker and are started at once.
 
-    def _take(self, lanes: Sequence[Lane], count: int, start: int) -> TakeReport:
+        Rows of full limits keep none behind them waiting: where there are some, more rows are locked than are taken.
+        """
+        lanes = self.lanes(freed, are_next=are_next)
+        if not lanes:
+            return TakeReport()
+        most = max(count, self._passed)
+        report = self._retry(lambda careful: self._take(lanes, count, start, most))
+        if report.is_blocked and not (report.started or report.claims) and most < MOST_PASSED:
+            report = self._retry(lambda careful: self._take(lanes, count, start, MOST_PASSED))
+            report.more = True
+        self._passed = MOST_PASSED if report.is_blocked else 0
+        return report
+
+    def _take(self, lanes: Sequence[Lane], count: int, start: int, most: int) -> TakeReport:
         report, asked_at = TakeReport(due=True), awake_or_not()
         with self._connection.transaction():
             values = {
@@ -244,7 +288,7 @@ class WaitingStore:
                 "reasons": [lane.reason for lane in lanes],
                 "rooms": number_array(lane.room for lane in lanes),
                 "max_instances": self._judge.policy.max_instances,
-                "limit": count,
+                "limit": most,
             }
             are_for_limits = any(lane.reason is not None for lane in lanes)
             statement = sql.LOCK_LIMITED_LANES if are_for_limits else sql.LOCK_LANES
@@ -254,7 +298,7 @@ class WaitingStore:
             theirs = [Locked.read(row, self._judge.policy) for row in rows]
             schedules = {locked.schedule_id: locked for locked in theirs}
             ids, are_limited = [row.execution_id for row in rows], rows[0].are_limited
-            written, limited = self._judge.judge(ids, theirs, start, are_limited=are_limited)
+            written, limited = self._judge.judge(ids, theirs, count, start, are_limited=are_limited)
             if any(row.status == ExecutionStatus.PENDING and not row.is_limited for row in written):
                 self._connection.run(NOTIFY_PENDING)  # sorted into a lane of somebody else's
         for row in written:
@@ -262,6 +306,7 @@ class WaitingStore:
                 locked = schedules[row.schedule_id]
                 claim = locked.claim(row, row.due_at, limited.of(locked.spec.all_limit_keys), asked_at)
                 (report.started if row.status == ExecutionStatus.RUNNING else report.claims).append(claim)
+        report.is_blocked = any(row.is_limited for row in written) or bool(limited.busy and not written)
         report.busy = bool(limited.busy)
         report.more = report.busy or any(row.status != ExecutionStatus.PENDING or row.is_limited for row in written)
         return report

@@ -32,8 +32,9 @@ _KIND = kind_of("e")
 # The lanes of these queues, each with its oldest row: one step in the index per lane, however many rows wait in it.
 # Lanes of other needs are passed over, and so are those in which nothing is due: they take no place from the others. A
 # date that Python cannot read, written by SQL, is answered as the nearest that it can. Without any lane there is one
-# row, which only says whether a replica of a version that lists no abilities is alive, and whether anything waits for a
-# limit: those lanes are LIMIT_LANES. While such a replica is alive, the queues are all that have rows: it serves each.
+# row, which only says whether a replica of a version that lists no abilities is alive, or of one that knows no limits
+# (it also says nothing of free workers), and whether anything waits for a limit: those lanes are LIMIT_LANES. While one
+# without abilities is alive, the queues are all that have rows: it serves each.
 LANES = f"""
 WITH RECURSIVE queues AS (
     SELECT unnest(%(queues)s::text[]) AS queue
@@ -57,6 +58,7 @@ WITH RECURSIVE queues AS (
 )
 SELECT found.*, elder.* FROM (
     SELECT coalesce(bool_or(abilities IS NULL), false) AS elders,
+           coalesce(bool_or(abilities IS NULL OR free_slots IS NULL), false) AS ignored_limits,
            EXISTS (SELECT FROM job_executions AS e WHERE {FOR_A_LIMIT}) AS for_limits
     FROM scheduler_instances
     WHERE kind = 'replica' AND heartbeat_at > (SELECT clock_timestamp() - make_interval(secs => %(timeout)s))

@@ -531,7 +531,8 @@ def test_one_bad_item_stops_an_import_unless_told_otherwise(
     assert refused.exit_code == 2
     assert refused.stderr.splitlines() == [
         "! item 2 (localhost): domain: 'localhost' has no dot; a public domain name such as example.com is required",
-        "nothing was written; it would be: 1 created, 0 updated, 0 unchanged, 1 refused; fix the file or use --skip-invalid",
+        "nothing was written; it would be: 1 created, 0 updated, 0 unchanged, 1 refused; "
+        "fix the file or use --skip-invalid",
     ]
     assert repository.count_schedules() == 0
     assert cli("schedule", "import", str(file), "--skip-invalid").exit_code == 2

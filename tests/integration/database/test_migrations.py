@@ -381,6 +381,22 @@ def test_nothing_is_carried_over_under_a_live_replica_which_could_not_read_it(tu
     assert all(config.keys() == {"queue"} for config in queue_schedules(tuned_db).values())
 
 
+def test_what_waits_for_a_limit_waits_like_everything_else_after_going_back(empty_db: DatabaseConnection) -> None:
+    """An older program never looks at rows with a reason."""
+    upgrade(empty_db)
+    run_sql(
+        empty_db,
+        """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, scheduled_for, status, reason)
+           SELECT gen_random_uuid(), 'job', 'x', gen_random_uuid(), now(), v.status, v.reason
+           FROM (VALUES ('pending', 'limit:customer'), ('missed', 'limit')) AS v (status, reason)""",
+    )
+    downgrade(empty_db, "0023")
+    assert set(run_sql(empty_db, "SELECT status, reason FROM job_executions")) == {
+        ("pending", None),
+        ("missed", "limit"),
+    }
+
+
 def test_older_programs_can_read_the_schedules_again_after_going_back(tuned_db: DatabaseConnection) -> None:
     upgrade(tuned_db, "0018")
     downgrade(tuned_db, "0017")

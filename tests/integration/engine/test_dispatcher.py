@@ -21,6 +21,7 @@ from services.engine.dispatcher import BUSY_POLL_SECONDS, NO_ROOM_SECONDS, PENDI
 from services.engine.pool import WorkerPool
 from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobFailed
+from services.ledger import limits_sql
 from services.ledger.claims import ClaimReport, ExecutionStore
 from services.ledger.fires import Ending, Fire
 from services.ledger.waiting import WaitingStore
@@ -178,7 +179,7 @@ def test_what_was_claimed_starts_although_nothing_more_can_be_claimed(
     with interrupted_before_the_start(db, parts):
         assert rows(db, "status") == [("claimed",)]
 
-    def refuse(self: WaitingStore, *_: object) -> NoReturn:
+    def refuse(self: WaitingStore, *_: object, **__: object) -> NoReturn:
         raise refusal("42703")
 
     monkeypatch.setattr(WaitingStore, "take", refuse)
@@ -191,7 +192,7 @@ def test_what_was_claimed_starts_although_nothing_more_can_be_claimed(
 def test_rows_that_cannot_be_claimed_do_not_keep_fires_from_being_claimed(
     make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> NoReturn:
+    def refuse(*_: object, **__: object) -> NoReturn:
         raise refusal("22008")
 
     monkeypatch.setattr(store.waiting, "take", refuse)
@@ -456,7 +457,7 @@ def interrupted_before_the_start(db: DatabaseConnection, parts: Parts) -> Iterat
     waiting = parts.dispatcher._store.waiting
     take = waiting.take
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting, "take", lambda count, *_: take(count, 0))  # claimed, as if its worker were taken
+        patch.setattr(waiting, "take", lambda count, *_, **__: take(count, 0))  # claimed, as if its worker were taken
         with pytest.raises(DBAPIError):
             parts.dispatcher.tick()
     yield
@@ -752,6 +753,26 @@ def test_fires_that_were_lost_shortly_after_each_other_are_verified_by_one_state
             time.sleep(0.25)  # each alone would be verified a quarter of a second after the one before
         eventually(lambda: parts.dispatcher.tick() is not None and bool(asked))
     assert asked == [3]
+
+
+def test_a_place_that_is_freed_just_before_a_poll_is_taken_in_it(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The poll looks at one key at a time, by turns, and it is another's turn."""
+    for name in ("PENDING_POLL_SECONDS", "BUSY_POLL_SECONDS", "PATIENCE_SECONDS"):
+        monkeypatch.setattr(f"services.engine.dispatcher.{name}", 3600.0)
+    one_key = limits_sql.LIMIT_LANES.replace(f"r.n < {limits_sql.MOST_KEYS}", "r.n < 1")
+    monkeypatch.setattr("services.ledger.waiting.LIMIT_LANES", one_key)
+    monkeypatch.setattr("services.ledger.waiting.MOST_KEYS", 1)
+    change(db, "INSERT INTO limits (name, max_running) VALUES ('a', 0), ('b', 0), ('z', 1)")
+    for key in ("a", "b", "z", "z"):
+        parts.dispatcher.hand_over([fire(make(limit_keys=[key]))])
+    parts.dispatcher.tick()
+    eventually(lambda: parts.held.in_pool == 0)
+    parts.finisher.tick()  # says that a place of z is free
+    parts.dispatcher.look_for_pending()
+    parts.dispatcher.tick()
+    eventually(lambda: len(parts.ran) == 2)
 
 
 def test_a_place_that_is_freed_is_taken_at_once(

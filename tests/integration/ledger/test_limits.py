@@ -197,14 +197,74 @@ def test_with_an_empty_table_a_claim_asks_nothing_more(
 # --- what waits ---
 
 
+def ask_for_runs(db: DatabaseConnection, schedule_ids: list[UUID]) -> None:
+    """Each older than the next; no schedule has waited for its limit yet."""
+    for at, schedule_id in enumerate(schedule_ids):
+        ask_for_a_run(db, schedule_id)
+        age = f"{len(schedule_ids) - at} minutes"
+        run(db, "UPDATE job_executions SET due_at = now() - %s::interval WHERE schedule_id = %s", age, schedule_id)
+
+
+def test_rows_of_a_full_key_keep_none_behind_them_waiting(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    limit(db, A, 0)
+    limit(db, B, 1)
+    full, free = [make(limit_keys=[A]) for _ in range(20)], [make(limit_keys=[B]), make(limit_keys=[B]), make(), make()]
+    ask_for_runs(db, full + free)
+    report = store.waiting.take(1, start=1)
+    assert ([claim.schedule_id for claim in report.started], report.claims) == (free[:1], [])
+    told = rows(db, "schedule_id, status, reason")
+    assert {row[1:] for row in told if row[0] in full} == {("pending", f"limit:{A}")}
+    assert next(row[1:] for row in told if row[0] == free[1]) == ("pending", f"limit:{B}"), "its place has been given"
+    assert next(row[1:] for row in told if row[0] == free[2]) == ("pending", None), "beyond the count: left as it is"
+    report = store.waiting.take(1, start=1)
+    assert ([claim.schedule_id for claim in report.started], report.claims) == (free[2:3], [])
+
+
+def test_what_is_looked_at_beyond_the_count_takes_no_place(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    limit(db, A, 0)
+    limit(db, B, 1)
+    full, free = [make(limit_keys=[A]) for _ in range(5)], [make(), make(limit_keys=[B]), make(limit_keys=[B])]
+    ask_for_runs(db, full + free)
+    report = store.waiting.take(1)
+    assert [claim.schedule_id for claim in report.claims] == free[:1]
+    assert reasons(db).count(("pending", "")) == 2, "both of them have room"
+    overlapping = make(limit_keys=[B], max_instances=1)
+    ask_for_runs(db, [overlapping] * 3)
+    taken = [claim.schedule_id for _ in range(5) for claim in store.waiting.take(1).claims]
+    assert len(taken) == 1, "the limit counts, whatever was looked at"
+
+
+def test_a_row_of_a_full_key_takes_no_worker_from_the_next(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    limit(db, A, 0)
+    ask_for_runs(db, [full := make(limit_keys=[A]), free := make()])
+    assert [claim.schedule_id for claim in store.waiting.take(10, start=1).started] == [free]
+    assert full != free
+
+
+def test_a_frozen_holder_of_a_stripe_stops_nothing_behind_its_rows(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    limit(db, A, 1)
+    stuck, free = [make(limit_keys=[A]) for _ in range(3)], make()
+    ask_for_runs(db, [*stuck, free])
+    with held(db, f"SELECT FROM limit_stripes WHERE stripe = (hashtextextended('{A}', 0) & 1023) FOR UPDATE"):
+        assert [claim.schedule_id for claim in store.waiting.take(2).claims] == [free]
+
+
 def test_a_freed_place_is_looked_for_by_its_key(db: DatabaseConnection, store: ExecutionStore, make: Make) -> None:
     limit(db, "customer:*", 1)
     claims = store.claim(due(make, 2, A) + due(make, 2, B)).claims
     assert {claim.limits for claim in claims} == {(A,), (B,)}
     (ended,) = [claim for claim in claims if claim.limits == (A,)]
     finish(store, [ended])
-    assert [lane.reason for lane in store.waiting.lanes(freed=[B])] == []
-    (claim,) = store.waiting.take(10, freed=[A]).claims
+    assert [lane.reason for lane in store.waiting.lanes([B], are_next=False)] == []
+    (claim,) = store.waiting.take(10, freed=[A], are_next=False).claims
     assert (claim.limits, claim.has_waited) == ((A,), True)
     assert reasons(db) == [("claimed", "")] * 2 + [("pending", f"limit:{B}"), ("success", "")]
 
@@ -350,6 +410,24 @@ def test_while_an_older_replica_lives_nothing_is_held_for_limits(db: DatabaseCon
     ours.waiting.lanes()
     assert len(ours.claim(due(make, 1, A)).claims) == 1
     assert len(ours.waiting.take(10).claims) == 1
+
+
+def test_while_a_replica_that_knows_abilities_but_no_limits_lives_nothing_is_held_for_them(
+    db: DatabaseConnection, make: Make
+) -> None:
+    ours, earlier = store_with(db), store_with(db, name="earlier build of 0.2.0")
+    alive(db, ours)
+    alive(db, earlier)
+    limit(db, A, 0)
+    ours.waiting.lanes()
+    ours.claim(due(make, 1, A))
+    assert reasons(db) == [("pending", f"limit:{A}")]
+    run(db, "UPDATE scheduler_instances SET free_slots = NULL WHERE instance_id LIKE 'earlier%%'")
+    ours.waiting.lanes()
+    assert len(ours.claim(due(make, 1, A)).claims) == 1
+    assert len(ours.waiting.take(10).claims) == 1
+    needy = make(requires=["gpu"])
+    assert ours.claim([fire(needy)]).claims == [], "it knows labels, so they count"
 
 
 def test_rows_of_a_version_without_keys_count_for_nothing(

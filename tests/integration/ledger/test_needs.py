@@ -41,12 +41,13 @@ def store_with(
 
 
 def alive(db: DatabaseConnection, store: ExecutionStore, *, elder: bool = False) -> None:
-    said = None if elder else store._abilities.words()
+    abilities = store._abilities
+    said = (None, None, None) if elder else (abilities.words(), abilities.queues, 0)
     with db.transaction() as connection:
         connection.exec_driver_sql(
-            """INSERT INTO scheduler_instances (instance_id, incarnation, alive_since, abilities, queues)
-               VALUES (%s, %s, now() - interval '1 hour', %s, %s)""",
-            (*store._owner.as_values().values(), said, None if elder else store._abilities.queues),
+            """INSERT INTO scheduler_instances (instance_id, incarnation, alive_since, abilities, queues, free_slots)
+               VALUES (%s, %s, now() - interval '1 hour', %s, %s, %s)""",
+            (*store._owner.as_values().values(), *said),
         )
 
 

@@ -257,8 +257,8 @@ def claiming(db: DatabaseConnection, horizon_seconds: int = HORIZON) -> Iterator
 
 
 ALIVE = """
-INSERT INTO scheduler_instances (instance_id, incarnation, alive_since, abilities, queues)
-VALUES (%s, %s, now() - interval '1 hour', %s, '{default}')
+INSERT INTO scheduler_instances (instance_id, incarnation, alive_since, abilities, queues, free_slots)
+VALUES (%s, %s, now() - interval '1 hour', %s, '{default}', 0)
 """
 
 

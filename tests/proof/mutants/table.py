@@ -848,10 +848,8 @@ LIMITS_ACROSS_SCHEDULES = (
         (
             Edit(
                 LIMITS,
-                '    (seen,) = connection.run(preview, {**values, "limited": list(limited.most)})\n'
-                "    return limited.without_room(rows, [place - 1 for place in seen.places], seen.running)\n",
-                '    (seen,) = connection.run(preview, {**values, "limited": list(limited.most)})\n'
-                "    return limited.without_room(rows, [place - 1 for place in seen.places], {})\n",
+                "    return limited.without_room(rows, wanting, seen.running, most), wanting\n",
+                "    return limited.without_room(rows, wanting, {}, most), wanting\n",
             ),
         ),
         f"{IN_LIMITS}a_limit_counts_what_ran_before_there_was_one",
@@ -860,7 +858,7 @@ LIMITS_ACROSS_SCHEDULES = (
         "limit_not_asked_when_a_row_is_taken",
         "G4",
         "That a waiting row asks for its limits when it is taken.",
-        (Edit(WAITING, "        if are_limited and not self.abilities.elders:\n", "        if False:\n"),),
+        (Edit(WAITING, "        if are_limited and not self.abilities.ignored_limits:\n", "        if False:\n"),),
         Simulated("late_reply,crash,manual,retry,backfill,limit", 60),
     ),
     Mutant(
@@ -904,6 +902,26 @@ LIMITS_ACROSS_SCHEDULES = (
         f"{IN_DISPATCHER}a_place_that_is_freed_is_taken_at_once",
     ),
     Mutant(
+        "rows_of_full_keys_hide_the_free",
+        "G3",
+        "That a look which meets rows of full limits and takes nothing looks at more rows.",
+        (Edit(WAITING, " and most < MOST_PASSED:\n", " and most < 0:\n"),),
+        f"{IN_LIMITS}rows_of_a_full_key_keep_none_behind_them_waiting",
+    ),
+    Mutant(
+        "a_poll_forgets_freed_places",
+        "G3",
+        "That a poll, too, looks at the keys whose places were freed just before it.",
+        (
+            Edit(
+                DISPATCHER,
+                "start, sorted(freed), ",
+                "start, () if is_poll else freed, ",
+            ),
+        ),
+        f"{IN_DISPATCHER}a_place_that_is_freed_just_before_a_poll_is_taken_in_it",
+    ),
+    Mutant(
         "full_keys_hide_the_others",
         "G3",
         "That the keys which wait are looked at by turns.",
@@ -919,11 +937,11 @@ LIMITS_ACROSS_SCHEDULES = (
     Mutant(
         "limits_beside_an_older_replica",
         "G3",
-        "That nothing waits for a limit while a replica lives which lists no abilities.",
+        "That nothing waits for a limit while a replica lives which knows no limits.",
         (
             Edit(
                 CLAIMS,
-                "are_limited = rows[0].are_limited and not self._abilities.elders",
+                "are_limited = rows[0].are_limited and not self._abilities.ignored_limits",
                 "are_limited = rows[0].are_limited",
             ),
         ),
