@@ -2,9 +2,10 @@
 announcement of waiting rows to Celery workers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from threading import Event
 from typing import Any
+from uuid import UUID
 
 from config import Settings
 from database.connection import DatabaseConnection
@@ -70,6 +71,11 @@ class Features:
         """Called when a row waits that this replica may have no use for."""
         if self._publisher is not None:
             self._publisher.loop.wake()
+
+    def room_is_made(self, schedule_ids: Collection[UUID], limit_keys: Collection[str]) -> None:
+        """Called when places of these schedules and limits are free again. Waits for nothing."""
+        if self._publisher is not None:
+            self._publisher.room_is_made(schedule_ids, limit_keys)
 
     def close(self) -> None:
         for part in (self._ping, self._publisher):

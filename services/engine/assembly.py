@@ -15,6 +15,7 @@ from config import Settings
 from database.connection import DatabaseConnection
 from services.engine.condition import Condition
 from services.engine.dispatcher import Dispatcher
+from services.engine.finisher import MadeRoom
 from services.engine.gauges import Gauges
 from services.engine.held_claims import HeldClaims
 from services.engine.loops import Loop
@@ -75,6 +76,7 @@ class Engine(Workplace):
             verify_after_seconds=settings.verify_after_seconds,
             may_claim=lambda: self.condition.may_claim,
             may_give_away=lambda: self.condition.may_give_away,
+            fleet_queues=settings.fleet_queues,
         )
         self.staff(
             max_workers,
@@ -115,6 +117,11 @@ class Engine(Workplace):
         )
         looping = (self.dispatcher, self.finisher, self.heart, self.rescuer, self.settler, self.journals, gauges)
         self.add_loops(*(part.loop for part in looping), self.leases)
+
+    def tell_fleet(self, made_room: MadeRoom) -> None:
+        """Who is told of places that are free again; the fleet's workers look for nothing by themselves."""
+        self.finisher.tell_fleet(made_room)
+        self.rescuer.tell_fleet(made_room)
 
     def add_loops(self, *loops: Loop) -> None:
         self.loops.add(loops, on_turn=self.condition.announce)

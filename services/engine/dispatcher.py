@@ -7,7 +7,7 @@ module only with a row, with another replica's row, or because it is no longer a
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -61,12 +61,14 @@ class Dispatcher:
         verify_after_seconds: float,
         may_claim: Callable[[], bool],
         may_give_away: Callable[[], bool],
+        fleet_queues: Collection[str] = (),
     ) -> None:
         self._store, self._held = store, held
         self._coordinator, self._finisher = coordinator, finisher
         self._shares, self._clock, self._instance_id = shares, clock, instance_id
         self._max_workers, self._verify_after = max_workers, verify_after_seconds
         self._may_claim, self._may_give_away = may_claim, may_give_away
+        self._fleet_queues = frozenset(fleet_queues)
         finisher.tell(self.look_for_freed)
         self._pool: WorkerPool | None = None
         self._inbox: deque[Fire] = deque()
@@ -84,6 +86,7 @@ class Dispatcher:
         self._is_leaving = False
         self._full_since: float | None = None  # since when fires wait and there is no room
         self._give_at = 0.0
+        self._passed_over = 0  # of what waits here, in the search for fires of the fleet
         self.given_away = 0  # fires whose rows wait for other replicas
         self.loop = Loop("dispatcher", self.tick, TICK_SECONDS, is_proof=self.claims_work)
 
@@ -187,7 +190,9 @@ class Dispatcher:
         self._unstart_what_has_not_begun()
 
     def _give_away_some(self) -> None:
-        """There has been no room for a while, and other replicas have some: as many fires become rows for them."""
+        """There has been no room for a while: as many fires become rows as other replicas have room for, and all of the
+        fleet's, which take no replica's place.
+        """
         now = time.monotonic()
         if self._room() > 0 or not self._waiting.is_crowded:
             self._full_since = None
@@ -195,17 +200,25 @@ class Dispatcher:
         self._full_since = now if self._full_since is None else self._full_since
         if now - self._full_since < NO_ROOM_SECONDS or now < self._give_at or not self._may_give_away():
             return
-        if not (most := self._shares.room_elsewhere):
+        if not (most := self._shares.room_elsewhere) and not self._fleet_queues:
             return
         self._give_at = now + NO_ROOM_SECONDS  # what nobody wants costs a look each time
-        fires = self._waiting.take(self._clock.timestamp(), MAX_BATCH)
         before = self.given_away
-        self._claim(fires, Wanted(most, self._shares.is_able_elsewhere))
+        self._claim(self._next_to_give(most), Wanted(most, self._shares.is_able_elsewhere, self._fleet_queues))
         if given := self.given_away - before:
             extra = {"event": "given_away", "fires": given}
             logger.info(
-                "no room for %.0f s: gave %d fires to replicas with free workers", NO_ROOM_SECONDS, given, extra=extra
+                "no room for %.0f s: gave %d fires to processes with free workers", NO_ROOM_SECONDS, given, extra=extra
             )
+
+    def _next_to_give(self, most: int) -> list[Fire]:
+        """The most urgent; if only the fleet has room, by turns: a fire does not say whose it is."""
+        now = self._clock.timestamp()
+        passed_over = self._waiting.take(now, 0 if most else self._passed_over)
+        fires = self._waiting.take(now, MAX_BATCH)
+        self._passed_over = len(passed_over) + len(fires) if len(fires) >= MAX_BATCH and not most else 0
+        self._put_back(passed_over)
+        return fires
 
     def _give_away_all(self) -> float | None:
         """At the end of the process: claims that were not started, fires that are due, and those to be verified."""
@@ -294,7 +307,7 @@ class Dispatcher:
     def _note_given_away(self, fires: Sequence[Fire], report: ClaimReport) -> None:
         given = sum(each is Decision.LATER for each in report.decisions.values())
         self.given_away += given
-        self._shares.note_given_away(given)
+        self._shares.note_given_away(max(0, given - report.for_fleet))
         self._put_back([fire for fire in fires if fire not in report.decisions])
 
     def _put_back(self, fires: Sequence[Fire]) -> None:

@@ -8,7 +8,7 @@ import heapq
 import logging
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -29,6 +29,7 @@ TICK_SECONDS = 1.0
 GATHER_SECONDS = 0.004
 MAX_BATCH = 500
 PATIENCE = Backoff(first_seconds=0.05, longest_seconds=2.0, jitter=0.0)
+MadeRoom = Callable[[Collection[UUID], Collection[str]], None]  # of schedules and limit keys, each once per place
 FAILURES = (ExecutionStatus.FAILED, ExecutionStatus.TIMED_OUT)
 
 
@@ -49,11 +50,16 @@ class Finisher:
         self._later: list[_Later] = []  # heap
         self._times_held: dict[UUID, int] = {}  # of those that are tried again right now
         self._freed: Callable[[set[str]], None] = lambda keys: None
+        self._made_room: MadeRoom = lambda schedule_ids, keys: None
         self.loop = Loop("finisher", self.tick, TICK_SECONDS)
 
     def tell(self, freed: Callable[[set[str]], None]) -> None:
         """Who looks for rows that wait for these limits, once their places are free."""
         self._freed = freed
+
+    def tell_fleet(self, made_room: MadeRoom) -> None:
+        """Who announces what waits for room of these schedules and limits; it must not wait for anything."""
+        self._made_room = made_room
 
     def put(self, ending: Ending) -> None:
         self._queue.put(ending)
@@ -86,6 +92,8 @@ class Finisher:
             self._held.forget(ending.claim for ending in written)
             if freed := {key for ending in written for key in ending.claim.limits}:
                 self._freed(freed)
+            ended = [ending.claim for ending in written]
+            self._made_room([claim.schedule_id for claim in ended], [key for claim in ended for key in claim.limits])
             for ending in written:
                 self._report(ending, ending.claim.execution_id in refused)
         return max(0.0, self._later[0].try_at - time.monotonic()) if self._later else None

@@ -16,6 +16,7 @@ from sqlalchemy import Row
 from database.clock import awake_or_not
 from database.connection import DatabaseConnection
 from services.distributed_lock import Coordinator
+from services.engine.finisher import MadeRoom
 from services.engine.heart import Heart
 from services.engine.loops import Loop
 from services.engine.rescuer_sql import LOCK_DEAD, RESCUE, SESSIONS
@@ -77,8 +78,13 @@ class Rescuer:
         self._connection = db.dedicated()
         self._coordinator, self._policy, self._heart = coordinator, policy, heart
         self._interval, self._rescued = interval_seconds, rescued
+        self._made_room: MadeRoom = lambda schedule_ids, keys: None
         self._sessions = Sessions(heart.pulse.timeout_seconds)
         self._next_at = 0.0
+
+    def tell_fleet(self, made_room: MadeRoom) -> None:
+        """As the finisher's."""
+        self._made_room = made_room
 
     @cached_property
     def loop(self) -> Loop:
@@ -106,6 +112,7 @@ class Rescuer:
                 extra={"event": "rescued", "replicas": sorted({row.instance_id for row in rows})},
             )
             self._rescued()
+            self._made_room([row.schedule_id for row in rows], [key for row in rows for key in row.limit_keys])
         return self._sessions.next_look_seconds
 
     def close(self) -> None:

@@ -77,7 +77,7 @@ WITH {MOMENT}, rescued AS (
     UPDATE schedules AS s SET last_status = 'abandoned' FROM rescued AS r
     WHERE r.schedule_id = s.schedule_id AND r.status = 'abandoned' AND s.last_status IS DISTINCT FROM 'invalid'
 )
-SELECT r.execution_id, r.schedule_id, r.status, r.token, r.instance_id, s.job_type,
+SELECT r.execution_id, r.schedule_id, r.status, r.token, r.instance_id, r.limit_keys, s.job_type,
        (SELECT count(*) FROM retried) AS retried
 FROM rescued AS r LEFT JOIN schedules AS s USING (schedule_id)
 """

@@ -46,6 +46,7 @@ def celery_app(settings: Settings, *, is_worker: bool) -> Celery:
         task_queues=[Queue(name) for name in sorted(settings.fleet_queues)] or None,
         task_track_started=False,
         worker_send_task_events=False,
+        worker_enable_remote_control=False,  # whoever reaches the broker could end workers
         worker_proc_alive_timeout=CHILD_START_SECONDS,
         worker_hijack_root_logger=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,

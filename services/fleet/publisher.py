@@ -5,7 +5,10 @@ place of the replica is held meanwhile. Start reading at `Publisher.tick`.
 """
 
 import logging
+from collections import Counter, deque
+from collections.abc import Collection
 from functools import cached_property
+from uuid import UUID
 
 from services.coordination.circuit_breaker import CircuitBreaker
 from services.engine.loops import Loop
@@ -17,12 +20,19 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 1.0
 SOON_SECONDS = 0.01  # while there is more
+MOST_NOTED = 5000
 
 
 class Publisher:
     def __init__(self, outbox: Outbox, messages: Messages) -> None:
         self._outbox, self._messages = outbox, messages
         self._circuit = CircuitBreaker()
+        self._room: deque[UUID | str] = deque(maxlen=MOST_NOTED)  # schedules and limit keys, each once per free place
+
+    def room_is_made(self, schedule_ids: Collection[UUID], limit_keys: Collection[str]) -> None:
+        """From the finisher and the rescuer: workers that found these full were sent away. Waits for nothing."""
+        self._room.extend(schedule_ids)
+        self._room.extend(limit_keys)
 
     @cached_property
     def loop(self) -> Loop:
@@ -31,6 +41,7 @@ class Publisher:
     def tick(self) -> float | None:
         if not self._circuit.lets_through():
             return None
+        self._announce_room()
         batch = self._outbox.take()
         if not batch.ids:
             return None
@@ -46,6 +57,15 @@ class Publisher:
         if self._circuit.succeeded():
             logger.warning("the Celery broker answers again", extra={"event": "broker_available"})
         return SOON_SECONDS if len(batch.ids) >= MAX_BATCH else None
+
+    def _announce_room(self) -> None:
+        """If this fails, the rows wait for their next announcement, as they do for what was not noted."""
+        freed = Counter(self._room.popleft() for _ in range(len(self._room)))
+        keys = {each: places for each, places in freed.items() if isinstance(each, str)}
+        schedules = {each: places for each, places in freed.items() if isinstance(each, UUID)}
+        keys |= self._outbox.room_after_change()
+        if keys or schedules:
+            self._outbox.announce_next(schedules, keys)
 
     def _note_failure(self, error: Unavailable) -> None:
         if self._circuit.failed():

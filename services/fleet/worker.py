@@ -26,6 +26,7 @@ from services.jobs import ExecutionContext, JobRegistry, JobResult
 from services.ledger.fires import Claim, Owner, leases
 from services.ledger.needs import Abilities
 from services.ledger.outbox import announce_next
+from services.ledger.waiting import TakeReport
 from services.telemetry import metrics
 from services.wording.refusals import first_line
 
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 CONNECTIONS = 5  # heart, claims, results and log lines keep one each; the fifth asks whether a run is still ours
 UNREADY_SECONDS = 0.5
-TRIES = 4  # while something is due, and others hold it for a moment
+TRIES = 6  # while something is due that others hold for a moment, or we may not claim; then the next wake has to come
 PAUSES = Backoff(first_seconds=0.02, longest_seconds=0.2, jitter=0.5)
 
 
@@ -137,28 +138,31 @@ class FleetWorker:
         return True
 
     def _take(self) -> Claim | None:
+        """None also after some tries in vain: the row is announced again, and Celery's shutdown waits for us."""
         tries = 0
         while not self._stopping.is_set() and tries < TRIES:
             if not self._may_claim:
+                tries += 1
                 self._stopping.wait(UNREADY_SECONDS)
                 continue
             try:
-                claim, more, due = self._take_once()
+                claim, report = self._take_once()
             except (Unavailable, DBAPIError) as error:
                 logger.warning("waiting: %s", first_line(error), extra={"event": "server_unavailable"})
+                tries += 1
                 self._stopping.wait(UNREADY_SECONDS)
                 continue
             if claim is not None:
                 return claim
-            if not due:
+            if not report.due:
                 return None
-            if not more:
+            if report.busy or not report.more:  # else others of what was due got their end, or another lane
                 tries += 1
                 self._stopping.wait(PAUSES.after(tries))
         return None
 
-    def _take_once(self) -> tuple[Claim | None, bool, bool]:
-        """One that is running now; whether others of what was due got their end; whether anything was due."""
+    def _take_once(self) -> tuple[Claim | None, TakeReport]:
+        """One that is running now, if any."""
         place = self.place
         with self._taking:
             report = place.store.waiting.take(1, start=1)
@@ -168,7 +172,7 @@ class FleetWorker:
             for claim in report.started:
                 if claim not in started:  # disowned while the answer was on its way
                     del self._over[claim.proof]
-        return (started[0] if started else None), report.more, report.due
+        return (started[0] if started else None), report
 
     @property
     def _may_claim(self) -> bool:

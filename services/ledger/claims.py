@@ -58,6 +58,7 @@ class ClaimReport:
     claims: list[Claim] = field(default_factory=list)
     decisions: dict[Fire, Decision] = field(default_factory=dict)
     due_at: dict[Fire, datetime] = field(default_factory=dict)  # of those that were early
+    for_fleet: int = 0  # of those that wait for others
 
 
 @dataclass(slots=True)
@@ -78,10 +79,11 @@ class StartReport:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What other replicas have room for."""
+    """What other replicas have room for, and what is none of a replica's business."""
 
     most: int
     is_able: Callable[[Needs, str], bool]  # one of them, given the needs and the queue
+    fleet_queues: frozenset[str] = frozenset()  # their fires take no replica's place, however many there are
 
 
 _Asked = tuple[Fire, Locked, Rule]  # with the rule under which a row is to be written
@@ -168,7 +170,10 @@ class ExecutionStore:
         chosen: set[UUID] = set()
         left = wanted.most
         for locked, own in zip(schedules.values(), needs, strict=True):
-            if fires[locked.schedule_id] <= left and wanted.is_able(own, locked.spec.queue_name):
+            if locked.spec.queue_name in wanted.fleet_queues:
+                chosen.add(locked.schedule_id)
+                report.for_fleet += fires[locked.schedule_id]
+            elif fires[locked.schedule_id] <= left and wanted.is_able(own, locked.spec.queue_name):
                 chosen.add(locked.schedule_id)
                 left -= fires[locked.schedule_id]
         kept = [fire for fire, locked, rule in asked if rule.verdict is CLAIMED and locked.schedule_id not in chosen]

@@ -5,16 +5,21 @@ hangs, no row is locked. A process that dies in between costs the row one pause.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
-from database.arrays import uuid_array
+from database.arrays import number_array, uuid_array
 from database.connection import DatabaseConnection
 from services.ledger import outbox_sql as sql
 from services.ledger.history_sql import NOTIFY_PENDING
+from services.ledger.limits_sql import LIMIT, LIMIT_LANES, MOST_KEYS
+from services.ledger.waiting_sql import MOST_LANES
 
 MAX_BATCH = 500
+MOST_LOOKS = 50  # at the next keys, after a change of a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,7 @@ class Outbox:
 
     def __init__(self, db: DatabaseConnection, queues: Collection[str], heartbeat_timeout_seconds: float) -> None:
         self._connection, self._queues, self._timeout = db.dedicated(), sorted(queues), heartbeat_timeout_seconds
+        self._limits: tuple[int, Decimal | None] | None = None  # their state when they were last looked at
 
     def take(self, limit: int = MAX_BATCH) -> Announced:
         """Mark rows whose time has come. Two replicas never mark the same row."""
@@ -41,6 +47,33 @@ class Outbox:
         (row,) = self._connection.run(sql.COUNT_WAITING, {"queue": queue, "most": most})
         return int(row.waiting)
 
+    def announce_next(self, schedules: Mapping[UUID, int], limit_keys: Mapping[str, int]) -> None:
+        """Of each, so many places are free again; the next `take` marks what waits for them."""
+        self._connection.run(sql.ANNOUNCE_NEXT, _values(schedules, limit_keys))
+
+    def room_after_change(self) -> dict[str, int]:
+        """If a limit was changed since the last time: the keys with room that rows of the queues wait for."""
+        (state,) = self._connection.run(sql.STATE_OF_LIMITS, {})
+        before, self._limits = self._limits, (state.n, state.stamps)
+        if before == self._limits:
+            return {}
+        rooms: dict[str, int] = {}
+        last: str | None = ""
+        for _ in range(MOST_LOOKS):
+            values = {
+                "reasons": [],
+                "after": last,
+                "are_ignored": False,
+                "limit": MAX_BATCH,
+                "most_lanes": MOST_LANES,
+            }
+            rows = self._connection.run(LIMIT_LANES, values)
+            rooms.update((row.reason.removeprefix(LIMIT), row.room) for row in rows if row.queue in self._queues)
+            last = rows[0].last
+            if rows[0].seen < MOST_KEYS or not last:
+                break
+        return rooms
+
     def put_back(self, ids: Iterable[UUID]) -> None:
         self._connection.run(sql.PUT_BACK, {"ids": uuid_array(ids)})
 
@@ -50,5 +83,14 @@ class Outbox:
 
 def announce_next(db: DatabaseConnection, schedule_id: UUID, limit_keys: Collection[str] = ()) -> None:
     """A waiting row of this schedule, and one of each limit key, are due for an announcement: an end has made room."""
-    if db.run_alone(sql.ANNOUNCE_NEXT, {"schedule_id": schedule_id, "keys": sorted(limit_keys)}):
+    if db.run_alone(sql.ANNOUNCE_NEXT, _values({schedule_id: 1}, dict.fromkeys(limit_keys, 1))):
         db.run_alone(NOTIFY_PENDING, {})
+
+
+def _values(schedules: Mapping[UUID, int], limit_keys: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "schedule_ids": uuid_array(schedules),
+        "siblings": number_array(schedules.values()),
+        "keys": list(limit_keys),
+        "places": number_array(limit_keys.values()),
+    }

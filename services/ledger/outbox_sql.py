@@ -53,22 +53,29 @@ UPDATE job_executions AS e SET published_at = NULL, publish_at = NULL FROM free
 WHERE e.execution_id = free.execution_id
 """
 
-# What waited for room of this schedule, or of one of these limit keys, has it now: the first of each is announced.
+# What waited for room of these schedules, or of these limit keys, has it now: as many rows of each are announced as
+# places are free.
 ANNOUNCE_NEXT = f"""
 WITH sibling AS MATERIALIZED (
-    SELECT e.execution_id FROM job_executions AS e
-    WHERE coalesce(e.status, 't') = 'pending' AND e.schedule_id = %(schedule_id)s AND e.queue <> ''
-      AND e.publish_at IS NOT NULL
-    ORDER BY e.due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+    SELECT found.execution_id FROM unnest(%(schedule_ids)s::uuid[], %(siblings)s::int[]) AS s (id, n), LATERAL (
+        SELECT e.execution_id FROM job_executions AS e
+        WHERE coalesce(e.status, 't') = 'pending' AND e.schedule_id = s.id AND e.queue <> ''
+          AND e.publish_at IS NOT NULL
+        ORDER BY e.due_at LIMIT s.n FOR NO KEY UPDATE SKIP LOCKED
+    ) AS found
 ), limited AS MATERIALIZED (
-    SELECT found.execution_id FROM unnest(%(keys)s::text[]) AS k (key), LATERAL (
+    SELECT found.execution_id FROM unnest(%(keys)s::text[], %(places)s::int[]) AS k (key, n), LATERAL (
         SELECT e.execution_id FROM job_executions AS e
         WHERE coalesce(e.status, 'l') = 'pending' AND e.reason IS NOT NULL AND e.reason = '{LIMIT}' || k.key
           AND e.queue <> '' AND e.publish_at IS NOT NULL AND e.due_at <= (SELECT clock_timestamp())
-        ORDER BY e.queue, e.needs, e.priority DESC, e.due_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+        ORDER BY e.queue, e.needs, e.priority DESC, e.due_at LIMIT k.n FOR NO KEY UPDATE SKIP LOCKED
     ) AS found
 )
 UPDATE job_executions AS e SET published_at = NULL, publish_at = NULL
 FROM (SELECT * FROM sibling UNION SELECT * FROM limited) AS next
 WHERE e.execution_id = next.execution_id AND {_WAITS_IN_QUEUE} RETURNING 1
 """
+
+# Changes with every insert, update and delete. The newest change alone would not: one that began before it may commit
+# after it.
+STATE_OF_LIMITS = "SELECT count(*) AS n, sum(extract(epoch FROM updated_at)) AS stamps FROM limits"

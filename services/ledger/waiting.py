@@ -32,6 +32,7 @@ from services.ledger.retrying import CarefulRetries
 SETTLED_AT_ONCE = 200
 MOST_TAKEN = 500  # of one key
 MOST_PASSED = 200  # rows looked at together where some wait for their limits in front of others
+MOST_LOOKS = 100  # of a worker of the fleet at the next MOST_KEYS keys; it looks once per wake
 PAUSES = (0.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # seconds between two looks at the rows of a changed schedule
 NO_ID = UUID(int=0)
 
@@ -55,13 +56,14 @@ class Lane:
 class TakeReport:
     """What may run at once, what must be started, and whether it is worth asking again soon.
 
-    `due`: something was, although none of it may be for us.
+    `due`: something was, although none of it may be for us. `busy`: another session decides a limit of some of it.
     """
 
     started: list[Claim] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     more: bool = False
     due: bool = field(default=False, compare=False)
+    busy: bool = field(default=False, compare=False)  # another session decides about a limit of theirs
     is_blocked: bool = field(default=False, compare=False)  # rows whose limits are full stood before others
 
 
@@ -221,11 +223,27 @@ class WaitingStore:
         found = [Lane(row.queue, tuple(row.needs), row.priority, row.due_at) for row in rows if row.queue is not None]
         if abilities.elders and abilities.waits_for_elders:
             return []
+        mine = self._mine(found)
         if rows[0].for_limits:
-            found += self._limit_lanes(freed, are_next)
-        able = abilities.able([lane.needs for lane in found], [lane.queue for lane in found])
-        mine = [lane for lane, is_able in zip(found, able, strict=True) if is_able]
+            is_wake = abilities.waits_for_elders and not mine and not freed and are_next
+            mine += self._around() if is_wake else self._mine(self._limit_lanes(freed, are_next))
         return sorted(mine, key=lambda lane: (-lane.priority, lane.due_at))
+
+    def _mine(self, lanes: Sequence[Lane]) -> list[Lane]:
+        able = self._judge.abilities.able([lane.needs for lane in lanes], [lane.queue for lane in lanes])
+        return [lane for lane, is_able in zip(lanes, able, strict=True) if is_able]
+
+    def _around(self) -> list[Lane]:
+        """What is for us among the next keys that have any; a wake does not come again for the keys after these."""
+        has_begun_anew = not self._last_reason
+        for _ in range(MOST_LOOKS):
+            if mine := self._mine(self._limit_lanes((), are_next=True)):
+                return mine
+            if not self._last_reason:
+                if has_begun_anew:
+                    break
+                has_begun_anew = True
+        return []
 
     def _limit_lanes(self, freed: Collection[str], are_next: bool) -> list[Lane]:
         values = {
@@ -288,10 +306,9 @@ class WaitingStore:
                 locked = schedules[row.schedule_id]
                 claim = locked.claim(row, row.due_at, limited.of(locked.spec.all_limit_keys), asked_at)
                 (report.started if row.status == ExecutionStatus.RUNNING else report.claims).append(claim)
-        report.is_blocked = any(row.is_limited for row in written) or bool(limited.busy and not written)
-        report.more = bool(limited.busy) or any(
-            row.status != ExecutionStatus.PENDING or row.is_limited for row in written
-        )
+        report.busy = bool(limited.busy)
+        report.is_blocked = any(row.is_limited for row in written) or (report.busy and not written)
+        report.more = report.busy or any(row.status != ExecutionStatus.PENDING or row.is_limited for row in written)
         return report
 
 

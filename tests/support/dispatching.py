@@ -1,7 +1,7 @@
 """A replica's dispatcher with its pool, finisher and store, in this process and without loops: tests call `tick`."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +36,7 @@ def dispatching(
     max_workers: int = 2,
     verify_after_seconds: float = 0,
     shares: Shares | None = None,
+    fleet_queues: Collection[str] = (),
 ) -> Iterator[Parts]:
     ran: list[UUID] = []
     gate = threading.Event()
@@ -62,6 +63,7 @@ def dispatching(
         verify_after_seconds=verify_after_seconds,
         may_claim=lambda: True,
         may_give_away=lambda: True,
+        fleet_queues=fleet_queues,
     )
     pool = WorkerPool(max_workers, registry, dispatcher.done)
     dispatcher.use(pool)

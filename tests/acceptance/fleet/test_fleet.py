@@ -207,3 +207,25 @@ def test_a_broker_that_accepts_and_never_answers_costs_other_schedules_nothing(
     assert runners(cluster) == {replica.name}
     assert count(cluster, "status = 'success' AND queue <> ''") == 0
     every_run_was_seen(cluster, ledger)
+
+
+def test_a_place_that_a_replica_frees_rings_for_the_row_that_a_worker_could_not_take(
+    cluster: Cluster, fleet: Fleet
+) -> None:
+    """It would wait for half a minute to be announced again."""
+    cluster.run("INSERT INTO limits (name, max_running) VALUES ('site', 1)")
+    cluster.start(1, **fleet.environment)
+    fleet.start(*SOLO)
+    held = once(soon(1), job_type="sleep", job_config={"seconds": 60}, limit_keys=["site"])
+    holder = repository(cluster).create_schedule(**held)
+    eventually(lambda: running(cluster), 30)
+    run(cluster, fleet, limit_keys=["site"])
+    eventually(lambda: count(cluster, "reason = 'limit:site' AND published_at IS NOT NULL") == 1, 30)
+    ((execution_id,),) = cluster.rows("SELECT execution_id FROM job_executions WHERE schedule_id = %s", holder)
+    JobHistory(cluster.db).request_cancel(execution_id)
+    eventually(lambda: count(cluster, "status = 'success'") == 1, 20)
+    ((announced_again,),) = cluster.rows(
+        """SELECT worked.started_at - held.completed_at < interval '10 s' FROM job_executions AS worked,
+                  job_executions AS held WHERE worked.status = 'success' AND held.status = 'cancelled'"""
+    )
+    assert announced_again

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -566,11 +566,13 @@ class Neighbour:
 
 
 @contextmanager
-def full_beside(store: ExecutionStore, redis: RedisClient, make: Make, *others: Neighbour) -> Iterator[Parts]:
+def full_beside(
+    store: ExecutionStore, redis: RedisClient, make: Make, *others: Neighbour, fleet: Collection[str] = ()
+) -> Iterator[Parts]:
     """A replica whose one worker has been busy for a while."""
     own, shares = member("own"), shares_of("own")
     shares.update([own, *(member(f"other-{n}", **vars(other)) for n, other in enumerate(others))], can_tell=True, now=0)
-    with dispatching(store, redis, max_workers=1, shares=shares) as parts:
+    with dispatching(store, redis, max_workers=1, shares=shares, fleet_queues=fleet) as parts:
         parts.gate.clear()
         parts.dispatcher.hand_over([fire(make())])
         parts.dispatcher.tick()
@@ -604,6 +606,34 @@ def test_while_all_are_full_not_one_row_is_given_away(
     with full_beside(store, redis, make, Neighbour(0), Neighbour(0)) as parts:
         wait_for_room(parts, [fire(make()) for _ in range(5)])
         assert (rows(db, "status"), parts.dispatcher.queued) == ([("running",)], 5)
+
+
+def test_while_all_are_full_fires_of_the_fleet_become_rows_however_many_others_are_more_urgent(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, redis: RedisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers may idle meanwhile, and a row of theirs takes no place here."""
+    monkeypatch.setattr("services.engine.dispatcher.MAX_BATCH", 2)
+    with full_beside(store, redis, make, Neighbour(0), fleet=["scan"]) as parts:
+        theirs = {make(queue="scan", priority=-1) for _ in range(2)}
+        due = [replace(fire(each), priority=-1) for each in theirs]
+        wait_for_room(parts, [*(fire(make()) for _ in range(5)), *due])
+
+        def are_given() -> bool:
+            parts.dispatcher._give_at = 0.0
+            parts.dispatcher.tick()
+            return parts.dispatcher.given_away == 2
+
+        eventually(are_given)
+        assert {row[0] for row in rows(db, "schedule_id, status") if row[1] == "pending"} == theirs
+        assert parts.dispatcher.queued == 5
+
+
+def test_fires_of_the_fleet_take_none_of_the_room_of_other_replicas(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, redis: RedisClient
+) -> None:
+    with full_beside(store, redis, make, Neighbour(1), fleet=["scan"]) as parts:
+        wait_for_room(parts, [*(fire(make(queue="scan")) for _ in range(3)), *(fire(make()) for _ in range(2))])
+        assert (parts.dispatcher.queued, parts.dispatcher.given_away) == (1, 4)
 
 
 def test_a_fire_that_those_with_room_cannot_run_stays(

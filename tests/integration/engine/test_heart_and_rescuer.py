@@ -438,6 +438,21 @@ def test_a_dead_replica_s_executions_are_rescued_and_their_retries_counted(
     assert abandoned_of("noop") == were_abandoned + 2
 
 
+def test_the_fleet_hears_of_the_places_that_a_dead_replica_held(
+    db: DatabaseConnection, make: Make, heart: Heart, rescuer: Rescuer, boot: Boot
+) -> None:
+    told: list[tuple[list[UUID], list[str]]] = []
+    rescuer.tell_fleet(lambda schedule_ids, keys: told.append((list(schedule_ids), list(keys))))
+    schedule_id = make(limit_keys=["site"])
+    with db.transaction() as connection:
+        connection.exec_driver_sql("INSERT INTO limits (name, max_running) VALUES ('site', 1)")
+    store_of(db, "dead").claim([fire(schedule_id)], start=1)
+    listened(db, heart, boot)
+    rescuer.tick()
+    (ids, keys), *others = told
+    assert (ids, "site" in keys, others) == ([schedule_id], True, [])
+
+
 def test_what_a_dead_replica_ran_of_a_deleted_schedule_is_counted_too(
     db: DatabaseConnection, make: Make, heart: Heart, rescuer: Rescuer, boot: Boot
 ) -> None:

@@ -177,6 +177,41 @@ def test_an_end_makes_one_row_of_each_of_its_limits_due_for_an_announcement(
     assert outbox.take().by_queue == {queue: 1}
 
 
+def test_places_that_a_replica_frees_announce_as_many_rows(
+    db: DatabaseConnection, outbox: Outbox, messages: Messages, queue: str
+) -> None:
+    for key in ("site", "site", "site", "other"):
+        wait_in(db, queue, reason=f"'limit:{key}'")
+    wait_in(db, queue)
+    publisher = Publisher(outbox, messages)
+    publisher.tick()
+    assert messages.depth(queue) == 5
+    messages.purge(queue)
+    (plain,) = [row[0] for row in rows(db, "schedule_id, reason") if row[1] is None]
+    publisher.room_is_made([plain], ["site", "site"])
+    publisher.tick()
+    assert messages.depth(queue) == 3
+
+
+def test_a_changed_limit_announces_as_many_rows_as_it_has_room_for(
+    db: DatabaseConnection, outbox: Outbox, messages: Messages, queue: str
+) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql("INSERT INTO limits (name, max_running) VALUES ('site', 0), ('other', 0)")
+    for key in ("site", "site", "site", "other"):
+        wait_in(db, queue, reason=f"'limit:{key}'")
+    publisher = Publisher(outbox, messages)
+    publisher.tick()
+    messages.purge(queue)
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE limits SET max_running = 2 WHERE name = 'site'")
+    publisher.tick()
+    assert messages.depth(queue) == 2
+    messages.purge(queue)
+    publisher.tick()
+    assert messages.depth(queue) == 0
+
+
 def test_due_rows_are_found_by_their_index_however_many_wait_elsewhere(
     db: DatabaseConnection, outbox: Outbox, queue: str
 ) -> None:

@@ -1,5 +1,6 @@
 """A worker of the fleet in this process: what it takes, and that nobody takes it for a replica."""
 
+import threading
 from collections.abc import Callable, Iterator
 from uuid import UUID, uuid4
 
@@ -10,11 +11,13 @@ from config import Settings
 from database.connection import DatabaseConnection
 from services.embedded import Addresses
 from services.engine.gap_scan.scanner_sql import ATTENDED_SINCE
-from services.fleet.worker import FleetWorker
+from services.errors import Unavailable
+from services.fleet.worker import TRIES, FleetWorker
 from services.insight.explain.history_sql import CIRCUMSTANCES
 from services.insight.replicas import list_replicas
 from services.jobs import ExecutionContext, JobRegistry
 from services.ledger.needs import Abilities
+from services.ledger.waiting import TakeReport, WaitingStore
 from services.schedule_watcher import WATCHED_SINCE
 from tests.support.executions import Make, fire, rows, settle, store_of
 from tests.support.waiting import eventually
@@ -109,6 +112,88 @@ def test_two_wakes_for_one_row_run_it_once(db: DatabaseConnection, make: Make, s
     worker = start()
     assert [worker.serve(), worker.serve()] == [True, False]
     assert len(ran) == 1
+
+
+def test_a_worker_pauses_and_gives_up_while_another_session_decides_a_limit(
+    db: DatabaseConnection, make: Make, start: Start, ran: list[UUID], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(db, "site", 1)
+    waiting(db, make, limit_keys=["site"])
+    worker, takes = start(), counted(monkeypatch)
+    with db.transaction() as other:
+        other.exec_driver_sql("SELECT FROM limit_stripes FOR UPDATE")
+        assert serves(worker) == [False]
+    assert (ran, len(takes)) == ([], TRIES)
+    assert worker.serve()
+
+
+def test_a_worker_that_may_not_claim_gives_the_wake_up(
+    db: DatabaseConnection, make: Make, start: Start, ran: list[UUID], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Celery's warm shutdown waits for it, and the row is announced again."""
+    waiting(db, make)
+    worker = start()
+    monkeypatch.setattr("services.fleet.worker.UNREADY_SECONDS", 0.01)
+    with monkeypatch.context() as untrusted:
+        untrusted.setattr(FleetWorker, "_may_claim", False)
+        assert serves(worker) == [False]
+    with monkeypatch.context() as without_postgres:
+
+        def fails(self: WaitingStore, *_: object, **__: object) -> TakeReport:
+            raise Unavailable("Postgres", "nowhere", "it is away")
+
+        without_postgres.setattr(WaitingStore, "take", fails)
+        assert serves(worker) == [False]
+    assert ran == []
+    assert worker.serve()
+
+
+@pytest.mark.parametrize("looked_at", ["", "limit:a500"])
+def test_one_wake_finds_the_row_with_room_behind_any_number_of_keys(
+    db: DatabaseConnection, make: Make, start: Start, ran: list[UUID], looked_at: str
+) -> None:
+    limit(db, "a*", 0)
+    limit(db, "b", 1)
+    row = waiting(db, make, limit_keys=["b"])
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            "UPDATE job_executions SET reason = 'limit:' || %s", ("b" if not looked_at else "A",)
+        )
+        connection.exec_driver_sql(
+            """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, queue, needs, reason)
+               SELECT gen_random_uuid(), 'job', 'domain', gen_random_uuid(), 'pending', 'default', '{job:noop}',
+                      'limit:a' || lpad(n::text, 3, '0') FROM generate_series(1, 900) AS n"""
+        )
+    worker = start()
+    worker.place.store.waiting._last_reason = looked_at
+    assert worker.serve()
+    assert ran == [row]
+
+
+def limit(db: DatabaseConnection, name: str, most: int) -> None:
+    with db.transaction() as connection:
+        connection.exec_driver_sql("INSERT INTO limits (name, max_running) VALUES (%s, %s)", (name, most))
+
+
+def serves(worker: FleetWorker) -> list[bool]:
+    """Within a time that no pause of it needs."""
+    answers: list[bool] = []
+    thread = threading.Thread(target=lambda: answers.append(worker.serve()), daemon=True)
+    thread.start()
+    thread.join(10)
+    return answers
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    takes: list[None] = []
+    take = WaitingStore.take
+
+    def counting(self: WaitingStore, count: int, start: int = 0) -> TakeReport:
+        takes.append(None)
+        return take(self, count, start)
+
+    monkeypatch.setattr(WaitingStore, "take", counting)
+    return takes
 
 
 def test_nobody_takes_a_worker_for_a_replica(db: DatabaseConnection, start: Start) -> None:

@@ -51,6 +51,7 @@ def test_celery_is_told_to_do_no_more_than_to_ring() -> None:
     conf = celery_app(settings(redis_url="redis://h", celery_queues="scan,browser"), is_worker=False).conf
     assert (conf.worker_prefetch_multiplier, conf.task_acks_late, conf.task_reject_on_worker_lost) == (1, True, False)
     assert (conf.accept_content, conf.task_serializer, conf.task_ignore_result) == (["json"], "json", True)
+    assert conf.worker_enable_remote_control is False, "whoever reaches the broker could end workers"
     assert (conf.task_publish_retry, conf.task_time_limit, conf.result_backend) == (False, None, None)
     assert [queue.name for queue in conf.task_queues] == ["browser", "scan"]
 
