@@ -31,8 +31,8 @@ from services.ledger.retrying import CarefulRetries
 
 SETTLED_AT_ONCE = 200
 MOST_TAKEN = 500  # of one key
-MOST_LOOKS = 100  # of a worker of the fleet at the next MOST_KEYS keys; it looks once per wake
 MOST_PASSED = 200  # rows looked at together where some wait for their limits in front of others
+MOST_LOOKS = 100  # of a worker of the fleet at the next MOST_KEYS keys; it looks once per wake
 PAUSES = (0.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # seconds between two looks at the rows of a changed schedule
 NO_ID = UUID(int=0)
 
@@ -63,7 +63,7 @@ class TakeReport:
     claims: list[Claim] = field(default_factory=list)
     more: bool = False
     due: bool = field(default=False, compare=False)
-    busy: bool = field(default=False, compare=False)
+    busy: bool = field(default=False, compare=False)  # another session decides about a limit of theirs
     is_blocked: bool = field(default=False, compare=False)  # rows whose limits are full stood before others
 
 
@@ -225,7 +225,7 @@ class WaitingStore:
             return []
         mine = self._mine(found)
         if rows[0].for_limits:
-            is_wake = abilities.waits_for_elders and not mine and are_next and not freed
+            is_wake = abilities.waits_for_elders and not mine and not freed and are_next
             mine += self._around() if is_wake else self._mine(self._limit_lanes(freed, are_next))
         return sorted(mine, key=lambda lane: (-lane.priority, lane.due_at))
 
@@ -306,8 +306,8 @@ class WaitingStore:
                 locked = schedules[row.schedule_id]
                 claim = locked.claim(row, row.due_at, limited.of(locked.spec.all_limit_keys), asked_at)
                 (report.started if row.status == ExecutionStatus.RUNNING else report.claims).append(claim)
-        report.is_blocked = any(row.is_limited for row in written) or bool(limited.busy and not written)
         report.busy = bool(limited.busy)
+        report.is_blocked = any(row.is_limited for row in written) or (report.busy and not written)
         report.more = report.busy or any(row.status != ExecutionStatus.PENDING or row.is_limited for row in written)
         return report
 
