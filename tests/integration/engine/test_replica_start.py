@@ -26,6 +26,11 @@ from tests.support.waiting import eventually
 Make = Callable[..., EnhancedScheduler]
 
 
+# Of this test: others of this file may run at the same time, in databases of their own.
+SESSIONS = """SELECT count(*) FROM pg_stat_activity
+              WHERE application_name LIKE 'under-test#%%' AND datname = current_database()"""
+
+
 @pytest.fixture
 def replica(own_process: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Makes schedulers with the given settings; all are stopped after the test."""
@@ -50,9 +55,8 @@ def nothing_is_left(db: DatabaseConnection) -> Callable[[], bool]:
 
     def check() -> bool:
         with db.transaction() as connection:
-            sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'under-test#%%'"
             registered = "SELECT count(*) FROM scheduler_instances"
-            found = [connection.exec_driver_sql(sql).scalar_one() for sql in (sessions, registered)]
+            found = [connection.exec_driver_sql(sql).scalar_one() for sql in (SESSIONS, registered)]
         return found == [0, 0] and set(threading.enumerate()) <= before
 
     return check
@@ -216,8 +220,7 @@ def test_a_replica_that_is_stopped_while_a_table_is_locked_leaves_no_session(
 
     def sessions() -> int:
         with db.transaction() as connection:
-            sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'under-test#%%'"
-            return int(connection.exec_driver_sql(sql).scalar_one())
+            return int(connection.exec_driver_sql(SESSIONS).scalar_one())
 
     assert sessions() > 0
     with locked(db, "scheduler_instances"):
