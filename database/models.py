@@ -511,6 +511,94 @@ class AuditedHour(Base):
     seconds: Mapped[float] = mapped_column(server_default=text("0"))
 
 
+class NotificationChannel(Base):
+    """Where notifications go. `resume_at`: after failures in a row nothing is sent before this moment."""
+
+    __tablename__ = "notification_channels"
+
+    channel_id: Mapped[UUID] = mapped_column(primary_key=True, server_default=NEW_UUID)
+    name: Mapped[str]
+    kind: Mapped[str]
+    config: Mapped[dict[str, Any]]  # with secrets: never shown as it is
+    enabled: Mapped[bool] = mapped_column(server_default=text("true"))
+    note: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    created_by: Mapped[str] = mapped_column(server_default=text("SESSION_USER"))
+    updated_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    updated_by: Mapped[str] = mapped_column(server_default=text("SESSION_USER"))
+    failures: Mapped[int] = mapped_column(server_default=text("0"))  # in a row
+    failing_since: Mapped[datetime | None]
+    resume_at: Mapped[datetime | None]
+    last_error: Mapped[str | None]
+    last_sent_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        UniqueConstraint("name"),
+        CheckConstraint("name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$'", "name"),
+        CheckConstraint("kind IN ('webhook', 'email', 'apprise')", "kind"),
+        CheckConstraint("jsonb_typeof(config) = 'object' AND pg_column_size(config) <= 65536", "config"),
+    )
+
+
+class NotificationDelivery(Base):
+    """One message for one channel. While a replica sends it, `next_at` is when its claim expires."""
+
+    __tablename__ = "notification_deliveries"
+
+    delivery_id: Mapped[UUID] = mapped_column(primary_key=True, server_default=NEW_UUID)
+    channel_id: Mapped[UUID]  # no foreign key: the history outlives the channel
+    rule_id: Mapped[UUID | None]  # NULL: a test
+    event: Mapped[str]
+    subject: Mapped[str]
+    message: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    due_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    state: Mapped[str] = mapped_column(server_default=text("'waiting'"))
+    attempts: Mapped[int] = mapped_column(server_default=text("0"))
+    failures: Mapped[int] = mapped_column(server_default=text("0"))  # since it was written or repeated
+    tried_since: Mapped[datetime | None]  # the first of them
+    next_at: Mapped[datetime | None]
+    claim_token: Mapped[UUID | None]
+    claim_owner: Mapped[str | None]
+    ended_at: Mapped[datetime | None]
+    last_error: Mapped[str | None]
+    repeated_by: Mapped[str | None]
+
+    __table_args__ = (
+        UniqueConstraint("rule_id", "event", "subject"),
+        CheckConstraint("jsonb_typeof(message) = 'object'", "message"),
+        CheckConstraint("state IN ('waiting', 'sent', 'failed', 'cancelled')", "state"),
+        Index(
+            "notification_deliveries_due_idx",
+            "channel_id",
+            text("coalesce(next_at, due_at)"),
+            postgresql_where=text("state = 'waiting'"),
+        ),
+        Index("notification_deliveries_failed_idx", "ended_at", postgresql_where=text("state = 'failed'")),
+        Index("notification_deliveries_created_at_idx", "created_at", "delivery_id"),
+        Index("notification_deliveries_channel_id_idx", "channel_id", "created_at", "delivery_id"),
+    )
+
+
+class NotificationAttempt(Base):
+    """One attempt to send a delivery; without an outcome it is on its way, or its process died."""
+
+    __tablename__ = "notification_attempts"
+
+    delivery_id: Mapped[UUID] = mapped_column(
+        ForeignKey("notification_deliveries.delivery_id", ondelete="CASCADE"), primary_key=True
+    )
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    claim_token: Mapped[UUID]
+    instance_id: Mapped[str]
+    started_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    ended_at: Mapped[datetime | None]
+    outcome: Mapped[str | None]
+    answer: Mapped[str | None]
+
+    __table_args__ = (CheckConstraint("outcome IN ('sent', 'failed', 'lost')", "outcome"),)
+
+
 class SchemaCompatibility(Base):
     """One row: the oldest program, identified by its newest migration, that works with this schema."""
 
