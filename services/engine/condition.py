@@ -90,8 +90,9 @@ class Condition:
 
     def announce(self) -> None:
         """Send a heartbeat now, so that replicas and operators learn at once that this replica starts or stops."""
-        metrics.CLAIMING.set(int(self.claiming))
-        if self._would_claim != self._told_claiming:
+        would_claim = self._would_claim
+        metrics.CLAIMING.set(int(would_claim and self._heart.is_trusted))
+        if would_claim != self._told_claiming:
             self._loops.wake("heart")
 
     def liveness(self) -> dict[str, float]:

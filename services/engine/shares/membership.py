@@ -88,6 +88,11 @@ class Membership:
         return steady or tuple(each for each in self.members if each.claiming)
 
     @cached_property
+    def triers(self) -> tuple[tuple[tuple[str, UUID], bool, int | None], ...]:
+        """All that decides who tries a fire first."""
+        return tuple((each.identity, each.claiming, each.holds) for each in self.members)
+
+    @cached_property
     def held(self) -> int:
         """What somebody that claims has loaded."""
         held = 0

@@ -37,7 +37,7 @@ class Shares:
         self._membership = Membership()
         self._on_duty: tuple[tuple[str, str | None], ...] = ()
         self._duty: list[tuple[str, ...]] = [()] * BUCKETS
-        self._own_duty = NONE
+        self._with_our_name = self._own_duty = NONE
         self._mask = NONE
         self._steady: dict[int, Steady] = {}  # of buckets that others have the duty for, and we still hold
         self._updated_at: float | None = None
@@ -54,8 +54,11 @@ class Shares:
         with self._lock:
             if not can_tell:
                 membership = membership.with_those_missing(self._membership, gone)
-            self._membership = membership.with_own(*self._identity, self._mask)
-            self._ranks, self._given_away = {}, 0
+            membership = membership.with_own(*self._identity, self._mask)
+            is_other = membership.triers != self._membership.triers
+            self._membership, self._given_away = membership, 0
+            if is_other:
+                self._ranks = {}  # after the members: see _rank
             self._set_duty()
             if self._updated_at is None or now - self._updated_at > self._gap:
                 self._steady = {}  # we have not seen what they showed meanwhile
@@ -95,9 +98,9 @@ class Shares:
     def loaded(self, buckets: Iterable[int]) -> None:
         self._hold(self._mask | set_of(buckets))
 
-    def dropped(self, buckets: Iterable[int]) -> None:
+    def dropped(self, buckets: Collection[int]) -> None:
         """To be called before the entries go: from then on we do not count as one that tries."""
-        self._hold(self._mask & ~set_of(buckets))
+        self._hold(self._mask & ~set_of(buckets), dropped=buckets)
 
     def to_drop(self, now: float) -> list[int]:
         """Held, of others' duty, and shown by them in every heartbeat that we have read for one timeout."""
@@ -198,12 +201,12 @@ class Shares:
         members = self._membership.members
         return [each for each in members if each.claiming and each.is_fresh and each.identity != self._identity]
 
-    def _hold(self, mask: int) -> None:
+    def _hold(self, mask: int, dropped: Iterable[int] = ()) -> None:
         with self._lock:
             self._mask = mask
             self._membership = self._membership.with_own(*self._identity, mask)
-            self._ranks = {}
-            self._steady = {bucket: steady for bucket, steady in self._steady.items() if mask >> bucket & 1}
+            for bucket in dropped:
+                self._steady.pop(bucket, None)
             self._is_told = False
 
     def _set_duty(self) -> None:
@@ -212,9 +215,9 @@ class Shares:
         if places != self._on_duty:
             self._on_duty = places
             self._duty = [duty(bucket, places, self._copies) for bucket in range(BUCKETS)]
+            self._with_our_name = set_of(bucket for bucket in range(BUCKETS) if self._name in self._duty[bucket])
         is_member = any(each.identity == self._identity for each in self._membership.on_duty)
-        mine = (bucket for bucket in range(BUCKETS) if self._name in self._duty[bucket])
-        self._own_duty = set_of(mine) if is_member else NONE
+        self._own_duty = self._with_our_name if is_member else NONE
 
     def _note_steady(self, now: float) -> None:
         by_name = {each.instance_id: each for each in self._membership.members}
@@ -230,7 +233,10 @@ class Shares:
         self._steady = steady
 
     def _rank(self, bucket: int) -> int:
-        """Our place, from 0, among the holders that claim; the last if we leave, or a newer process has our name."""
+        """Our place, from 0, among the holders that claim; the last if we leave, or a newer process has our name.
+
+        We count as a holder: whoever does not hold the bucket has no fires of it to try.
+        """
         if bucket == UNKNOWN:
             return 0
         rank = self._ranks.get(bucket)

@@ -360,3 +360,25 @@ def test_no_replica_drops_what_it_has_the_duty_for(before: list[Member], after: 
         read(shares, *(before if beat < 4 else after), now=beat * BEAT)
     duty = shares._own_duty
     assert not any(duty >> bucket & 1 for bucket in shares.to_drop(11 * BEAT))
+
+
+@given(
+    MEMBERS, MEMBERS, st.sets(st.integers(0, BUCKETS - 1), max_size=5), st.sets(st.integers(0, BUCKETS - 1), max_size=5)
+)
+@settings(max_examples=40, deadline=None)
+def test_a_remembered_rank_is_the_one_that_a_replica_without_memory_computes(
+    before: list[Member], after: list[Member], loaded: set[int], dropped: set[int]
+) -> None:
+    remembering, forgetful = shares_of("a"), shares_of("a")
+    remembering.loaded(range(0, BUCKETS, 2))
+    read(remembering, member("a"), *before)
+    remembering.first_in()
+    for change in (lambda: remembering.loaded(loaded), lambda: remembering.dropped(dropped)):
+        change()
+        remembering.first_in()
+    read(remembering, member("a"), *after, now=BEAT)
+    forgetful.loaded(buckets_in(remembering._mask))
+    read(forgetful, member("a"), *after, now=BEAT)
+    assert remembering.first_in() == forgetful.first_in()
+    handicaps = [[shares.handicap_seconds(bucket) for bucket in range(BUCKETS)] for shares in (remembering, forgetful)]
+    assert handicaps[0] == handicaps[1]
