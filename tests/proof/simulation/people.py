@@ -191,7 +191,16 @@ class People:
         hold = dice.between(f"{key} hold", 0.2, LONGEST_HOLD_SECONDS) if dice.roll(f"{key} is held") < 0.4 else 0.0
         self._set_limit(key, name, dice.one_of(f"{key} to", (0, 1, 3, None)), hold)
         self.world.sleep(dice.about(f"{key} for", 2.0))
-        self._set_limit(key, name, self.limits[name])
+        self._restore_limit(key, name)
+
+    def _restore_limit(self, key: str, name: str) -> None:
+        """Whoever stopped a key with 0 comes again when the server is back: else its rows wait for a day."""
+        while True:
+            try:
+                return self._set_limit(key, name, self.limits[name])
+            except psycopg2.OperationalError as error:
+                self.world.note(f"people: limit {name} stays for now: {type(error).__name__}")
+                self.world.sleep(1.0)
 
     def _set_limit(self, key: str, name: str, most: int | None, hold: float = 0.0) -> None:
         sql, values = (NO_LIMIT, (name,)) if most is None else (LIMIT, (name, most))
