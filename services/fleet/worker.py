@@ -6,8 +6,8 @@ itself: it has no timer, watcher, gap scan or rescuer; and it never counts as a 
 
 import logging
 import os
-import threading
 from collections.abc import Collection, Sequence
+from threading import Event
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
@@ -55,9 +55,10 @@ class FleetWorker:
         self._settings, self._places, self._pool_kind = settings, places, pool
         parts = parts or Parts()
         self.owner = Owner(name, parts.incarnation())
-        self._registry, self._stopping = registry, parts.threads.event()
-        self._taking = threading.Lock()  # one call claims at a time: HeldClaims relies on it
-        self._over: dict[Proof, threading.Event] = {}
+        self._registry, self._threads = registry, parts.threads
+        self._stopping = self._threads.event()
+        self._taking = self._threads.lock()  # one call claims at a time: HeldClaims relies on it
+        self._over: dict[Proof, Event] = {}
         self._db = parts.database(
             settings,
             pool_size=CONNECTIONS,
@@ -167,7 +168,7 @@ class FleetWorker:
         with self._taking:
             report = place.store.waiting.take(1, start=1)
             for claim in report.started:
-                self._over[claim.proof] = threading.Event()
+                self._over[claim.proof] = self._threads.event()
             started, _ = place.held.accept(report.started, ())
             for claim in report.started:
                 if claim not in started:  # disowned while the answer was on its way

@@ -38,6 +38,7 @@ class Bounds:
     obeyed: float = 1.0  # after the commit of a change nothing of before starts
     given_up: float = 1.0  # from then on nothing of it is called
     slack: float = 5.0
+    announced: float = 60.0  # a row that waits for the fleet is announced again, whatever became of its message
     vanished: float | None = None  # so long without a life sign, and without a session, is enough as well
 
     @property
@@ -397,6 +398,8 @@ class Limited:
     def passed_over(self) -> Iterator[Violation]:
         """Counted is the time in which somebody was well, and every limit and the schedule itself had room."""
         longest = self._bounds.takeover + self._bounds.slack
+        if self._weather.has_workers:
+            longest += self._bounds.announced
         if self._bounds.row == float("inf"):
             return  # it may wait for a worker
         for row, at_once in self._waited:
@@ -504,21 +507,32 @@ class Weather:
         self._bounds = bounds
         self._of_replica: defaultdict[str, list[Disturbance]] = defaultdict(list)
         self._killed: dict[int, float] = {}
+        self._workers: set[str] = set()  # of the fleet: they write no fire's row and rescue nobody
         for each in disturbances:
             if each.replica is not None:
                 self._of_replica[each.replica].append(each)
+                if each.scope == "worker":
+                    self._workers.add(each.replica)
             if each.kills and each.pid is not None:
                 self._killed[each.pid] = each.at
         self._server = _merged((each.at, each.until) for each in disturbances if each.scope == "server")
         self._holds = [each for each in disturbances if each.scope == "schedules"]
         rest = bounds.recovery
-        ill = [_merged((each.at, each.until + rest) for each in some) for some in self._of_replica.values()]
+        ill = [
+            _merged((each.at, each.until + rest) for each in some)
+            for name, some in self._of_replica.items()
+            if name not in self._workers
+        ]
         self._unfit = _merged([*_common(ill), *((start, end + rest) for start, end in self._server)])
         disturbing = (each for each in disturbances if each.scope != "nothing")
         self._any = _merged((each.at, each.until + bounds.recovery) for each in disturbing)
         self._unfit_sums = _Sums(self._unfit)
         self._any_sums = _Sums(self._any)
         self._server_sums = _Sums(self._server)
+
+    @property
+    def has_workers(self) -> bool:
+        return bool(self._workers)
 
     def excuses(self, replica: str, since: float, until: float) -> bool:
         """Was it killed while it held this, or silent by our doing for long enough?"""

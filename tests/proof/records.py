@@ -120,7 +120,8 @@ class LimitChange:
 class Disturbance:
     """One fault, as whoever made it wrote it down.
 
-    `scope` is what it hits: a replica, the server (everybody), some schedules, redis, or nothing (an edit). `silences`
+    `scope` is what it hits: a replica, a worker of the fleet, the server (everybody), some schedules, redis, or nothing
+    (an edit). `silences`
     says that the replica could not say that it lives; `kills`, that the process ended at `at`.
     """
 

@@ -5,7 +5,7 @@ heartbeats said about buckets, looked at once a second. Start reading at `judge_
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.proof.checker import Bounds, Violation, Weather, clock
 from tests.proof.records import Disturbance, Row, Turn
@@ -45,6 +45,7 @@ class Sight:
 class ShareBounds:
     orphaned: float  # a bucket without a holder, while some replica has been well for a timeout
     taken: float  # a row that waits for nothing but an able replica, while one is well and has room
+    announced: float = 30.0  # the first pause until a row of the fleet is announced again
     settled: float  # after its grace, what nobody is able to run
     obeyed: float = 1.0  # a change of needs is known, and its row is where it belongs
     slack: float = 3.0
@@ -60,6 +61,8 @@ class ShareStory:
     disturbances: Sequence[Disturbance]
     has_room: bool  # each replica could run all that may run at once
     hopeless: Mapping[str, float] = field(default_factory=dict)  # schedules that no replica suits, and their grace
+    fleet: frozenset[str] = frozenset()  # those of the offers that are workers: they take nothing before they are woken
+    troubled_until: float = 0.0  # messages were lost or late up to then
     _weather: dict[frozenset[str], Weather] = field(default_factory=dict, init=False)
 
     def in_force(self, schedule: str, since: float, until: float) -> list[Route]:
@@ -76,6 +79,8 @@ class ShareStory:
     def weather_of(self, names: frozenset[str], bounds: Bounds) -> Weather:
         if names not in self._weather:
             told = [each for each in self.disturbances if each.replica is None or each.replica in names]
+            # Here a worker counts as a replica does elsewhere: is one of them well?
+            told = [replace(each, scope="replica") if each.scope == "worker" else each for each in told]
             self._weather[names] = Weather(told, bounds)
         return self._weather[names]
 
@@ -84,6 +89,7 @@ def judge_shares(story: ShareStory, bounds: Bounds, own: ShareBounds) -> Iterato
     yield from only_the_able_run(story, own)
     yield from nobody_able_is_true(story, bounds, own)
     yield from what_nobody_can_run_ends_with_its_grace(story, bounds, own)
+    yield from an_idle_fleet_takes_what_waits(story, bounds, own)
     if story.has_room:
         yield from an_able_replica_takes_what_waits(story, bounds, own)
     yield from no_bucket_is_without_a_holder_for_long(story, bounds, own)
@@ -127,6 +133,39 @@ def what_nobody_can_run_ends_with_its_grace(story: ShareStory, bounds: Bounds, o
 
 def an_able_replica_takes_what_waits(story: ShareStory, bounds: Bounds, own: ShareBounds) -> Iterator[Violation]:
     """Only the time in which its schedule ran nothing else, and an able replica and the server were well."""
+    for row, since, until, live in _waits(story):
+        yield from _taken_late(story, bounds, own, row, since, until, live)
+
+
+def an_idle_fleet_takes_what_waits(story: ShareStory, bounds: Bounds, own: ShareBounds) -> Iterator[Violation]:
+    """Whatever becomes of messages: pauses double, so the next one is no longer than the trouble, and the first one.
+
+    Only the time in which no worker ran anything, and a worker, a replica and the server were well.
+    """
+    running = [(row.started, row.completed or float("inf")) for row in story.rows
+               if row.started is not None and row.replica in story.fleet]  # fmt: skip
+    for row, since, until, live in _waits(story):
+        routes = story.in_force(row.schedule, since, until)
+        able = story.able(routes[-1:])
+        trouble = max(0.0, min(until, story.troubled_until) - since)
+        longest = own.announced + trouble + own.taken + own.slack
+        if not routes or not able or not able <= story.fleet or row.keys or until - since <= longest:
+            continue
+        since = max(since, routes[-1].since)
+        others = story.weather_of(frozenset(story.offers) - story.fleet, bounds)
+        if others.strikes_schedule(row.schedule, since, until):
+            continue
+        waited = 0.0
+        for start, end in _between(_merged([*live, *running]), since, until):
+            ill = end - start - others.fit_seconds(start, end)
+            waited += max(0.0, story.weather_of(able, bounds).fit_seconds(start, end) - ill)
+        if waited > longest:
+            text = f"from {clock(since)} to {clock(until)}, {waited:.1f} s of it beside an idle fleet"
+            yield _about(row, "waited beside an idle fleet", until, text)
+
+
+def _waits(story: ShareStory) -> Iterator[tuple[Row, float, float, Sequence[tuple[float, float]]]]:
+    """Each wait that ended with a claim: its row, from and until when, and the time in which its schedule ran."""
     due = {(row.schedule, row.fire, row.attempt): row for row in story.rows}
     for schedule, turns in story.turns.items():
         live = _merged(_live_spans(turns, story.rows, schedule))
@@ -135,8 +174,7 @@ def an_able_replica_takes_what_waits(story: ShareStory, bounds: Bounds, own: Sha
             key = turn.fire, turn.attempt
             row = due.get((schedule, *key))
             if row is not None and turn.before == "pending" and turn.after in LIVE:
-                since = max(since_turn.get(key, row.written), min(row.due or 0.0, turn.at))
-                yield from _taken_late(story, bounds, own, row, since, turn.at, live)
+                yield row, max(since_turn.get(key, row.written), min(row.due or 0.0, turn.at)), turn.at, live
             since_turn[key] = turn.at
 
 
@@ -152,7 +190,7 @@ def _taken_late(
     routes = story.in_force(row.schedule, since, until)
     able = story.able(routes[-1:])
     since = max(since, routes[-1].since) if routes else since
-    if not able or until - since <= own.taken + own.slack:
+    if not able or able <= story.fleet or until - since <= own.taken + own.slack:
         return
     weather = story.weather_of(able, bounds)
     if weather.strikes_schedule(row.schedule, since, until):

@@ -92,6 +92,7 @@ class _Scan:
     window: Window
     attended_since: datetime | None  # what came due later was a living replica's to run; None: there was none
     looked_at: datetime  # when it began, by Postgres' clock
+    snapshot: str  # what Postgres shows to everybody who looks from then on
     loads: int  # that it has seen
     blocks: Iterator[Block]
     block: Block | None = None
@@ -216,7 +217,7 @@ class GapScanner:
             yield from _neighbours(some, watched, new, near, is_attended=is_attended)
 
     def _lagging(self, mine: Collection[int]) -> list[int]:
-        attended, _ = self._attended_since()
+        attended = self._attendance().since
         if attended is None:
             return []
         lag = LAGS * self._interval + self._limits.vouch.total_seconds()
@@ -233,7 +234,8 @@ class GapScanner:
     # --- what is looked at ---
 
     def _begin(self, group: _Group) -> _Scan:
-        attended_since, looked_at = self._attended_since()
+        attendance = self._attendance()
+        attended_since, looked_at = attendance.since, attendance.now
         until = self._now(looked_at) - self._limits.settle
         oldest = until - self._limits.history
         if group.done is None:
@@ -244,7 +246,8 @@ class GapScanner:
         loads, known = (0, self._from_table(group.buckets)) if group.from_table else self._loaded(group.buckets)
         schedules = {key: each for bucket in known.values() for key, each in bucket.schedules.items()}
         group = replace(group, buckets=tuple(known))
-        return _Scan(group, window, attended_since, looked_at, loads, expected_fires(schedules, window))
+        blocks = expected_fires(schedules, window)
+        return _Scan(group, window, attended_since, looked_at, attendance.snapshot, loads, blocks)
 
     def _from_table(self, buckets: Sequence[int]) -> Known:
         """Buckets that we do not hold, as the table has them now."""
@@ -265,10 +268,9 @@ class GapScanner:
         """By the slower clock: what is still to come must never be recorded as missed, which fences it."""
         return min(self._clock.now(), looked_at)
 
-    def _attended_since(self) -> tuple[datetime | None, datetime]:
+    def _attendance(self) -> Row[Any]:
         with self._db.transaction() as connection:
-            found = connection.exec_driver_sql(ATTENDED_SINCE, {"timeout": self._heartbeat_timeout}).one()
-            return found.since, found.now
+            return connection.exec_driver_sql(ATTENDED_SINCE, {"timeout": self._heartbeat_timeout}).one()
 
     def _go_on_from(self, group: _Group, until: datetime) -> datetime:
         """Where the last scan of any replica ended, less a margin for late commits; else as far back as may run."""
@@ -352,7 +354,7 @@ class GapScanner:
             for schedule_id, (row, items) in sorted(planned.items())
             for item in items
         ]
-        written = self._insert(rows, scan.looked_at)
+        written = self._insert(rows, scan)
         for schedule_id, (_, items) in planned.items():
             done = [item for item in items if (schedule_id, item.scheduled_for) in written]
             scan.caught_up += sum(item.fires for item in done if item.status == "pending")
@@ -361,17 +363,18 @@ class GapScanner:
                 scan.note_behind([schedule_id])
         scan.note_behind(scan.gaps.keys() - planned.keys())
 
-    def _insert(self, rows: Sequence[dict[str, Any]], looked_at: datetime) -> set[tuple[UUID, datetime]]:
+    def _insert(self, rows: Sequence[dict[str, Any]], scan: _Scan) -> set[tuple[UUID, datetime]]:
         written: set[tuple[UUID, datetime]] = set()
         for start in range(0, len(rows), ROWS_PER_INSERT):
             some = rows[start : start + ROWS_PER_INSERT]
-            values = {"rows": json.dumps(some, default=str), "looked_at": looked_at}
+            looked = {"looked_at": scan.looked_at, "snapshot": scan.snapshot}
             with self._db.transaction() as connection:
                 # A deleted schedule cannot be held: two scans that record its fires meet in the unique key.
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
                 locked = connection.exec_driver_sql(LOCK, {"ids": list({row["schedule_id"] for row in some})})
                 held = list(locked.scalars())
-                inserted = connection.exec_driver_sql(INSERT, {**values, "held": held}).all()
+                values = {"rows": json.dumps(some, default=str), "held": held, **looked}
+                inserted = connection.exec_driver_sql(INSERT, values).all()
             written |= {(row.schedule_id, row.scheduled_for) for row in inserted}
         return written
 

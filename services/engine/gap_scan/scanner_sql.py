@@ -13,9 +13,11 @@ FROM unnest(%(buckets)s::smallint[]) AS n (bucket) LEFT JOIN fires_watched_by_bu
 LEFT JOIN fires_watched AS w ON true
 """
 
-# Since when one of the replicas that live now has been there to hand over what came due; and Postgres' clock.
+# Since when one of the replicas that live now has been there to hand over what came due; Postgres' clock; and which
+# transactions had ended by then.
 ATTENDED_SINCE = """
-SELECT min(started_at) AS since, clock_timestamp() AS now FROM scheduler_instances
+SELECT min(started_at) AS since, clock_timestamp() AS now, pg_current_snapshot()::text AS snapshot
+FROM scheduler_instances
 WHERE kind = 'replica' AND claiming AND heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s)
 """
 
@@ -124,9 +126,14 @@ SELECT schedule_id FROM schedules WHERE schedule_id = ANY(%(ids)s::uuid[])
 ORDER BY schedule_id FOR NO KEY UPDATE SKIP LOCKED
 """
 
+# The transaction of the row `e`, whose 32 bits are counted from our own: an id that never wraps around.
+_WRITTEN_BY = "greatest(pg_current_xact_id()::text::bigint - age(e.xmin), 3)::text::xid8"
+
 # A younger snapshot than the locks. A schedule that is not as it was planned for is left for the next scan. A fire that
 # another one's summary speaks for is decided; and a summary speaks only for what had no row when the scan looked, so it
-# is not written if another session has written one in its range since then.
+# is not written if another session has written one in its range since then. What of the schedule was to be caught up
+# beside it is not written either: the next scan would apply the rule once more. Rows that the scan saw do not count,
+# however young: their replica may have died right after.
 INSERT = f"""
 WITH planned AS (
     SELECT * FROM json_to_recordset(%(rows)s::json) AS p (
@@ -135,6 +142,18 @@ WITH planned AS (
     )
 ), held AS MATERIALIZED (
     SELECT schedule_id, revision, enabled FROM schedules WHERE schedule_id = ANY(%(held)s::uuid[])
+), refused AS MATERIALIZED (
+    SELECT p.schedule_id FROM planned AS p WHERE p.details IS NOT NULL AND (EXISTS (
+        SELECT FROM job_executions AS e
+        WHERE e.schedule_id = p.schedule_id AND e.scheduled_for > p.scheduled_for
+          AND e.scheduled_for <= (p.details->>'last')::timestamptz AND e.attempt = 1 AND e.cause <> 'manual'
+          AND e.created_at > %(looked_at)s::timestamptz - interval '{LONGEST_CLAIM_SECONDS} seconds'
+          AND NOT pg_visible_in_snapshot({_WRITTEN_BY}, %(snapshot)s::pg_snapshot)
+    ) OR (
+        SELECT count(*) FROM job_executions AS e
+        WHERE e.schedule_id = p.schedule_id AND e.scheduled_for > p.scheduled_for
+          AND e.scheduled_for <= (p.details->>'last')::timestamptz AND e.reason = '{Reason.CATCHUP_CAP}'
+    ) >= {LOOKED_AT})
 )
 INSERT INTO job_executions (
     schedule_id, job_id, domain, domain_config_id, status, scheduled_for, cause, due_at, reason, metadata, completed_at
@@ -147,16 +166,7 @@ WHERE CASE WHEN p.revision IS NOT NULL THEN held.revision = p.revision AND held.
            ELSE held.schedule_id IS NOT NULL
                 OR NOT EXISTS (SELECT FROM schedules AS s WHERE s.schedule_id = p.schedule_id) END
   AND NOT {recorded_as_missed("p")}
-  AND (p.details IS NULL OR NOT EXISTS (
-      SELECT FROM job_executions AS e
-      WHERE e.schedule_id = p.schedule_id AND e.scheduled_for > p.scheduled_for
-        AND e.scheduled_for <= (p.details->>'last')::timestamptz AND e.attempt = 1 AND e.cause <> 'manual'
-        AND e.created_at > %(looked_at)s::timestamptz - interval '{LONGEST_CLAIM_SECONDS} seconds'
-  ) AND (
-      SELECT count(*) FROM job_executions AS e
-      WHERE e.schedule_id = p.schedule_id AND e.scheduled_for > p.scheduled_for
-        AND e.scheduled_for <= (p.details->>'last')::timestamptz AND e.reason = '{Reason.CATCHUP_CAP}'
-  ) < {LOOKED_AT})
+  AND NOT EXISTS (SELECT FROM refused WHERE refused.schedule_id = p.schedule_id)
 ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
 RETURNING schedule_id, scheduled_for
 """

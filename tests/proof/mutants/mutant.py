@@ -33,10 +33,13 @@ class Simulated:
     histories: int = 100
     seed: int = 1
     queue: bool = False  # of histories with nothing but a status queue
+    fleet: bool = False  # of histories with workers of Celery
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        alone = ("--queue", "--schedules", str(QUEUE)) if self.queue else ()
+        alone: tuple[str, ...] = ("--queue", "--schedules", str(QUEUE)) if self.queue else ()
+        if self.fleet:
+            alone = ("--fleet", "--no-queue")
         runs = ("--seed", str(self.seed), "--runs", str(self.histories))
         return ("--faults", self.faults, *runs, "--until-found", *alone)
 

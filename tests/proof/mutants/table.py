@@ -364,6 +364,32 @@ NOTHING_UNACCOUNTED = (
         f"{IN_GAP_SCAN}what_has_no_row_yet_is_not_vouched_for",
     ),
     Mutant(
+        "summary_forgets_a_claim_under_way",
+        "G2",
+        "That a summary speaks only for what had no row when the scan looked.",
+        (
+            Edit(
+                SCANNER_SQL,
+                "AND NOT pg_visible_in_snapshot({_WRITTEN_BY}, %(snapshot)s::pg_snapshot)",
+                "AND NOT pg_visible_in_snapshot({_WRITTEN_BY}, coalesce(pg_current_snapshot(), %(snapshot)s))",
+            ),
+        ),
+        f"{IN_GAP_SCAN}a_claim_that_is_under_way_while_the_scan_looks_is_not_recorded_as_missed",
+    ),
+    Mutant(
+        "summary_waits_for_young_rows",
+        "G3",
+        "That a row which the scan saw, however young, does not delay a summary around it.",
+        (
+            Edit(
+                SCANNER_SQL,
+                "AND NOT pg_visible_in_snapshot({_WRITTEN_BY}, %(snapshot)s::pg_snapshot)",
+                "AND %(snapshot)s IS NOT NULL",
+            ),
+        ),
+        f"{IN_GAP_SCAN}a_row_that_was_there_before_the_look_delays_no_summary",
+    ),
+    Mutant(
         "gap_scan_waits",
         "G3",
         "That a scan does not wait for a replica that froze with the row that all scans write.",
@@ -1483,6 +1509,7 @@ BAD_INPUT_IS_AN_ANSWER = (
 )
 
 IN_FLEET = "tests/integration/fleet/test_"
+WORKER = "services/fleet/worker.py"
 A_FLEET = (
     Mutant(
         "worker_is_a_member",
@@ -1510,6 +1537,120 @@ A_FLEET = (
         "That messages which lie in the broker are counted before others are sent.",
         (Edit("services/fleet/publisher.py", "max(0, waiting - lying)", "marked"),),
         f"{IN_FLEET}publisher.py::test_messages_that_lie_in_the_broker_already_count",
+    ),
+    Mutant(
+        "a_lost_message_is_lost",
+        "G3",
+        "That a row whose message never came is announced again.",
+        (Edit("services/ledger/outbox_sql.py", "FIRST_PAUSE_SECONDS = 30", "FIRST_PAUSE_SECONDS = 86_400"),),
+        Simulated("message_lost", histories=40, fleet=True),
+    ),
+    Mutant(
+        "worker_believes_the_message",
+        "G1",
+        "The lock under which a row is taken: two workers that were woken for it would both judge it.",
+        (
+            Edit(
+                WAITING_SQL,
+                "ORDER BY e.due_at LIMIT /* most */ FOR NO KEY UPDATE OF e, s SKIP LOCKED",
+                "ORDER BY e.due_at LIMIT /* most */",
+            ),
+            Edit(
+                WAITING_SQL,
+                "WHERE d.execution_id = e.execution_id AND {_BY_ITS_KEY} AND (",
+                "WHERE d.execution_id = e.execution_id AND (",
+            ),
+        ),
+        Simulated("message_twice,late_reply", histories=40, fleet=True),
+        with_it="that only what still waits is taken",
+    ),
+    Mutant(
+        "worker_takes_without_a_token",
+        "G1",
+        "The new token of each claim, which fences the claim before it.",
+        (
+            Edit(
+                WAITING_SQL,
+                "fencing_token = CASE WHEN {CLAIMED} THEN nextval('fencing_token_seq') END",
+                "fencing_token = CASE WHEN {CLAIMED} THEN coalesce(e.fencing_token, 1) END",
+            ),
+        ),
+        Simulated("cut_off,freeze,late_reply,crash", histories=60, fleet=True),
+    ),
+    Mutant(
+        "worker_runs_what_it_does_not_hold",
+        "G1",
+        "That a worker runs only what it holds: a claim that was disowned while its answer was late runs elsewhere.",
+        (
+            Edit(
+                WORKER,
+                "started, _ = place.held.accept(report.started, ())",
+                "started = list(report.started)",
+            ),
+        ),
+        Simulated("", histories=5, fleet=True),
+    ),
+    Mutant(
+        "worker_claims_twice_at_once",
+        "G1",
+        "That one call of a worker claims at a time.",
+        (Edit(WORKER, "with self._taking:", "if True:"),),
+        Simulated("message_twice,late_reply", histories=40, fleet=True),
+    ),
+    Mutant(
+        "worker_ignores_the_loss_of_its_session",
+        "G1",
+        "That a worker which may have been given up asks Postgres before it calls a handler, and else hands back.",
+        (Edit("services/engine/ownership.py", "return self._heart.confirms(claim)", "return True"),),
+        Simulated("cut_off,freeze,late_reply,late_wake", histories=60, fleet=True),
+    ),
+    Mutant(
+        "worker_claims_although_it_may_not",
+        "G1",
+        "That a worker without a heartbeat of late takes nothing.",
+        (Edit(WORKER, "return place.heart.is_trusted and place.clock", "return place.clock"),),
+        f"{IN_FLEET}worker.py::test_a_worker_that_may_not_claim_gives_the_wake_up",
+    ),
+    Mutant(
+        "worker_acknowledges_at_once",
+        "G6",
+        "That a wake is acknowledged when the end of what it ran is written, so that a warm shutdown waits for it.",
+        (Edit(WORKER, "        over.wait()\n", ""),),
+        f"{IN_FLEET}worker.py::test_a_worker_takes_the_most_urgent_row_of_its_queues_and_returns_when_its_end_is_written",
+    ),
+    Mutant(
+        "a_wake_waits_for_ever",
+        "G6",
+        "That a wake ends with its execution, whatever became of it: else its place is lost.",
+        (Edit(WORKER, "HeldClaims(self._forgot)", "HeldClaims()"),),
+        Simulated("", histories=5, fleet=True),
+    ),
+    Mutant(
+        "worker_serves_any_queue",
+        "G2",
+        "That a worker takes rows of its own queues only.",
+        (
+            Edit(
+                WORKER,
+                "Abilities.of_registry(registry, labels, queues, waits",
+                'Abilities.of_registry(registry, labels, ("default", *queues), waits',
+            ),
+        ),
+        Simulated("", histories=20, fleet=True),
+    ),
+    Mutant(
+        "worker_does_not_wait_for_elders",
+        "G1",
+        "That a worker takes nothing while a replica lives that does not know of fleets.",
+        (Edit(WORKER, "queues, waits_for_elders=True", "queues, waits_for_elders=False"),),
+        f"{IN_FLEET}worker.py::test_a_worker_takes_nothing_while_a_replica_of_the_version_before_lives",
+    ),
+    Mutant(
+        "worker_counts_as_a_replica",
+        "G6",
+        "That a worker never says that it claims: a gap scan would take what came due beside it for attended.",
+        (Edit(WORKER, '"claiming": False', '"claiming": True'),),
+        f"{IN_FLEET}worker.py::test_nobody_takes_a_worker_for_a_replica",
     ),
 )
 

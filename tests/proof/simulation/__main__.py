@@ -76,6 +76,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--replicas", type=int)
     parser.add_argument("--pace", choices=("quick", "usual"))
     parser.add_argument("--queue", action=argparse.BooleanOptionalAction, help="each with a status queue, or none")
+    parser.add_argument("--fleet", action=argparse.BooleanOptionalAction, help="each with Celery workers, or none")
     parser.add_argument("--until-found", action="store_true", help="stop at the first broken promise")
     parser.add_argument("--shrink", action="store_true", help="make the first broken history small, and show it")
     parser.add_argument("--trace", action="store_true", help="show every step")
@@ -117,6 +118,7 @@ def _options(given: argparse.Namespace) -> Options:
         replicas=given.replicas,
         pace=given.pace,
         queue=given.queue,
+        fleet=given.fleet,
     )
 
 
@@ -135,6 +137,7 @@ def _wanted(given: argparse.Namespace) -> Iterator[tuple[int, Options]]:
                     replicas=each.get("replicas"),
                     pace=each.get("pace"),
                     queue=each.get("queue"),
+                    fleet=each.get("fleet"),
                 ),
             )
         return
@@ -251,6 +254,8 @@ def _child(given: argparse.Namespace, seed: int, runs: int, number: int, url: st
         command += ["--pace", given.pace]
     if given.queue is not None:
         command.append("--queue" if given.queue else "--no-queue")
+    if given.fleet is not None:
+        command.append("--fleet" if given.fleet else "--no-fleet")
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 

@@ -95,6 +95,10 @@ class Figures:
                    f"{self.counts['item claims']:,} claims, {self.counts['item takeovers']:,} takeovers, "
                    f"{self.counts['item calls']:,} calls, {self.counts['item saves']:,} saves, "
                    f"{self.counts['dead letters']:,} dead letters")  # fmt: skip
+        if self.counts["histories with a fleet"]:
+            yield (f"{self.counts['histories with a fleet']} of them with a fleet: {self.counts['messages']:,} "
+                   f"messages, {self.counts['messages given']:,} deliveries, {self.counts['messages given again']:,} "
+                   f"given again, {self.counts['rows served']:,} executions")  # fmt: skip
         faults = self.faults()
         yield f"{sum(faults.values()):,} faults: {', '.join(f'{kind} {count}' for kind, count in faults.items())}"
         yield (f"{self.counts['waits']} waits for a lock, {self.counts['deadlocks']} deadlocks, "

@@ -13,13 +13,16 @@ from tests.proof.queue_checker import judge_items
 from tests.proof.records import Turn
 from tests.proof.share_checker import Offer, Route, ShareBounds, ShareStory, Sight, judge_shares
 from tests.proof.simulation import queues
+from tests.proof.simulation.broker import URL, VirtualBroker
 from tests.proof.simulation.fake_redis import VirtualRedis
+from tests.proof.simulation.fleet import PLACES, Worker
+from tests.proof.simulation.fleet import QUEUE as FLEET
 from tests.proof.simulation.handler import Work
 from tests.proof.simulation.net import Net
 from tests.proof.simulation.options import QUEUE, Options, Result
-from tests.proof.simulation.people import INSERT, People, Schedule, Way
+from tests.proof.simulation.people import FLEET_WAY, INSERT, People, Schedule, Way
 from tests.proof.simulation.postgres import Server
-from tests.proof.simulation.replica import Replica
+from tests.proof.simulation.replica import Process, Replica
 from tests.proof.simulation.world import EPOCH, Task, World
 
 LEAST_SCHEDULES, MOST_SCHEDULES = 2, 5
@@ -80,7 +83,8 @@ USUAL_SHARE = 0.12
 LIMITED_SHARE = 0.35  # of the histories
 KEYS = ((), ("key:a",), ("key:b",), ("key:a", "key:b"))
 LONG_WORK_SECONDS = 1.0  # with limits, fires that do not coalesce would wait for each other for minutes
-SETTLES_LONGER = 4  # with limits
+SETTLES_LONGER = 4  # with limits or a fleet
+FLEET_SHARE = 0.25  # of the histories, in which some schedules run on Celery workers
 LATE_JOIN_SHARE = 0.3  # of the histories, in which one replica starts in the middle
 DIFFER_SHARE = 0.5  # of the histories without a queue, in which the replicas do not offer the same
 LONG_AWAY_SHARE = 0.04  # of the ends of a process: its next one comes later than its buckets are missed
@@ -99,8 +103,10 @@ ALL_BUCKETS = (1 << 1024) - 1
 SETTINGS: dict[tuple[object, ...], config.Settings] = {}  # to make them takes longer than a hundred statements
 
 
-def settings_of(url: str, name: str, pace: str, workers: int, copies: int, offer: Offer) -> config.Settings:
-    key = (name, pace, workers, copies, offer)
+def settings_of(
+    url: str, name: str, pace: str, workers: int, copies: int, offer: Offer, *, has_fleet: bool
+) -> config.Settings:
+    key = (name, pace, workers, copies, offer, has_fleet)
     if key not in SETTINGS:
         given: dict[str, Any] = {
             **PACES[pace].settings, **queues.SETTINGS[pace], "database_url": url, "redis_url": "redis://virtual",
@@ -108,6 +114,8 @@ def settings_of(url: str, name: str, pace: str, workers: int, copies: int, offer
             "job_modules": "tests.proof.simulation.handler", "abilities": ",".join(sorted(offer.labels)),
             "queues": ",".join(sorted(offer.queues)),
         }  # fmt: skip
+        if has_fleet:
+            given |= {"celery_queues": FLEET, "celery_broker_url": URL}
         SETTINGS[key] = config.Settings(_env_file=None, **given)
     return SETTINGS[key]
 
@@ -129,6 +137,7 @@ class History:
         self._heal_at = EPOCH + pace.active_seconds
         self._net = Net(world, server, options.faults, options.only, self._heal_at)
         self._redis = VirtualRedis(world, self._net)
+        self._broker = VirtualBroker(world, self._net)
         server.line = self._net
         server.begin_history()
         world.is_free, world.strike = server.is_free, self._strike
@@ -136,14 +145,16 @@ class History:
             mean_seconds=dice.one_of("work", (0.05, 0.2, 0.5, 3.0)), failing=dice.one_of("failing", (0.0, 0.0, 0.2))
         )
         self._pids = 0
-        self._replicas: dict[str, Replica] = {}
+        self._processes: dict[str, Process] = {}
         self._away: set[str] = set()  # names whose next process is to come
         self._limits = self._draw_limits()
         self._count = options.replicas or dice.one_of("replicas", (2, 3, 3, 4))
         self._copies = dice.one_of("copies", (1, 2, 2))  # with more replicas than copies buckets move
         self._queue = self._draw_queue()
+        self._fleet = self._draw_fleet()
         self._offers = self._draw_offers()
         self._served = [way for way in ROUTES if any(each.suits(route_of(way)) for each in self._offers.values())]
+        self._served += [FLEET_WAY] if self._fleet else []
         self._schedules = self._draw_schedules()
         self._sights: list[Sight] = []
 
@@ -170,9 +181,17 @@ class History:
         """The first serves what has no queue and requires nothing, so that most of the work finds a replica."""
         dice = self.world.dice
         names = [f"r{number + 1}" for number in range(self._count)]
-        if self._queue is not None or self._limits or dice.roll("replicas differ") >= DIFFER_SHARE:
+        if self._queue is not None or self._limits or self._fleet or dice.roll("replicas differ") >= DIFFER_SHARE:
             return dict.fromkeys(names, Offer())
         return {name: self._offer(name, is_first=name == names[0]) for name in names}
+
+    def _draw_fleet(self) -> dict[str, int]:
+        """Workers and their places. None beside a status queue, whose runs may keep the only worker for seconds."""
+        dice, wanted = self.world.dice, self._options.fleet
+        drawn = dice.roll("a fleet") < FLEET_SHARE if wanted is None else wanted
+        if not drawn or self._queue is not None:
+            return {}
+        return {f"w{n + 1}": dice.one_of(f"places {n}", PLACES) for n in range(dice.one_of("fleet", (1, 2, 2, 3)))}
 
     @property
     def _differ(self) -> bool:
@@ -188,6 +207,8 @@ class History:
     def _schedule(self, number: int) -> Schedule:
         dice = self.world.dice
         way = dice.one_of(f"route {number}", (ROUTES[0], *ROUTES)) if self._differ else ROUTES[0]
+        if self._fleet and dice.roll(f"on the fleet {number}") < 0.65:
+            way = FLEET_WAY
         hopeless = way not in self._served
         is_slow = bool(self._limits) and self._work.mean_seconds > LONG_WORK_SECONDS
         return Schedule(
@@ -213,6 +234,10 @@ class History:
         return queues.QueuePlay(self.world, self._server, self._net, self._pace_name, self._heal_at)
 
     @property
+    def _worker_offers(self) -> dict[str, Offer]:
+        return dict.fromkeys(self._fleet, Offer(queues=frozenset({FLEET})))
+
+    @property
     def _is_scarce(self) -> bool:
         """Can one replica alone not run all that may run at once?"""
         at_once = sum(each.max_instances for each in self._schedules.values())
@@ -235,13 +260,16 @@ class History:
         self._draw_deployment()
         world.call_at(world.now + SIGHT_SECONDS, self._look)
         world.counts["histories with replicas that differ"] += self._differ
+        world.counts["histories with a fleet"] += bool(self._fleet)
         for number in range(self._count):
             self._begin(f"r{number + 1}", self._skew(number), self._starts_after(number))
+        for name in self._fleet:
+            self._begin(name, 0.0, world.dice.between(f"start {name}", 0, 3))
         violations: list[str] = []
         verdict = Verdict()
         try:
             world.run(self._heal_at)
-            while world.now < self._heal_at + pace.settle_seconds * (SETTLES_LONGER if self._limits else 1):
+            while world.now < self._heal_at + pace.settle_seconds * self._patience:
                 world.run(world.now + 1.0)
                 if self._is_at_rest():
                     break
@@ -256,6 +284,10 @@ class History:
             (*self._schedules, *([QUEUE] if self._queue else [])), self._count, world.now - EPOCH,
         )  # fmt: skip
 
+    @property
+    def _patience(self) -> int:
+        return SETTLES_LONGER if self._limits or self._fleet else 1
+
     def _starts_after(self, number: int) -> float:
         dice = self.world.dice
         is_late = number > 0 and number == self._count - 1 and dice.roll("late join") < LATE_JOIN_SHARE
@@ -264,7 +296,8 @@ class History:
 
     def _settings(self, name: str) -> config.Settings:
         offer = self._offers.get(name, Offer())
-        return settings_of(self._server.url, name, self._pace_name, self._workers, self._copies, offer)
+        url, fleet = self._server.url, bool(self._fleet)
+        return settings_of(url, name, self._pace_name, self._workers, self._copies, offer, has_fleet=fleet)
 
     def _skew(self, number: int) -> float:
         key = f"skew@r{number + 1}"
@@ -280,16 +313,19 @@ class History:
     def _begin(self, name: str, skew: float, delay: float = 0.0) -> None:
         self._away.discard(name)
         self._pids += 1
-        replica = Replica(
+        kind = Worker if name in self._fleet else Replica
+        process = kind(
             self.world, self._server, self._redis, self._settings(name), self._pids, skew, on_exit=self._exited
         )
-        self._replicas[name] = replica
-        self._net.disturb("start", self.world.now + delay + 1.0, "replica", replica=name, pid=replica.pid)
-        replica.start(delay)
+        if isinstance(process, Worker):
+            process.places = self._fleet[name]
+        self._processes[name] = process
+        self._net.disturb("start", self.world.now + delay + 1.0, process.scope, replica=name, pid=process.pid)
+        process.start(delay)
 
     def _is_at_rest(self) -> bool:
         world = self.world
-        if self._away or any(each.frozen_until > world.now or each.holds() for each in self._replicas.values()):
+        if self._away or any(each.frozen_until > world.now or each.holds() for each in self._processes.values()):
             return False
         if any(task.name.startswith("people/") and not task.done for task in world.tasks):
             return False
@@ -304,18 +340,18 @@ class History:
         return verdict.found["unaccounted"]
 
     def _close(self) -> None:
-        for replica in self._replicas.values():
-            self.world.kill(replica)
-            self._server.end_all_of(replica)
+        for process in self._processes.values():
+            self.world.kill(process)
+            self._server.end_all_of(process)
         self.world.end()
-        World.it = Work.now = queues.QueuePlay.now = None
+        World.it = Work.now = queues.QueuePlay.now = VirtualBroker.now = None
 
     # --- faults of a process ---
 
     def _strike(self, task: Task) -> bool:
         """Between any two steps: what lies between them may last no time at all."""
         net, world, replica = self._net, self.world, task.owner
-        if not isinstance(replica, Replica):
+        if not isinstance(replica, Process):
             return False
         if key := net.strikes("crash", task, 0.2):
             net.note(key, f"{replica.label} before {task.name}")
@@ -326,7 +362,7 @@ class History:
             net.note(key, f"{replica.label} for {seconds:.1f} s before {task.name}")
             replica.frozen_until = world.now + seconds
             net.disturb(
-                "freeze", replica.frozen_until, "replica", replica=replica.name, pid=replica.pid, silences=True,
+                "freeze", replica.frozen_until, replica.scope, replica=replica.name, pid=replica.pid, silences=True,
                 freezes=True,
             )  # fmt: skip
             world.delay(task, replica.frozen_until)
@@ -336,7 +372,7 @@ class History:
             seconds = world.dice.between(f"{key} seconds", *size)
             net.note(key, f"{task.name} by {seconds:.3f} s")
             net.disturb(
-                "late_wake", world.now + seconds, "replica", replica=replica.name, pid=replica.pid, freezes=True,
+                "late_wake", world.now + seconds, replica.scope, replica=replica.name, pid=replica.pid, freezes=True,
                 silences=task.name.endswith("/heart"),
             )  # fmt: skip
             world.delay(task, world.now + seconds)
@@ -357,27 +393,29 @@ class History:
             self.world.call_at(self.world.now + at + number * pause, partial(self._deploy, key, f"r{number + 1}"))
 
     def _deploy(self, key: str, name: str) -> None:
-        replica = self._replicas.get(name)
+        replica = self._processes.get(name)
         if replica is None or replica.dead or replica.draining_since is not None:
             return
         self._net.note(key, f"{replica.label} gets SIGTERM")
         replica.ask_to_stop()
 
-    def _exited(self, replica: Replica) -> None:
+    def _exited(self, replica: Process) -> None:
         if replica.dead:
             return
         if replica.draining_since is not None:
             at = replica.draining_since
-            told = records.Disturbance(kind="drain", at=at, until=self.world.now, scope="replica", replica=replica.name)
-            self._net.disturbances.append(told)
+            facts: dict[str, Any] = {"scope": replica.scope, "replica": replica.name}
+            self._net.disturbances.append(records.Disturbance(kind="drain", at=at, until=self.world.now, **facts))
         self.world.note(f"{replica.label} has ended")
         self._over(replica, "exit", f"exit {replica.label}")
 
-    def _over(self, replica: Replica, kind: str, key: str) -> None:
+    def _over(self, replica: Process, kind: str, key: str) -> None:
         is_long = self.world.dice.roll(f"{key} long away") < LONG_AWAY_SHARE
         seconds = self.world.dice.between(f"{key} restart", *((9, 16) if is_long else (0.5, 9)))
         until = self.world.now + seconds
-        self._net.disturb(kind, until, "replica", replica=replica.name, pid=replica.pid, kills=True, silences=True)
+        facts = {"replica": replica.name, "pid": replica.pid, "kills": True, "silences": True}
+        self._net.disturb(kind, until, replica.scope, **facts)
+        self._broker.has_died(replica)
         self.world.kill(replica)
         self._server.end_all_of(replica)
         self._away.add(replica.name)
@@ -399,7 +437,7 @@ class History:
         finally:
             connection.rollback()
         calls = sorted(self._work.calls, key=lambda each: (each.schedule, each.fire, each.attempt, each.began))
-        holdings = {each.label: held for each in self._replicas.values() if not each.dead and (held := each.holds())}
+        holdings = {each.label: held for each in self._processes.values() if not each.dead and (held := each.holds())}
         return records.History(stretches, rows, calls, self._net.disturbances, turns, holdings, self._people.limited)
 
     def _judge(self) -> Verdict:
@@ -431,8 +469,10 @@ class History:
             since = self._people.committed.get(change_id, EPOCH)
             routes.setdefault(schedule, []).append(Route(since=since, queue=queue, labels=frozenset(labels)))
         return ShareStory(
-            rows=list(history.rows), turns=history.turns, routes=routes, offers=self._offers, sights=self._sights,
-            disturbances=self._net.disturbances, has_room=not self._is_scarce and not self._limits, hopeless={
+            rows=list(history.rows), turns=history.turns, routes=routes,
+            offers={**self._offers, **self._worker_offers}, sights=self._sights, fleet=frozenset(self._fleet),
+            troubled_until=self._broker.last_trouble, disturbances=self._net.disturbances,
+            has_room=not self._is_scarce and not self._limits, hopeless={
                 each.schedule_id: each.grace_seconds or 0 for each in self._schedules.values() if each.is_hopeless
             },
         )  # fmt: skip

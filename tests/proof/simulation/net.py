@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 from tests.proof.records import Disturbance
 from tests.proof.simulation.postgres import Deadlock, Server, StepConnection, lost
-from tests.proof.simulation.world import EPOCH, Task, World
+from tests.proof.simulation.world import EPOCH, Owner, Task, World
 
 # On the line to Postgres, in the server, in a process, on the line to Redis; what people do is in people.py.
-LINE = ("late_request", "late_reply", "lost_request", "lost_reply", "half_open", "deadlock", "slow_connect", "cut")
+LINE = ("late_request", "late_reply", "lost_request", "lost_reply", "half_open", "deadlock", "slow_connect", "cut",
+        "cut_off")  # fmt: skip
 SERVER = ("pg_stall", "pg_down")
 PROCESS = ("crash", "freeze", "late_wake", "drain", "deploy", "skew")
+BROKER = ("broker_down", "broker_lost", "message_lost", "message_twice", "message_late")
 REDIS = ("redis_down", "redis_flush", "redis_lost", "redis_lie", "redis_slow")
 PEOPLE = (
     "flap",
@@ -29,8 +31,9 @@ PEOPLE = (
     "cancel",
     "limit",
     "reroute",
+    "purge",
 )
-KINDS = (*LINE, *SERVER, *PROCESS, *REDIS, *PEOPLE)
+KINDS = (*LINE, *SERVER, *PROCESS, *REDIS, *BROKER, *PEOPLE)
 
 IN_THE_MIXTURE = 0.4
 RATES = (0.002, 0.01, 0.03)
@@ -68,6 +71,7 @@ class Net:
         self.faults: list[Fault] = []
         self.disturbances: list[Disturbance] = []
         self.down_until = self.stalled_until = 0.0
+        self._walls: dict[str, float] = {}  # by process
 
     # --- whether ---
 
@@ -100,7 +104,7 @@ class Net:
         """Something about one connection of one replica; only its heart's is a life sign."""
         if task.owner is not None:
             beats = task.name.partition("/")[2] in ("heart", "main")
-            self.disturb(kind, until, "replica", replica=task.owner.name, silences=beats)
+            self.disturb(kind, until, task.owner.scope, replica=task.owner.name, silences=beats)
 
     def seconds(self, key: str) -> float:
         """Three sizes: a millisecond, a moment, a while."""
@@ -115,6 +119,7 @@ class Net:
         if task.owner is not None and (key := self.strikes("slow_connect", task, 5)):
             self._late(key, task, "connects")
         self._meet_the_server(task)
+        self._meet_the_wall(task)
 
     def request(self, task: Task, session: StepConnection, kind: str) -> None:
         if task.owner is None:
@@ -126,12 +131,11 @@ class Net:
             self._travel(task, self._usual(task, "request"))
         self._strike_server(task)
         self._meet_the_server(task)
+        self._meet_the_wall(task)
         if key := self.strikes("cut", task, 0.2):
             self.note(key, f"all sessions of {task.owner.name}")
-            self.disturb("cut", self._world.now + 1.0, "replica", replica=task.owner.name, silences=True)
-            for each in list(self._server.sessions):
-                if each.owner is task.owner:
-                    self._server.cut(each)
+            self.disturb("cut", self._world.now + 1.0, task.owner.scope, replica=task.owner.name, silences=True)
+            self._cut_all_of(task.owner)
         if key := self.strikes("lost_request", task):
             self._lose(key, task, session, f"{kind} is not executed")
         if not session.is_idle and (key := self.strikes("deadlock", task)):
@@ -158,6 +162,25 @@ class Net:
             self._late(key, task, f"{kind} answered", on_wire=False)
         elif owner.frozen_until > world.now or world.dice.roll(f"back {task.name}#{task.steps}") < 0.3:
             world.sleep(self._usual(task, "reply"))
+
+    def _cut_all_of(self, owner: Owner) -> None:
+        for each in list(self._server.sessions):
+            if each.owner is owner:
+                self._server.cut(each)
+
+    def _meet_the_wall(self, task: Task) -> None:
+        """A worker is cut off from Postgres for a while; the broker and all others are well."""
+        world, owner = self._world, task.owner
+        if owner is None or owner.scope != "worker":
+            return
+        if key := self.strikes("cut_off", task, 0.5):
+            self._walls[owner.label] = until = world.now + world.dice.between(f"{key} seconds", 1, 12)
+            self.note(key, f"{owner.label} for {until - world.now:.1f} s")
+            self.disturb("cut_off", until, owner.scope, replica=owner.name, silences=True)
+            self._cut_all_of(owner)
+        if world.now < self._walls.get(owner.label, 0.0):
+            self._travel(task, min(world.dice.between(f"wall {task.name}#{task.steps}", 0.0, 3.0), 3.0))
+            raise lost()
 
     def _usual(self, task: Task, way: str) -> float:
         return self._world.dice.about(f"{way} {task.name}#{task.steps}", self.typical)

@@ -19,6 +19,7 @@ class Options:
     replicas: int | None = None  # None: as drawn
     pace: str | None = None  # quick or usual; None: as drawn
     queue: bool | None = None  # with a status queue or without one; None: as drawn
+    fleet: bool | None = None  # with workers of Celery, or without; None: as drawn
 
 
 @dataclass(slots=True)

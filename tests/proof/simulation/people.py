@@ -19,6 +19,7 @@ from services.errors import SchedulerError
 from services.job_history import JobHistory
 from services.ledger.backfill import Backfills
 from tests.proof.records import LimitChange
+from tests.proof.simulation.broker import broker
 from tests.proof.simulation.net import PEOPLE, Net
 from tests.proof.simulation.postgres import Server, StepConnection
 from tests.proof.simulation.replica import VirtualDatabase
@@ -42,6 +43,7 @@ NO_LIMIT = "DELETE FROM limits WHERE name = %s"
 
 
 Way = tuple[str | None, tuple[str, ...]]  # the queue of a schedule, and the labels that it requires
+FLEET_WAY: Way = ("fleet", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class People:
             self.limited.append(LimitChange(at=self.world.now, name=name, most=most))
         self.note_commits()
         for kind in PEOPLE:
-            if kind == "limit" and not self.limits:
+            if (kind == "limit" and not self.limits) or (kind == "purge" and FLEET_WAY not in self.routes):
                 continue
             most = 1 if kind in ONCE else MOST_DEEDS
             for number in range(1 + int(self.world.dice.roll(f"deeds {kind}") * most)):
@@ -109,6 +111,7 @@ class People:
             "flap": self._flap, "retime": self._retime, "reconfigure": self._reconfigure, "late_commit": self._hold,
             "delete": self._delete, "recreate": self._recreate, "manual": self._run, "retry": self._retry,
             "backfill": self._backfill, "cancel": self._cancel, "reroute": self._reroute, "limit": self._limit,
+            "purge": self._purge,
         }  # fmt: skip
         while (
             schedule.schedule_id in self._busy
@@ -191,7 +194,16 @@ class People:
         hold = dice.between(f"{key} hold", 0.2, LONGEST_HOLD_SECONDS) if dice.roll(f"{key} is held") < 0.4 else 0.0
         self._set_limit(key, name, dice.one_of(f"{key} to", (0, 1, 3, None)), hold)
         self.world.sleep(dice.about(f"{key} for", 2.0))
-        self._set_limit(key, name, self.limits[name])
+        self._restore_limit(key, name)
+
+    def _restore_limit(self, key: str, name: str) -> None:
+        """Whoever stopped a key with 0 comes again when the server is back: else its rows wait for a day."""
+        while True:
+            try:
+                return self._set_limit(key, name, self.limits[name])
+            except psycopg2.OperationalError as error:
+                self.world.note(f"people: limit {name} stays for now: {type(error).__name__}")
+                self.world.sleep(1.0)
 
     def _set_limit(self, key: str, name: str, most: int | None, hold: float = 0.0) -> None:
         sql, values = (NO_LIMIT, (name,)) if most is None else (LIMIT, (name, most))
@@ -208,6 +220,11 @@ class People:
                 self.limited.append(LimitChange(at=self.world.now, name=name, most=most))
         finally:
             self._busy.discard(name)
+
+    def _purge(self, key: str, schedule: Schedule) -> None:
+        """`celery purge`: what it takes away is announced again."""
+        for queue in {queue for queue, _ in self.routes if queue is not None}:
+            self.net.note(key, f"{broker().purge(queue)} messages of {queue}")
 
     def _session(self) -> StepConnection:
         return self.server.open(None, "psql", None)

@@ -17,7 +17,7 @@ from run_migrations import upgrade
 from services import schedule_watcher
 from services.engine import heart_sql, rescuer_sql
 from services.engine.gap_scan import scanner_sql
-from services.ledger import backfill_sql, claims_sql, history_sql, limits_sql, waiting_sql
+from services.ledger import backfill_sql, claims_sql, history_sql, limits_sql, outbox_sql, waiting_sql
 from tests.proof.simulation import postgres, queues
 from tests.proof.simulation.history import History
 from tests.proof.simulation.options import Options, Result
@@ -34,6 +34,7 @@ NAMED = (
     scanner_sql,
     history_sql,
     backfill_sql,
+    outbox_sql,
     schedule_watcher,
 )
 

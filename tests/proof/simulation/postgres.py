@@ -437,6 +437,7 @@ class Server:
             task = world.current if world is not None and isinstance(raw, StepConnection) else None
             seconds = LOOK_SECONDS if task else SLOW_SECONDS
             while not _ready(raw, seconds):
+                seconds = min(2 * seconds, SLOW_SECONDS)  # on a busy machine each look makes the next statement later
                 if world is not None and task is not None and (blockers := self._blockers(raw)):
                     self._park(world, task, raw, blockers)
 

@@ -248,7 +248,7 @@ class QueuePlay:
             VirtualDatabase.of(
                 self._server, replica, named, pool_size=named.database_pool_size, application_name=replica.name
             )
-        return VirtualDatabase.kept[name]
+        return VirtualDatabase.kept[name, replica.settings.database_pool_size]
 
     def claimed(self, claims: list[Claim[int]]) -> None:
         task = self._world.me

@@ -15,6 +15,7 @@ from database.connection import POOL_WAIT_SECONDS, DatabaseConnection
 from services.engine.parts import Parts
 from services.engine.stop_signal import StopSignal
 from services.engine.timer import Timer
+from services.engine.workplace import Workplace
 from services.enhanced_scheduler import EnhancedScheduler
 from services.errors import SchedulerError
 from tests.proof.simulation.fake_redis import VirtualRedis
@@ -43,7 +44,7 @@ class WaitingPool(QueuePool):
 class VirtualDatabase(DatabaseConnection):
     """One per name, kept over histories: to make an engine takes longer than the beginning of a history."""
 
-    kept: ClassVar[dict[str, "VirtualDatabase"]] = {}
+    kept: ClassVar[dict[tuple[str, int], "VirtualDatabase"]] = {}
 
     def __init__(self, server: Server, pool_size: int) -> None:
         super().__init__(server.url, pool_size=pool_size)
@@ -59,14 +60,14 @@ class VirtualDatabase(DatabaseConnection):
         cls, server: Server, owner: Owner | None, settings: config.Settings, pool_size: int = 10,
         application_name: str = "somebody", idle_in_transaction_seconds: float = 60.0,
     ) -> "VirtualDatabase":  # fmt: skip
-        name = settings.instance_id
-        if name not in cls.kept:
+        key = settings.instance_id, pool_size
+        if key not in cls.kept:
             world, World.it = World.it, None
             try:
-                cls.kept[name] = cls(server, pool_size)
+                cls.kept[key] = cls(server, pool_size)
             finally:
                 World.it = world
-        db = cls.kept[name]
+        db = cls.kept[key]
         db.engine.dispose()
         db._owner, db._name, db._idle_seconds = owner, application_name, idle_in_transaction_seconds
         return db
@@ -157,8 +158,10 @@ class NoPort:
     def stop(self) -> None: ...
 
 
-class Replica:
-    """One process, from its start to its end. `on_exit` is called when it ends by itself."""
+class Process:
+    """From its start to its end. `on_exit` is called when it ends by itself."""
+
+    scope: str
 
     def __init__(
         self,
@@ -168,51 +171,75 @@ class Replica:
         settings: config.Settings,
         pid: int,
         skew: float,
-        on_exit: Callable[["Replica"], None],
+        on_exit: Callable[["Process"], None],
     ) -> None:
         self.name, self.pid, self.skew = settings.instance_id, pid, skew
         self.label = f"{self.name}.{pid}"
         self.dead, self.frozen_until = False, 0.0
         self.draining_since: float | None = None
         self._world, self._server, self._redis, self.settings = world, server, redis, settings
-        self._signal: VirtualSignal | None = None
         self._on_exit = on_exit
-        self.scheduler: EnhancedScheduler | None = None
 
     def start(self, delay: float = 0.0) -> None:
         self._world.spawn(f"{self.label}/main", self, self._main, delay)
 
     def ask_to_stop(self) -> None:
         """SIGTERM."""
+        raise NotImplementedError
+
+    def holds(self) -> list[str]:
+        """Everything has ended: what it still has in memory, it has for ever."""
+        raise NotImplementedError
+
+    def parts(self, **own: Any) -> Parts:
+        given: dict[str, Any] = {
+            "incarnation": lambda: UUID(int=(self.pid << 80) + 0x1234), "redis": lambda _settings: self._redis,
+            "database": partial(VirtualDatabase.of, self._server, self),
+            "clock": lambda limit: DatabaseClock(limit, local=lambda: self._world.now + self.skew),
+            "threads": virtual_threads(),
+        }  # fmt: skip
+        return Parts(**given, **own)
+
+    def _main(self) -> None:
+        try:
+            self._live()
+        except (SchedulerError, DBAPIError) as error:
+            self._world.note(f"{self.name} does not start: {type(error).__name__}")
+            self._world.remark(f"  {str(error).splitlines()[0][:200]}")  # its address is another one in each run
+        self._world.call_at(self._world.now, lambda: self._on_exit(self))
+
+    def _live(self) -> None:
+        raise NotImplementedError
+
+
+def held_by(place: Workplace) -> list[str]:
+    found = {
+        "claims": len(place.held), "slots": place.held.in_pool, "runs": len(place.pool.held),
+        "leases": len(place.coordinator._held), "results": place.finisher.unwritten,
+    }  # fmt: skip
+    return [f"{what}: {count}" for what, count in found.items() if count]
+
+
+class Replica(Process):
+    scope = "replica"
+
+    _signal: VirtualSignal | None = None
+    scheduler: EnhancedScheduler | None = None
+
+    def ask_to_stop(self) -> None:
         if self._signal is not None:
             self.draining_since = self._world.now
             self._signal.give()
 
     def holds(self) -> list[str]:
-        """Everything has ended: what it still has in memory, it has for ever."""
         if self.scheduler is None or not hasattr(self.scheduler, "engine"):
             return []
-        engine = self.scheduler.engine
-        found = {
-            "claims": len(engine.held), "slots": engine.held.in_pool, "runs": len(engine.pool.held),
-            "leases": len(engine.coordinator._held), "results": engine.finisher.unwritten,
-        }  # fmt: skip
-        return [f"{what}: {count}" for what, count in found.items() if count]
+        return held_by(self.scheduler.engine)
 
-    def _main(self) -> None:
-        parts: dict[str, Any] = {
-            "incarnation": lambda: UUID(int=(self.pid << 80) + 0x1234), "redis": lambda _settings: self._redis,
-            "database": partial(VirtualDatabase.of, self._server, self), "timer": VirtualTimer, "health": NoPort,
-            "clock": lambda limit: DatabaseClock(limit, local=lambda: self._world.now + self.skew),
-            "threads": virtual_threads(), "signal": self._make_signal,
-        }  # fmt: skip
-        try:
-            self.scheduler = EnhancedScheduler(settings=self.settings, parts=Parts(**parts))
-            self.scheduler.run()
-        except (SchedulerError, DBAPIError) as error:
-            self._world.note(f"{self.name} does not start: {type(error).__name__}")
-            self._world.remark(f"  {str(error).splitlines()[0][:200]}")  # its address is another one in each run
-        self._world.call_at(self._world.now, lambda: self._on_exit(self))
+    def _live(self) -> None:
+        parts = self.parts(timer=VirtualTimer, health=NoPort, signal=self._make_signal)
+        self.scheduler = EnhancedScheduler(settings=self.settings, parts=parts)
+        self.scheduler.run()
 
     def _make_signal(self, threads: Any) -> VirtualSignal:
         self._signal = VirtualSignal(threads)

@@ -120,6 +120,23 @@ class _Current:
     """Is equal to no thread: a loop that stops itself does not wait for itself."""
 
 
+class VirtualLock:
+    def __init__(self) -> None:
+        self._held = False
+        self._waiting: list[Task] = []
+
+    def __enter__(self) -> "VirtualLock":
+        while self._held:
+            wait_in(self._waiting, None)
+        self._held = True
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._held = False
+        if self._waiting:
+            world().wake(self._waiting.pop(0))
+
+
 def _current() -> object:
     return _Current()
 
@@ -127,6 +144,6 @@ def _current() -> object:
 def virtual_threads() -> Threads:
     given: Any = {
         "thread": VirtualThread, "event": VirtualEvent, "condition": VirtualCondition, "queue": VirtualQueue,
-        "current": _current,
+        "current": _current, "lock": VirtualLock,
     }  # fmt: skip
     return Threads(**given)

@@ -31,6 +31,7 @@ class Owner(Protocol):
 
     name: str
     label: str  # with the number of its process
+    scope: str  # of what is done to it: a replica, or a worker of the fleet
     dead: bool
     frozen_until: float
     skew: float

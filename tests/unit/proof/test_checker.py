@@ -473,3 +473,13 @@ def test_a_row_that_waits_for_a_limit_although_there_is_room() -> None:
     assert limited((-90.0, "k:1", 1), (12.0, "k:1", 0), (80.0, "k:1", 1), **late) == {}
     soon: dict[str, Any] = {"began": 14.0, "started": 13.9, "completed": 15.0, "waited_for": "k:1", "due": 10.0}
     assert limited((0.0, "k:1", 1), **soon) == {}
+
+
+def test_a_worker_of_the_fleet_that_is_well_excuses_no_missing_row_and_one_that_is_ill_no_late_one() -> None:
+    worker = Disturbance(kind="start", at=0.0, until=1.0, scope="worker", replica="worker")
+    frozen = Disturbance(kind="freeze", at=0.0, until=900.0, scope="worker", replica="worker")
+    late = [row(10.0, written=90.0, started=91.0, completed=92.0), *ROWS[1:]]
+    calls = [call(10.0, began=91.0, ended=91.5), *CALLS[1:]]
+    assert found(late, calls, worker, frozen)["a row too late"] == 1
+    ill = Disturbance(kind="freeze", at=5.0, until=85.0, scope="replica", replica="other")
+    assert "a row too late" not in found(late, calls, ill, worker)

@@ -79,3 +79,44 @@ def test_a_bucket_without_a_holder_is_seen() -> None:
     orphaned = [Sight(at=float(at), orphaned=3 if 102 <= at <= 112 else 0) for at in range(100, 120)]
     assert broken(replace(SOUND, sights=orphaned)) == ["a bucket without a holder"]
     assert broken(replace(SOUND, sights=[each for each in orphaned if each.at < 108])) == []
+
+
+FLEET = replace(
+    SOUND,
+    rows=[replace(RUN, replica="worker")],
+    routes={"a": [Route(since=0.0, queue="side")]},
+    offers={"plain": Offer(), "worker": Offer(queues=frozenset({"side"}))},
+    fleet=frozenset({"worker"}),
+    disturbances=[
+        Disturbance(kind="start", at=0.0, until=1.0, scope="replica", replica="plain"),
+        Disturbance(kind="start", at=0.0, until=1.0, scope="worker", replica="worker"),
+    ],
+)
+
+
+def taken_after(seconds: float, story: ShareStory = FLEET) -> ShareStory:
+    """The only row, which its worker takes so much later."""
+    at = 100.0 + seconds
+    rows = [replace(RUN, replica="worker", started=at, completed=at + 1)]
+    return replace(story, rows=rows, turns={"a": [replace(TAKEN, at=at)]})
+
+
+def test_a_row_of_the_fleet_may_wait_for_its_next_announcement_and_no_longer() -> None:
+    assert broken(taken_after(34.0)) == []
+    assert broken(taken_after(36.0)) == ["waited beside an idle fleet"]
+
+
+def test_while_messages_are_in_trouble_their_pauses_grow() -> None:
+    assert broken(taken_after(50.0, replace(FLEET, troubled_until=120.0))) == []
+    assert broken(taken_after(58.0, replace(FLEET, troubled_until=120.0))) == ["waited beside an idle fleet"]
+
+
+def test_a_row_of_the_fleet_may_wait_for_a_worker_or_a_replica_that_is_well() -> None:
+    for name, scope in (("worker", "worker"), ("plain", "replica")):
+        frozen = Disturbance(kind="freeze", at=105.0, until=125.0, scope=scope, replica=name)
+        assert broken(replace(taken_after(50.0), disturbances=[*FLEET.disturbances, frozen])) == []
+
+
+def test_what_a_worker_of_the_fleet_runs_must_be_of_its_queue() -> None:
+    routes = {"a": [Route(since=0.0)]}
+    assert broken(replace(FLEET, routes=routes)) == ["run by one that is not able"]
