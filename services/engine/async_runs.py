@@ -50,7 +50,7 @@ class Desk:
     answer: Callable[[ExecutionContext], bool | None]  # may it run? None: unknown at the moment
     begin: Callable[[Run], bool]
     refuse: Callable[[Run], None]
-    finish: Callable[[Run, JobResult], None]
+    finish: Callable[[Run, JobResult], object]
 
 
 @dataclass(slots=True, eq=False)

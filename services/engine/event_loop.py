@@ -63,7 +63,7 @@ class EventLoop:
         return now - self._pinged_at
 
     def blocking(self) -> tuple[Run | None, FrameType | None]:
-        """The execution whose code holds the loop right now, if any is known, and where it is; no frame: nothing does."""
+        """The execution whose code holds the loop now, if it is known, and where it is. No frame: nothing does."""
         frame = sys._current_frames().get(self._thread.ident or 0)
         if frame is None or frame.f_code.co_filename.endswith("selectors.py"):
             return None, None  # it waits for events: the machine is slow, not a handler
@@ -93,9 +93,7 @@ class EventLoop:
             task.cancel()
         return len(left)
 
-    def _make_task(
-        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
-    ) -> "asyncio.Task[Any]":
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, /, **options: Any) -> "asyncio.Task[Any]":
         task = asyncio.Task(coroutine, loop=loop, **options)
         if (run := _current.get()) is not None:
             self._tasks.setdefault(run, set()).add(task)

@@ -260,6 +260,7 @@ def _member(row: Row[Any]) -> Member:
         holds=None if row.holds is None else from_bytes(bytes(row.holds)),
         is_fresh=row.is_fresh,
         free_slots=row.free_slots or 0,
+        free_async_slots=row.free_async_slots or 0,
         abilities=frozenset(row.abilities or ()),
         queues=frozenset(row.queues or ()),
     )

@@ -193,7 +193,8 @@ def test_log_progress_and_threads_of_its_own_keep_the_execution(bench: Bench, ca
     mine: contextvars.ContextVar[str] = contextvars.ContextVar("mine")
 
     class Listener:
-        heard: list[str] = []
+        def __init__(self) -> None:
+            self.heard: list[str] = []
 
         def hear(self, line: Any, *, kept: bool) -> None:
             self.heard.append(line.text)
@@ -212,7 +213,7 @@ def test_log_progress_and_threads_of_its_own_keep_the_execution(bench: Bench, ca
 
     pool = bench.pool(handler)
     contexts = [a_context() for _ in range(5)]
-    listeners = [type("One", (Listener,), {"heard": []})() for _ in contexts]
+    listeners = [Listener() for _ in contexts]
     for context, listener in zip(contexts, listeners, strict=True):
         context.listen(listener)
         pool.submit(context)
