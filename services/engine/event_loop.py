@@ -32,7 +32,7 @@ class EventLoop:
     """Lives until `close`. Whatever a task raises, SystemExit included, the loop goes on."""
 
     def __init__(self, threads: Threads, most_threads: int) -> None:
-        self._loop = asyncio.SelectorEventLoop()
+        self._loop = self.loop = asyncio.SelectorEventLoop()
         self._loop.set_task_factory(self._make_task)
         self._loop.set_default_executor(DaemonThreads(most_threads))
         self._tasks: dict[Run, set[asyncio.Task[Any]]] = {}
