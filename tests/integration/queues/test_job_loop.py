@@ -122,7 +122,7 @@ def test_a_function_that_a_plain_call_would_not_run_is_refused_before_anything_i
 
 def test_a_function_that_returns_a_coroutine_completes_nothing(db: DatabaseConnection) -> None:
     add_places(db, 3)
-    summary = run_places(db, lambda key, session: coroutine(key, session))  # type: ignore[arg-type]
+    summary = run_places(db, lambda key, session: coroutine(key, session))
     assert (summary.succeeded, summary.ended) == (0, "paused")
     assert places(db, "deep_scan_status, attempts") == [("Queued", 0)] * 3
     assert "coroutine" in query(db, "SELECT paused_reason FROM workflow_queues")[0][0]
