@@ -220,7 +220,14 @@ class Settings(WorkflowSettings):
     timer_copies: int = _knob(
         2, "Replica", "replicas that load each schedule; the others take over when all of these die", ge=1, le=100
     )
-    max_workers: int = _knob(5, "Replica", "maximum concurrent executions per replica", ge=1, le=1000)
+    max_workers: int = _knob(5, "Replica", "maximum concurrent executions per replica, a thread each", ge=1, le=1000)
+    max_async_workers: int = _knob(
+        100,
+        "Replica",
+        "maximum concurrent executions of async handlers per replica, beside MAX_WORKERS: they wait in one event loop",
+        ge=1,
+        le=10_000,
+    )
     schedule_check_interval: int = _knob(
         60, "Replica", "seconds between full comparisons of timer and table (NOTIFY delivers changes sooner)", ge=1
     )

@@ -82,7 +82,7 @@ class DatabaseConnection:
             "timezone": "UTC",
         }
         session_options = [] if transaction_pooler else [*self._limits.items(), *SERVER_KEEPALIVES.items()]
-        connect_args: dict[str, Any] = {
+        self.connect_args: dict[str, Any] = {
             "connect_timeout": connect_timeout_seconds,
             "application_name": application_name,
             **KEEPALIVES,
@@ -91,7 +91,9 @@ class DatabaseConnection:
         if session_options:
             own = address.query.get("options", ())
             given = [own] if isinstance(own, str) else list(own)
-            connect_args["options"] = " ".join([*given, *(f"-c {name}={value}" for name, value in session_options)])
+            self.connect_args["options"] = " ".join(
+                [*given, *(f"-c {name}={value}" for name, value in session_options)]
+            )
         self.engine: Engine = create_engine(
             address,
             pool_size=pool_size,
@@ -99,11 +101,11 @@ class DatabaseConnection:
             pool_timeout=POOL_WAIT_SECONDS,
             pool_pre_ping=True,
             pool_use_lifo=True,  # idle connections stay at the bottom, so an idle process keeps only one
-            connect_args=connect_args,
+            connect_args=self.connect_args,
         )
         event.listen(self.engine, "connect", lambda opened, _record: keep_from_copies(opened))
         if transaction_pooler:
-            event.listen(self.engine, "begin", self._set_for_this_transaction)
+            event.listen(self.engine, "begin", self.set_for_this_transaction)
 
     @classmethod
     def from_settings(cls, settings: Settings, **special: Any) -> "DatabaseConnection":
@@ -161,7 +163,7 @@ class DatabaseConnection:
         """The server's address without the password."""
         return masked(self.engine.url.render_as_string(hide_password=True)).split("://", 1)[1]
 
-    def _set_for_this_transaction(self, connection: Connection) -> None:
+    def set_for_this_transaction(self, connection: Connection) -> None:
         """Behind a transaction pooler each transaction may run on another session, so each one sets the limits."""
         connection.exec_driver_sql(self.limits_of_a_transaction)
 

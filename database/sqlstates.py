@@ -12,4 +12,6 @@ VALUE_ERRORS = ("22", "23", "54")  # classes: data, constraints, limits
 
 def sqlstate(error: BaseException) -> str:
     """Empty for an error that no statement caused, such as a broken connection."""
-    return getattr(error.orig, "pgcode", None) or "" if isinstance(error, DBAPIError) else ""
+    if not isinstance(error, DBAPIError):
+        return ""
+    return getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None) or ""  # psycopg 2 and 3

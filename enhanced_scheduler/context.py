@@ -183,6 +183,10 @@ class ExecutionContext:
         """The handler was told to stop: a value returned after that is not a success."""
         return self._live.noticed
 
+    def notice_stop(self) -> None:
+        """The handler was told to stop by other means than `check` or `cancelled`: by a CancelledError."""
+        self._live.noticed = True
+
     @property
     def cancel_reason(self) -> str | None:
         return self._live.cancel_reason

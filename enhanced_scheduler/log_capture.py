@@ -33,6 +33,12 @@ def speaking_for(context: ExecutionContext, call: Callable[[], T]) -> T:
         _current.reset(former)
 
 
+def speak_for(context: ExecutionContext) -> None:
+    """For a coroutine: all that its task, the tasks and the threads that it starts log belongs to the execution."""
+    _install()
+    _current.set(context)
+
+
 def facts() -> dict[str, Any]:
     """The ids of the execution that this thread works for, for formatters of log lines."""
     context = _current.get()

@@ -61,7 +61,9 @@ def run_job(
     draining: bool = False,
 ) -> JobRun:
     """Call a handler with this job_config. `cancel`: it is told to stop from its first `context.check()` on."""
-    definition = jobs.definition_of(handler) or JobDefinition(handler.__name__, handler)
+    definition = jobs.definition_of(handler) or JobDefinition(
+        getattr(handler, "__name__", type(handler).__name__), handler
+    )
     if refusal := definition.refusal():
         raise ValueError(refusal)
     context = ExecutionContext(

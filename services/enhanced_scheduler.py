@@ -186,6 +186,7 @@ class EnhancedScheduler:
             listen=not settings.database_transaction_pooler,
             on_pending=self._look_for_pending,
             on_share=lambda: engine.loops.wake("heart"),
+            in_loop=engine.in_loop,
         )
         gap_scanner = GapScanner(
             self.db,

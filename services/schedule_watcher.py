@@ -23,6 +23,7 @@ from database.connection import DatabaseConnection, Listener
 from services.coordination.collection import no_collection
 from services.engine.loaded import Bucket, Loaded, LoadedBuckets
 from services.engine.loops import Loop
+from services.engine.places import InLoop
 from services.engine.shares.shares import EveryBucket, Shares
 from services.engine.timer import Entry, Timer
 from services.errors import InvalidSchedule, Unavailable
@@ -45,7 +46,8 @@ TAKEOVERS = 2  # heartbeat timeouts, within which a dead holder's buckets are lo
 FIRST_BUCKETS = 16  # which tell how many rows a bucket has
 
 COLUMNS = """revision, effective_from, enabled, frequency, time_config::text AS time_config, timezone,
-             start_at, end_at, spread_seconds, priority, next_run, invalid_reason"""
+             start_at, end_at, spread_seconds, priority, next_run, invalid_reason,
+             job_type = ANY(%(in_loop)s) AND coalesce(job_config->>'isolation', '') <> 'process' AS is_in_loop"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,13 @@ class ScheduleWatcher:
         listen: bool = True,
         on_pending: Callable[[], None] = lambda: None,
         on_share: Callable[[], None] = lambda: None,
+        in_loop: InLoop | None = None,
     ) -> None:
         self._db, self._connection, self._timer, self._clock = db, db.dedicated(), timer, clock
         self._interval, self._listens, self._on_pending = check_interval_seconds, listen, on_pending
         self._shares, self._on_share = shares or EveryBucket(), on_share
         self._heartbeat_timeout = heartbeat_timeout_seconds
+        self._in_loop, self._async_types = in_loop, sorted(in_loop.types) if in_loop else []
         self._listener: Listener | None = None
         self._snapshot: str | None = None
         self._news = False
@@ -218,7 +222,7 @@ class ScheduleWatcher:
     def _load_part(self) -> None:
         if self._parts:
             part = self._parts[0]
-            self._load(self._connection.run(SOME_ROWS, {"ids": part.ids}))
+            self._load(self._connection.run(SOME_ROWS, {"ids": part.ids, "in_loop": self._async_types}))
             self._parts.popleft()
             if part.changed_at is not None:
                 metrics.change_applied(max(0.0, (self._clock.now() - part.changed_at).total_seconds()))
@@ -245,7 +249,7 @@ class ScheduleWatcher:
 
     def _load_some(self, numbers: Sequence[int]) -> None:
         watched = self._watched_until(numbers)
-        rows = self._connection.run(ROWS_OF, {"buckets": numbers})
+        rows = self._connection.run(ROWS_OF, {"buckets": numbers, "in_loop": self._async_types})
         new = {number: Bucket(number, self._loads, self._clock.now()) for number in numbers}
         try:
             with no_collection(freeze=True):  # what is loaded stays, and has no cycles
@@ -280,6 +284,8 @@ class ScheduleWatcher:
         for bucket in buckets:
             for known in bucket.schedules.values():
                 self._take_out(known)
+            if self._in_loop is not None:
+                self._in_loop.schedules.difference_update(bucket.schedules)
 
     def _load(
         self,
@@ -322,6 +328,8 @@ class ScheduleWatcher:
 
     def _remove(self, bucket: Bucket, schedule_id: UUID) -> bool:
         known = bucket.pop(schedule_id)
+        if self._in_loop is not None:
+            self._in_loop.note(schedule_id, is_in_loop=False)
         if known is not None:
             self._take_out(known)
         return known is not None
@@ -339,6 +347,8 @@ class ScheduleWatcher:
             self._upkeep.plan(row.schedule_id, row.revision, trigger.next_after(now))
 
     def _know(self, row: Row[Any], bucket: Bucket, entry: Entry | None) -> None:
+        if self._in_loop is not None:
+            self._in_loop.note(row.schedule_id, is_in_loop=row.is_in_loop)
         former = bucket.schedules.get(row.schedule_id)
         load = self._loads if former is None or _is_new(row, former) else former.load
         if self._effective_from != row.effective_from:

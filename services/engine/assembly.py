@@ -20,13 +20,14 @@ from services.engine.gauges import Gauges
 from services.engine.held_claims import HeldClaims
 from services.engine.loops import Loop
 from services.engine.parts import Parts
+from services.engine.places import InLoop
 from services.engine.rescuer import Rescuer
 from services.engine.settler import Settler
 from services.engine.shares.shares import Shares
 from services.engine.workplace import Workplace, tolerating_outage
 from services.jobs import JobRegistry
 from services.ledger.fires import Owner
-from services.ledger.needs import Abilities
+from services.ledger.needs import JOB, Abilities
 from services.ledger.waiting import Settling
 from services.redis_client import RedisClient
 
@@ -63,6 +64,7 @@ class Engine(Workplace):
             timeout_seconds=timeout,
             gap_seconds=self.pulse.gap_seconds,
         )
+        self.in_loop = _in_loop(registry, settings.max_async_workers)
         self.settler = Settler(Settling(db, owner, self.policy, self.horizon, abilities, timeout))
         self.dispatcher = Dispatcher(
             store=self.store,
@@ -77,16 +79,19 @@ class Engine(Workplace):
             may_claim=lambda: self.condition.may_claim,
             may_give_away=lambda: self.condition.may_give_away,
             fleet_queues=settings.fleet_queues,
+            in_loop=self.in_loop,
         )
         self.staff(
             max_workers,
             registry,
             stopping,
+            max_async=settings.max_async_workers,
             shares=self.shares,
             facts=lambda: {
                 **facts(),
                 **self.condition.for_heartbeat(),
                 "free_slots": self.dispatcher.free_slots,
+                **self._async_facts(),
             },
             done=self.dispatcher.done,
             dropped=self.dispatcher.dropped,
@@ -123,6 +128,12 @@ class Engine(Workplace):
         self.finisher.tell_fleet(made_room)
         self.rescuer.tell_fleet(made_room)
 
+    def _async_facts(self) -> dict[str, int]:
+        """Of a replica that has async handlers."""
+        if self.in_loop is None:
+            return {}
+        return {"free_async_slots": self.dispatcher.free_async_slots, "max_async_workers": self.in_loop.most}
+
     def add_loops(self, *loops: Loop) -> None:
         self.loops.add(loops, on_turn=self.condition.announce)
 
@@ -154,3 +165,12 @@ class Engine(Workplace):
         super().close()
         for part in (self.rescuer, self.settler):
             part.close()
+
+
+def _in_loop(registry: JobRegistry, most: int) -> InLoop | None:
+    """None without an async handler: then all is as if there were no event loop."""
+    types = registry.async_types()
+    if not types:
+        return None
+    words = frozenset(f"{JOB}{name}" for name in types)
+    return InLoop(most, registry.is_async, types, set(), lambda needs: not words.isdisjoint(needs))

@@ -43,6 +43,8 @@ class Gauges:
             leaked=self._pool.leaked,
             connections=cast(QueuePool, self._db.engine.pool).checkedout(),
         )
+        if (event_loop := self._dispatcher.event_loop) is not None:
+            metrics.observe_async(running=event_loop.most - event_loop.free, workers=event_loop.most)
         metrics.SCHEDULES.set(len(self._timer))  # fewer without a change, too: some have fired for the last time
         shares = self._shares
         metrics.observe_buckets(held=shares.held, duty=shares.duty, orphaned=shares.orphaned)

@@ -142,6 +142,11 @@ class Heart:
         is_sure = rows[0].free and took < SLOW_ANSWER_SECONDS and self._trusted_without_break_since(asked_at)
         return True if is_sure else None
 
+    def is_sure(self, claim: Claim) -> bool:
+        """`confirms` without a question to Postgres, for the event loop, which must not wait."""
+        since = self._in_time_since
+        return self.is_trusted and self.is_fresh and since is not None and since <= claim.asked_at
+
     @property
     def is_fresh(self) -> bool:
         """Did the last heartbeat come in time?"""
@@ -255,6 +260,7 @@ def _member(row: Row[Any]) -> Member:
         holds=None if row.holds is None else from_bytes(bytes(row.holds)),
         is_fresh=row.is_fresh,
         free_slots=row.free_slots or 0,
+        free_async_slots=row.free_async_slots or 0,
         abilities=frozenset(row.abilities or ()),
         queues=frozenset(row.queues or ()),
     )

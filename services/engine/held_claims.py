@@ -26,6 +26,7 @@ class HeldClaims:
         self._lock, self._forgotten = threading.Lock(), forgotten
         self._claims: dict[UUID, Claim] = {}
         self._in_pool: set[Proof] = set()
+        self._in_loop: set[Proof] = set()  # of those: in the event loop, or on the way to it
         self._disowned: set[Proof] = set()
 
     def __len__(self) -> int:
@@ -83,13 +84,23 @@ class HeldClaims:
     def in_pool(self) -> int:
         return len(self._in_pool)
 
-    def enter_pool(self, claims: Iterable[Claim]) -> None:
+    @property
+    def in_loop(self) -> int:
+        return len(self._in_loop)
+
+    def enter_pool(self, claims: Iterable[Claim], *, in_loop: bool = False) -> None:
+        proofs = [claim.proof for claim in claims]
         with self._lock:
-            self._in_pool.update(claim.proof for claim in claims)
+            self._in_pool.update(proofs)
+            if in_loop:
+                self._in_loop.update(proofs)
 
     def leave_pool(self, proofs: Iterable[Proof]) -> None:
+        proofs = list(proofs)
         with self._lock:
             self._in_pool.difference_update(proofs)
+            if self._in_loop:
+                self._in_loop.difference_update(proofs)
 
     def _holds(self, proof: Proof) -> bool:
         claim = self._claims.get(proof[0])

@@ -38,6 +38,26 @@ class Gate:
                     self._dropped([claim])
                     return False
             self._stopping.wait(UNCONFIRMED_SECONDS)
+        return self._turn_away(claim)
+
+    def is_sure(self, context: ExecutionContext) -> bool:
+        """As far as this process can tell without asking anybody; False: `may_run` has to be asked."""
+        claim = self._held.find(proof_of(context))
+        return claim is not None and not self._stopping.is_set() and self._heart.is_sure(claim)
+
+    def answer(self, context: ExecutionContext) -> bool | None:
+        """`may_run` for those who ask for many at once: None instead of waiting."""
+        claim = self._held.find(proof_of(context))
+        if claim is None:
+            return False
+        if self._stopping.is_set():
+            return self._turn_away(claim)
+        confirmed = self._confirms(claim)
+        if confirmed is False:
+            self._dropped([claim])
+        return confirmed
+
+    def _turn_away(self, claim: Claim) -> bool:
         self.turned_away.append(claim)
         self._dropped([claim])
         return False

@@ -1,5 +1,7 @@
 """Runs executions in threads, each with its timeout. Start reading at `WorkerPool._work`.
 
+Coroutine handlers take no thread: async_runs.py runs them in an event loop.
+
 The watchdog (timeouts.py) ends what exceeds its timeout.
 
 Each submitted context ends in exactly one of three ways: `on_done` is called once, `may_run` refuses it (dropped), or
@@ -19,6 +21,7 @@ from enhanced_scheduler.calling import call_handler, stopped_result
 from enhanced_scheduler.containment import Outcome, Raised, Returned, contained
 from enhanced_scheduler.context import ExecutionContext
 from enhanced_scheduler.results import JobResult
+from services.engine.async_runs import AsyncRuns, Desk
 from services.engine.isolation import run_isolated
 from services.engine.journals import Journals
 from services.engine.run import Run
@@ -33,6 +36,7 @@ CLEAN_UP_SECONDS = 2.0  # what a handler gets to hand back what it holds, when a
 
 OnDone = Callable[[ExecutionContext, JobResult, float], None]
 MayRun = Callable[[ExecutionContext], bool]
+MOST_ASYNC = 100
 
 
 class WorkerPool:
@@ -45,11 +49,15 @@ class WorkerPool:
         on_done: OnDone,
         *,
         may_run: MayRun = lambda _context: True,
+        is_sure: MayRun = lambda _context: False,
+        answer: Callable[[ExecutionContext], bool | None] | None = None,
+        max_async: int = MOST_ASYNC,
         journals: Journals | None = None,
         grace_seconds: float = 0.5,
         threads: Threads = OF_THE_SYSTEM,
     ) -> None:
         self.max_workers, self._registry, self._grace_seconds = max_workers, registry, grace_seconds
+        self.max_async = max_async
         self._on_done, self._may_run, self._threads = on_done, may_run, threads
         self._journals = journals
         self._queue: SimpleQueue[Run | None] = threads.queue()
@@ -58,6 +66,8 @@ class WorkerPool:
         self.leaked = 0  # threads that ignored their end and still run
         self.dropped = 0  # executions that `may_run` refused
         self._closing = False
+        desk = Desk(is_sure=is_sure, answer=answer or may_run, begin=self._begin, refuse=self._refuse, finish=self._end)
+        self.in_loop = AsyncRuns(max_async, desk, threads)
         for _ in range(max_workers):
             self._start_worker()
         self._watchdog = Watchdog(
@@ -91,7 +101,10 @@ class WorkerPool:
             if context.execution_id in self._runs:
                 raise RuntimeError(f"execution {context.execution_id} was submitted twice")
             self._runs[context.execution_id] = run
-        self._queue.put(run)
+        if run.in_loop:
+            self.in_loop.submit(run)
+        else:
+            self._queue.put(run)
 
     def cancel(self, execution_id: UUID, reason: str = "on request") -> bool:
         """Tell an execution to stop; False if it is not in this pool."""
@@ -103,11 +116,13 @@ class WorkerPool:
             self._watchdog.look_by(0)
         return True
 
-    def take_back(self, waited_seconds: float) -> list[ExecutionContext]:
-        """Take back executions that have waited this long for a worker; the pool will not run them."""
+    def take_back(self, waited_seconds: float, *, in_loop: bool | None = None) -> list[ExecutionContext]:
+        """Take back executions that have waited this long for a worker, or for the event loop; they will not be run."""
         since = time.monotonic() - waited_seconds
         with self._changed:
             waiting = [run for run in self._runs.values() if run.begun_at is None and run.submitted_at <= since]
+            if in_loop is not None:
+                waiting = [run for run in waiting if run.in_loop is in_loop]
             returned = [run for run in waiting if self._settle(run)]
             for run in returned:
                 self._forget(run)
@@ -134,12 +149,14 @@ class WorkerPool:
             stuck = [run for run in self._runs.values() if self._settle(run)]
             for run in stuck:
                 run.context.cancel("the replica is shutting down")
+                run.tell()
             self._changed.wait_for(lambda: not self._runs, CLEAN_UP_SECONDS)
             for run in stuck:
                 if not run.isolated:
                     self._forget(run)
             # What is left: processes that are being killed, and results that are being handed over.
             self._changed.wait_for(lambda: not self._runs, self._grace_seconds + KILL_SECONDS)
+        self.in_loop.close()
         return [run.context for run in returned + stuck]
 
     # --- a worker ---
@@ -152,12 +169,8 @@ class WorkerPool:
             if not self._is_allowed(run) or not self._begin(run):
                 continue  # refused, cancelled or returned while it waited
             _log_start(run.context)
-            result = self._run(run)
-            if not self._settle(run):
-                self._too_late(run)
+            if not self._end(run, self._run(run)):
                 return  # another thread has taken this place
-            self._deliver(run, result)
-            self._forget(run)
 
     def _is_allowed(self, run: Run) -> bool:
         """Asked before the timeout starts: waiting for the answer is not the handler's time."""
@@ -167,11 +180,11 @@ class WorkerPool:
             case Returned(True):
                 return True
             case Returned(_):
-                self.dropped += self._settle(run)
+                self._refuse(run)
             case Raised(error):
                 if self._settle(run):
                     self._deliver(run, results.failed(error, run.context.mask))
-        self._forget(run)
+                self._forget(run)
         return False
 
     def _begin(self, run: Run) -> bool:
@@ -197,6 +210,19 @@ class WorkerPool:
             return run_isolated(run.definition, run.context, self._registry.modules, self._grace_seconds)
         return call_handler(run.definition, run.context)
 
+    def _end(self, run: Run, result: JobResult) -> bool:
+        """False: it was given up before."""
+        if not self._settle(run):
+            self._too_late(run)
+            return False
+        self._deliver(run, result)
+        self._forget(run)
+        return True
+
+    def _refuse(self, run: Run) -> None:
+        self.dropped += self._settle(run)
+        self._forget(run)
+
     def _too_late(self, run: Run) -> None:
         self._forget(run)
         if not run.abandoned:
@@ -215,7 +241,10 @@ class WorkerPool:
             self.leaked += run.abandoned
         self._deliver(run, stopped_result(run.context))
         self._forget(run)
-        if run.abandoned:
+        if run.abandoned and run.in_loop:
+            _warn("coroutine_leaked", "it ignored the CancelledError, or blocks the event loop", run)
+            self.in_loop.give_up(run)
+        elif run.abandoned:
             _warn("worker_leaked", "it ignored the stop request; its thread is replaced", run)
             self._start_worker()
 

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from enhanced_scheduler.context import ExecutionContext
@@ -22,6 +23,8 @@ class Run:
     settled: bool = False  # it is decided how this ends
     journal: Journal | None = None  # where its handler's lines go
     abandoned: bool = False  # its thread ignored that, and was replaced
+    stop: Callable[[], object] | None = None  # delivers a CancelledError; only in the event loop
+    confirmed_at: float | None = None  # by database.clock.awake_or_not, when the gate last said yes; in the event loop
 
     @property
     def isolated(self) -> bool:
@@ -30,6 +33,15 @@ class Run:
     @property
     def duration_seconds(self) -> float:
         return 0.0 if self.begun_at is None else time.monotonic() - self.begun_at
+
+    @property
+    def in_loop(self) -> bool:
+        return self.definition.is_async and not self.isolated
+
+    def tell(self) -> None:
+        """A thread asks its context whether it should stop; a coroutine has to be told."""
+        if self.stop is not None:
+            self.stop()
 
     def give_up_at(self, now: float, grace_seconds: float) -> float:
         """When this has to end without the handler's help; tells the handler before."""
@@ -41,4 +53,5 @@ class Run:
             if now < deadline and not cancelled:
                 return deadline
             self.told_at = now
+            self.tell()
         return self.told_at + grace_seconds + (KILL_SECONDS if self.isolated else 0)

@@ -84,6 +84,7 @@ class Workplace:
         registry: JobRegistry,
         stopping: Event,
         *,
+        max_async: int,
         shares: Shares | None,
         facts: Callable[[], dict[str, Any]],
         done: OnDone,
@@ -109,7 +110,10 @@ class Workplace:
             max_workers,
             registry,
             done,
+            max_async=max_async,
             may_run=self.gate.may_run,
+            is_sure=self.gate.is_sure,
+            answer=self.gate.answer,
             journals=self.journals,
             threads=self._parts.threads,
         )

@@ -70,7 +70,14 @@ class FleetWorker:
         abilities = Abilities.of_registry(registry, labels, queues, waits_for_elders=True)
         self.place = Workplace(settings, parts, self._db, self._redis, self.owner, abilities, HeldClaims(self._forgot))
         self.place.staff(
-            places, registry, self._stopping, shares=None, facts=self._facts, done=self._done, dropped=self._dropped
+            places,
+            registry,
+            self._stopping,
+            max_async=places,
+            shares=None,
+            facts=self._facts,
+            done=self._done,
+            dropped=self._dropped,
         )
         self.place.loops.add(
             (self.place.heart.loop, self.place.finisher.loop, self.place.journals.loop, self.place.leases),

@@ -74,6 +74,15 @@ class JobRegistry:
         """Job types that this process can run."""
         return frozenset(self._definitions.keys() | self._unloaded.keys())
 
+    def is_async(self, job_type: str, job_config: Mapping[str, Any]) -> bool:
+        """Does this call run in the event loop?"""
+        definition = self._definitions.get(job_type)
+        return definition is not None and definition.is_async_with(job_config)
+
+    def async_types(self) -> frozenset[str]:
+        """Those whose calls run in the event loop, unless the configuration asks for a process."""
+        return frozenset(name for name, each in self._definitions.items() if each.is_async_with({}))
+
     def labels_of(self, job_type: str) -> Labels | None:
         definition = self._definitions.get(job_type)
         return None if definition is None else definition.labels

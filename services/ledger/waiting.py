@@ -68,6 +68,19 @@ class TakeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Wish:
+    """For so many free workers of one kind, the first of which begin at once. None: for every kind of execution."""
+
+    count: int
+    start: int = 0
+    is_for: Callable[[Needs], bool] | None = None
+
+    def wants(self, lane: Lane) -> bool:
+        """What is not sorted yet, too: rows of the other kind are sorted by the look."""
+        return self.is_for is None or lane.queue == UNSORTED or self.is_for(lane.needs)
+
+
+@dataclass(frozen=True, slots=True)
 class _Rows:
     """Locked with their schedules."""
 
@@ -116,15 +129,18 @@ class WaitingJudge:
         return Locked.read(row, self.policy) if row.schedule_id is not None else None
 
     def judge(
-        self, execution_ids: Sequence[UUID], theirs: Sequence[Locked], count: int, start: int, *, are_limited: bool
+        self, execution_ids: Sequence[UUID], theirs: Sequence[Locked], wish: Wish, *, are_limited: bool
     ) -> tuple[list[Row[Any]], Limited]:
         """Take at most `count` of them, the first `start` straight to `running`; returns the rows that were written.
 
         Those with a limit that another session decides at the moment are left for the next time. Of more than `count`
         rows only those are written that are taken, and those that have to wait for a limit.
         """
+        count, start = wish.count, wish.start
         needs = self.abilities.needs_of(theirs, self._connection)
         able = self.abilities.able(needs, [locked.spec.queue_name for locked in theirs])
+        if wish.is_for is not None:
+            able = [each and wish.is_for(own) for each, own in zip(able, needs, strict=True)]
         rows, limited = _Rows(execution_ids, theirs, needs, able), UNLIMITED
         if are_limited and not self.abilities.ignored_limits:
             asked = {key for keys, able_ in zip(rows.keys, able, strict=True) if able_ for key in keys}
@@ -267,18 +283,29 @@ class WaitingStore:
 
         Rows of full limits keep none behind them waiting: where there are some, more rows are locked than are taken.
         """
+        return self._take_from(self.lanes(freed, are_next=are_next), Wish(count, start))
+
+    def take_each(
+        self, wishes: Sequence[Wish], freed: Collection[str] = (), *, are_next: bool = True
+    ) -> list[TakeReport]:
+        """`take` for several kinds of workers, with one look at the lanes."""
+        if len(wishes) == 1 and wishes[0].is_for is None:
+            return [self.take(wishes[0].count, wishes[0].start, freed, are_next=are_next)]
         lanes = self.lanes(freed, are_next=are_next)
+        return [self._take_from([lane for lane in lanes if wish.wants(lane)], wish) for wish in wishes]
+
+    def _take_from(self, lanes: Sequence[Lane], wish: Wish) -> TakeReport:
         if not lanes:
             return TakeReport()
-        most = max(count, self._passed)
-        report = self._retry(lambda careful: self._take(lanes, count, start, most))
+        most = max(wish.count, self._passed)
+        report = self._retry(lambda careful: self._take(lanes, wish, most))
         if report.is_blocked and not (report.started or report.claims) and most < MOST_PASSED:
-            report = self._retry(lambda careful: self._take(lanes, count, start, MOST_PASSED))
+            report = self._retry(lambda careful: self._take(lanes, wish, MOST_PASSED))
             report.more = True
         self._passed = MOST_PASSED if report.is_blocked else 0
         return report
 
-    def _take(self, lanes: Sequence[Lane], count: int, start: int, most: int) -> TakeReport:
+    def _take(self, lanes: Sequence[Lane], wish: Wish, most: int) -> TakeReport:
         report, asked_at = TakeReport(due=True), awake_or_not()
         with self._connection.transaction():
             values = {
@@ -298,7 +325,7 @@ class WaitingStore:
             theirs = [Locked.read(row, self._judge.policy) for row in rows]
             schedules = {locked.schedule_id: locked for locked in theirs}
             ids, are_limited = [row.execution_id for row in rows], rows[0].are_limited
-            written, limited = self._judge.judge(ids, theirs, count, start, are_limited=are_limited)
+            written, limited = self._judge.judge(ids, theirs, wish, are_limited=are_limited)
             if any(row.status == ExecutionStatus.PENDING and not row.is_limited for row in written):
                 self._connection.run(NOTIFY_PENDING)  # sorted into a lane of somebody else's
         for row in written:

@@ -7,7 +7,8 @@ queue; if that fails too, the rescue requeues it.
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Generic
+from functools import partial
+from typing import Any, Generic, cast
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -19,6 +20,7 @@ from enhanced_scheduler.containment import Raised, Returned, contained
 from services.coordination.backoff import Backoff
 from services.errors import ConfigurationError, Unavailable
 from services.jobs import JobFailed
+from services.queues.async_steps import Sessions
 from services.queues.dead_letters import bury
 from services.queues.outcomes import Claim, Ending, Failure, K, Verdict, failure_of
 from services.queues.queue_table import QueueTable
@@ -45,12 +47,14 @@ class ItemWriter(Generic[K]):
         queue: str,
         table: QueueTable[K],
         steps: Steps[K],
+        sessions: Sessions,
         *,
         actor: str,
         max_attempts: int,
         backoff_seconds: float,
     ) -> None:
-        self._db, self._queue, self._table, self._steps, self._actor = db, queue, table, steps, actor
+        self._db, self._queue, self._table, self._steps, self._actor = db, queue, table, cast(Any, steps), actor
+        self._sessions = sessions
         self._max_attempts = max_attempts
         self._backoff = Backoff(first_seconds=backoff_seconds, longest_seconds=LONGEST_BACKOFF_SECONDS, jitter=0.1)
 
@@ -73,7 +77,7 @@ class ItemWriter(Generic[K]):
     # --- success ---
 
     def _save(self, endings: Sequence[Ending[K]]) -> Written[K]:
-        match contained(lambda: self._save_together(endings)):
+        match contained(lambda: self._save_in_session(endings)):
             case Returned(saved):
                 verdicts = saved
             case Raised(Unavailable() | KeyboardInterrupt() as error):
@@ -84,9 +88,12 @@ class ItemWriter(Generic[K]):
             if verdict := verdicts.get(ending.claim) or self._save_alone(ending):
                 yield ending, verdict
 
+    def _save_in_session(self, endings: Sequence[Ending[K]]) -> dict[Claim[K], Verdict]:
+        return self._sessions.run(lambda: self._save_together(endings))
+
     def _save_together(self, endings: Sequence[Ending[K]]) -> dict[Claim[K], Verdict]:
         """The fence comes first: nothing is saved for a row that this run no longer holds."""
-        with self._db.get_background_session() as session:
+        with self._sessions.get_background_session() as session:
             held = self._table.lock_held(session.connection(), [ending.claim for ending in endings], self._actor)
             for ending in endings:
                 if ending.claim in held and isinstance(ending.outcome, Returned):
@@ -100,7 +107,7 @@ class ItemWriter(Generic[K]):
         return dict.fromkeys(held, Verdict.SUCCEEDED) | failed
 
     def _save_alone(self, ending: Ending[K]) -> Verdict | None:
-        match contained(lambda: again_if_lost(lambda: self._save_together([ending]), DEADLOCKS)):
+        match contained(lambda: again_if_lost(lambda: self._save_in_session([ending]), DEADLOCKS)):
             case Returned(verdicts):
                 return verdicts.get(ending.claim, Verdict.LOST)
             case Raised(Unavailable() | KeyboardInterrupt() | ConfigurationError() as error):
@@ -115,7 +122,8 @@ class ItemWriter(Generic[K]):
         verdict = self._verdict(claim, failure)
         delay_seconds = 0.0 if isinstance(error, WorkerVanished) else self._delay_seconds(claim, failure)
         for with_hook in (True, False):
-            match contained(lambda hook=with_hook: self._write_failure(claim, failure, verdict, delay_seconds, hook)):  # type: ignore[misc]
+            write = partial(self._write_failure, claim, failure, verdict, delay_seconds, with_hook)
+            match contained(partial(self._sessions.run, write)):
                 case Returned(held):
                     return self._log(claim, failure, verdict if held else Verdict.LOST)
                 case Raised(Unavailable() | KeyboardInterrupt() as ours):
@@ -137,7 +145,7 @@ class ItemWriter(Generic[K]):
     def _write_failure(
         self, claim: Claim[K], failure: Failure, verdict: Verdict, delay_seconds: float, with_hook: bool
     ) -> bool:
-        with self._db.get_background_session() as session:
+        with self._sessions.get_background_session() as session:
             connection = session.connection()
             if verdict is Verdict.RETRIED:
                 return self._table.retry(connection, claim, failure.message, delay_seconds)

@@ -20,6 +20,7 @@ from database.models import Base
 from enhanced_scheduler.containment import Returned
 from services.errors import ConfigurationError, Unavailable
 from services.ledger.verdicts import Reason
+from services.queues.async_steps import AsyncSteps, PlainSessions, Sessions
 from services.queues.circuit import Entry
 from services.queues.item_loader import ItemLoader
 from services.queues.item_threads import ItemThreads
@@ -74,17 +75,23 @@ class JobLoop(Generic[K]):
         actor: str | None = None,
     ) -> None:
         self._actor = actor or f"system:{queue}"
+        self._async: AsyncSteps[K] | None = None
+        sessions: Sessions = PlainSessions(db)
+        if steps.is_async:
+            self._async = AsyncSteps(db, steps, limits.concurrency, limits.item_timeout_seconds)
+            steps, sessions = self._async.steps, self._async.sessions
         self._db, self._queue, self._table, self._work, self._limits = db, queue, table, steps.work, limits
         self._context, self._downstream = context, downstream
         self._states = QueueStates(db)
         self._ledger = RunLedger(self._states, queue, limits.breaker, own_sites=steps.own_sites)
-        self._loader = ItemLoader(db, steps.load)
+        self._loader = ItemLoader(sessions, steps.load)
         self._threads: ItemThreads[K] = ItemThreads(queue, limits.concurrency, limits.item_timeout_seconds)
         self._writer = ItemWriter(
             db,
             queue,
             table,
             steps,
+            sessions,
             actor=self._actor,
             max_attempts=limits.max_attempts,
             backoff_seconds=limits.retry_backoff_seconds,
@@ -98,6 +105,14 @@ class JobLoop(Generic[K]):
         self._stop: str | None = None  # why the run claims no further item
 
     def run(self) -> Summary:
+        """Once: an event loop that its steps need ends with it."""
+        try:
+            return self._run()
+        finally:
+            if self._async is not None:
+                self._async.close()
+
+    def _run(self) -> Summary:
         self._rescue.run(self._ledger)
         if reason := self._refusal():
             self._ledger.summary.skipped = reason
@@ -319,9 +334,10 @@ def run_job_loop(
     The model has the columns of `QueueColumns`, each with `column_prefix`. `processing_function(key, session)` is for
     work without slow I/O; `Steps(load=…, work=…, save=…)` for everything else. The function may begin, commit and roll
     back on its session; if it sets `failed_status` and the error itself, the item ends as failed. A coroutine function
-    is refused with a TypeError before anything is claimed. Without `order_by_column` urgent rows go first, and a point
-    of priority is worth ten minutes of waiting. Circuit breaker, pause, totals and dead letters are stored under the
-    name `queue`; all runs on the same rows must use the same name.
+    gets an AsyncSession (extra `async`), and a CancelledError after the item timeout; `async_job_loop.run_job_loop` can
+    be awaited. Without `order_by_column` urgent rows go first, and a point of priority is worth ten minutes of waiting.
+    Circuit breaker, pause, totals and dead letters are stored under the name `queue`; all runs on the same rows must
+    use the same name.
     """
     words = Words(queued_status, processing_status, completed_status, failed_status)
     strangers = [word for word in astuple(words) if not isinstance(word, status_enum)]

@@ -136,7 +136,12 @@ OLDEST = Gauge(
     "Seconds since the oldest waiting fire became due, including fires of held schedules; 0 when none waits",
 )
 HELD = Gauge("scheduler_schedules_held", "Schedules whose fires wait because another session locks the schedule row")
-LEAKED = Gauge("scheduler_leaked_threads", "Threads that ignored their timeout and are still running")
+LEAKED = Gauge("scheduler_leaked_threads", "Handlers that ignored their timeout and are still running")
+LOOP_BLOCKED = Counter(
+    "scheduler_event_loop_blocked_total", "Times that an async handler blocked the event loop", ["job_type"]
+)
+ASYNC_RUNNING = Gauge("scheduler_async_running", "Executions of async handlers running now")
+ASYNC_WORKERS = Gauge("scheduler_async_workers", "Maximum concurrent executions of async handlers of this replica")
 UNWRITTEN = Gauge("scheduler_results_unwritten", "Results waiting to be written to Postgres")
 REQUESTS = Counter("scheduler_http_requests_total", "Requests to the HTTP API", ["method", "route", "status"])
 REQUEST_SECONDS = Histogram(
@@ -382,6 +387,15 @@ def observe_pools(*, running: int, workers: int, leaked: int, connections: int) 
     WORKERS.set(workers)
     LEAKED.set(leaked)
     CONNECTIONS.set(connections)
+
+
+def observe_async(*, running: int, workers: int) -> None:
+    ASYNC_RUNNING.set(running)
+    ASYNC_WORKERS.set(workers)
+
+
+def loop_blocked(job_type: str) -> None:
+    LOOP_BLOCKED.labels(_job_type(job_type)).inc()
 
 
 def observe_unmet(waiting: Mapping[str, int]) -> None:

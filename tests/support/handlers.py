@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from services.jobs import ExecutionContext, JobFailed, job
 
 
-def _note(context: ExecutionContext) -> None:
+def note(context: ExecutionContext) -> None:
     """One line in one write: several processes share the file, and any may be killed. Cluster.calls reads it."""
     if path := os.environ.get("CALLS_FILE"):
         fire = f"{context.schedule_id} {context.scheduled_for.isoformat()} {context.attempt}"
@@ -27,20 +27,20 @@ class SleepConfig(BaseModel):
 @job("noop")
 def noop(context: ExecutionContext, config: None) -> None:
     """Takes no time."""
-    _note(context)
+    note(context)
 
 
 @job("sleep", config_model=SleepConfig)
 def sleep(context: ExecutionContext, config: SleepConfig) -> None:
     """Sleeps, and ignores cancellation."""
-    _note(context)
+    note(context)
     time.sleep(config.seconds)
 
 
 @job("patient")
 def patient(context: ExecutionContext, config: None) -> None:
     """Does nothing until it is told to stop."""
-    _note(context)
+    note(context)
     while True:
         context.check()
         time.sleep(0.01)
@@ -54,7 +54,7 @@ class TalkConfig(BaseModel):
 @job("talk", config_model=TalkConfig)
 def talk(context: ExecutionContext, config: TalkConfig) -> None:
     """Says what it does, with both kinds of log, and how far it is."""
-    _note(context)
+    note(context)
     for number in range(config.lines):
         context.log(f"attempt {context.attempt} said {number}")
         logging.getLogger("talking").warning("attempt %d logged %d", context.attempt, number)
@@ -64,7 +64,7 @@ def talk(context: ExecutionContext, config: TalkConfig) -> None:
 
 @job("fail")
 def fail(context: ExecutionContext, config: None) -> None:
-    _note(context)
+    note(context)
     raise JobFailed(f"attempt {context.attempt} failed as told")
 
 
@@ -75,6 +75,6 @@ class ForkConfig(BaseModel):
 @job("fork", config_model=ForkConfig)
 def fork(context: ExecutionContext, config: ForkConfig) -> None:
     """Returns in two processes, as a faulty handler may."""
-    _note(context)
+    note(context)
     if os.fork() == 0:
         time.sleep(config.child_seconds)

@@ -14,7 +14,7 @@ from services.queues.circuit import Breaker
 from services.queues.job_loop import run_job_loop
 from services.queues.loop_limits import LoopLimits
 from services.queues.outcomes import Summary
-from services.queues.steps import Steps
+from services.queues.steps import Process, Steps
 
 QUEUE = "deep_scan"
 LIMITS = LoopLimits(
@@ -27,7 +27,7 @@ LIMITS = LoopLimits(
 )
 
 
-def run_places(db: DatabaseConnection, process: Callable[[int, Session], None] | Steps[int], **more: Any) -> Summary:
+def run_places(db: DatabaseConnection, process: Process[int] | Steps[int], **more: Any) -> Summary:
     """One run over the places, with limits by name."""
     limits = {name: more.pop(name) for name in list(more) if name in LoopLimits.__dataclass_fields__}
     return run_job_loop(

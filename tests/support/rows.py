@@ -10,7 +10,8 @@ from tests.support.ledger import Ledger
 from tests.support.replicas import Cluster
 from tests.support.waiting import eventually
 
-JOBS = JobRegistry({"noop", "sleep", "patient", "fail", "fork", "talk", "http_request"})
+PLAIN = {"noop", "sleep", "patient", "fail", "fork", "talk", "http_request"}
+JOBS = JobRegistry({*PLAIN, "async_sleep", "async_block", "async_fail", "async_hang"})
 OPEN = "status IN ('pending', 'claimed', 'running')"
 MISSED = "status = 'missed' AND reason <> 'changed'"  # that is a fire which switch_off was quicker than
 

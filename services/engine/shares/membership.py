@@ -20,6 +20,7 @@ class Member:
     holds: int | None = 0  # the buckets that it has loaded; None: of the version before, which loads everything
     is_fresh: bool = True  # its last heartbeat is younger than its interval: it may be dead, but not for long
     free_slots: int = 0
+    free_async_slots: int = 0  # of its event loop
     abilities: frozenset[str] = frozenset()
     queues: frozenset[str] = frozenset()
 
@@ -34,6 +35,9 @@ class Member:
     @property
     def age_key(self) -> tuple[datetime, UUID]:
         return self.started_at, self.incarnation
+
+    def free(self, *, in_loop: bool) -> int:
+        return self.free_async_slots if in_loop else self.free_slots
 
     def is_able(self, needs: Iterable[str], queue: str) -> bool:
         return queue in self.queues and self.abilities.issuperset(needs)

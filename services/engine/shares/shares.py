@@ -44,7 +44,7 @@ class Shares:
         self._ranks: dict[int, int] = {}
         self._is_told, self._told_at = True, float("-inf")
         self._is_leaving = False
-        self._given_away = 0  # since the last reading
+        self._given_away = [0, 0]  # since the last reading, for threads and for event loops
 
     # --- from the heart ---
 
@@ -56,7 +56,7 @@ class Shares:
                 membership = membership.with_those_missing(self._membership, gone)
             membership = membership.with_own(*self._identity, self._mask)
             is_other = membership.triers != self._membership.triers
-            self._membership, self._given_away = membership, 0
+            self._membership, self._given_away = membership, [0, 0]
             if is_other:
                 self._ranks = {}  # after the members: see _rank
             self._set_duty()
@@ -148,23 +148,22 @@ class Shares:
         """How long this replica waits before it tries a fire: nothing if it is first among those that hold it."""
         return min(self._rank(bucket) * HANDICAP_SECONDS, LONGEST_HANDICAP_SECONDS)
 
-    @property
-    def room_elsewhere(self) -> int:
+    def room_elsewhere(self, *, in_loop: bool = False) -> int:
         """How many fires may be given away before the next reading: of the free slots, our part among the full."""
         with self._lock:
-            others = self._others_that_run()
-            free, full = sum(each.free_slots for each in others), sum(not each.free_slots for each in others)
-            return max(0, ceil(free / (full + 1)) - self._given_away)
+            free = [each.free(in_loop=in_loop) for each in self._others_that_run()]
+            return max(0, ceil(sum(free) / (free.count(0) + 1)) - self._given_away[in_loop])
 
-    def is_able_elsewhere(self, needs: Iterable[str], queue: str) -> bool:
+    def is_able_elsewhere(self, needs: Iterable[str], queue: str, *, in_loop: bool = False) -> bool:
         """Is a replica with a free slot able to run it?"""
         wanted = frozenset(needs)
         with self._lock:
-            return any(each.free_slots and each.is_able(wanted, queue) for each in self._others_that_run())
+            others = self._others_that_run()
+            return any(each.free(in_loop=in_loop) and each.is_able(wanted, queue) for each in others)
 
-    def note_given_away(self, count: int) -> None:
+    def note_given_away(self, count: int, *, in_loop: bool = False) -> None:
         with self._lock:
-            self._given_away += count
+            self._given_away[in_loop] += count
 
     def first_in(self) -> list[int]:
         """The held buckets in which this replica is first."""

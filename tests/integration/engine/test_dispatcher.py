@@ -167,7 +167,7 @@ def test_only_a_claim_proves_that_claims_work_again(
     parts.gate.clear()
     parts.dispatcher.hand_over([fire(make()), fire(make())])
     eventually(lambda: parts.finisher.tick() is None and parts.dispatcher.tick() and len(parts.ran) == 3)
-    eventually(lambda: parts.dispatcher._room() <= 0)  # it stops to expect that they end soon
+    eventually(lambda: parts.dispatcher.threads.room <= 0)  # it stops to expect that they end soon
     parts.dispatcher.tick()
     assert parts.dispatcher.claims_work(), "all slots are taken: there is nothing to claim for, perhaps for hours"
 
@@ -584,7 +584,7 @@ def wait_for_room(parts: Parts, fires: Sequence[Fire]) -> None:
     parts.dispatcher.hand_over(fires)
     parts.dispatcher.tick()
     assert (parts.dispatcher.queued, parts.dispatcher.given_away) == (len(fires), 0)
-    eventually(lambda: time.monotonic() > (parts.dispatcher._full_since or math.inf) + NO_ROOM_SECONDS)
+    eventually(lambda: time.monotonic() > (parts.dispatcher.threads.full_since or math.inf) + NO_ROOM_SECONDS)
     for _ in range(3):
         parts.dispatcher.tick()
 
@@ -619,7 +619,7 @@ def test_while_all_are_full_fires_of_the_fleet_become_rows_however_many_others_a
         wait_for_room(parts, [*(fire(make()) for _ in range(5)), *due])
 
         def are_given() -> bool:
-            parts.dispatcher._give_at = 0.0
+            parts.dispatcher.threads.give_at = 0.0
             parts.dispatcher.tick()
             return parts.dispatcher.given_away == 2
 

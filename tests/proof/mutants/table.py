@@ -294,7 +294,7 @@ NO_ROW_NO_RUN = (
         (
             Edit(
                 DISPATCHER,
-                "self._claimed.extendleft(reversed(batch))  # nothing was started; ",
+                "places.claimed.extendleft(reversed(batch))  # nothing was started; ",
                 "self._run([claim for _, claim in batch])  # ",
             ),
         ),
@@ -601,8 +601,8 @@ NOTHING_UNACCOUNTED = (
         (
             Edit(
                 DISPATCHER,
-                "            self._waiting.hold(some, self._clock.timestamp())",
-                "            for fire in some:\n                self._waiting.put(fire, self._clock.timestamp())",
+                "            places.waiting.hold(some, self._clock.timestamp())",
+                "            for fire in some:\n                places.waiting.put(fire, self._clock.timestamp())",
             ),
         ),
         f"{IN_DISPATCHER}held_schedules_take_no_turn_of_the_others",
@@ -941,8 +941,8 @@ LIMITS_ACROSS_SCHEDULES = (
         (
             Edit(
                 DISPATCHER,
-                "start, sorted(freed), ",
-                "start, () if is_poll else freed, ",
+                "wishes, sorted(freed), ",
+                "wishes, () if is_poll else freed, ",
             ),
         ),
         f"{IN_DISPATCHER}a_place_that_is_freed_just_before_a_poll_is_taken_in_it",

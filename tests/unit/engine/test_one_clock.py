@@ -30,6 +30,8 @@ MAY_MAKE_THREADS = {
     "enhanced_scheduler/scheduler.py",  # in a user's program: watches a replica that is a process of its own
     "enhanced_scheduler/child.py",  # the other side of a handler in a process of its own
     "services/jobs/project.py",  # questions to a project; no fire asks one
+    "services/engine/event_loop.py",  # threads for what users call by asyncio.to_thread
+    "services/engine/async_runs.py",  # queues of the event loop, which is not simulated
     "services/engine/finisher.py",  # a queue that nobody waits for
     "services/coordination/lock_renewal.py",  # named locks: no fire has one
 }

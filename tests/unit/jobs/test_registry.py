@@ -134,11 +134,28 @@ def test_two_handlers_under_one_name_are_an_error(registry: JobRegistry) -> None
         registry.job("fetch")(other)
 
 
-def test_an_async_handler_is_refused(registry: JobRegistry) -> None:
-    async def handler(context: ExecutionContext, config: Any) -> None: ...
+def test_an_async_handler_runs_in_the_event_loop_unless_it_asks_for_a_process(registry: JobRegistry) -> None:
+    @registry.job("later")
+    async def later(context: ExecutionContext, config: Any) -> dict[str, bool]:
+        return {"ran": True}
 
-    with pytest.raises(ConfigurationError, match="is async; use a plain function"):
-        registry.job("later")(handler)  # type: ignore[type-var]
+    registry.job("apart", isolation="process")(later)
+    assert registry.async_types() == {"later"}
+    assert [registry.is_async("later", config) for config in ({}, {"isolation": "process"})] == [True, False]
+    assert not registry.is_async("fetch", {})
+    assert call_handler(registry.get("later"), a_context("later")).details == {"result": {"ran": True}}
+
+
+def test_a_generator_function_is_refused(registry: JobRegistry) -> None:
+    async def pages(context: ExecutionContext, config: Any) -> Any:
+        yield 1
+
+    def rows(context: ExecutionContext, config: Any) -> Any:
+        yield 1
+
+    for handler in (pages, rows):
+        with pytest.raises(ConfigurationError, match="is a generator function; write it without `yield`"):
+            registry.job("later")(handler)
 
 
 @pytest.fixture
