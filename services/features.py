@@ -1,5 +1,5 @@
-"""What a replica does beside its engine: API sync, workflows, the hourly audit, the fleet's ping, retention, and the
-announcement of waiting rows to Celery workers.
+"""What a replica does beside its engine: API sync, workflows, the hourly audit, streaks, the fleet's ping, retention,
+and the announcement of waiting rows to Celery workers.
 """
 
 from collections.abc import Callable, Collection
@@ -13,6 +13,7 @@ from enhanced_scheduler.extras import how_to_install, is_installed
 from services.api_sync.replica import ReplicaSync
 from services.engine.housekeeping import Housekeeping
 from services.engine.loops import Loop
+from services.engine.streaks import Streaks
 from services.errors import ConfigurationError
 from services.fleet import publisher_for
 from services.insight.fleet_ping import FleetPing
@@ -36,6 +37,7 @@ class Features:
         self._syncs = syncs
         self._workflows = _workflows(settings, db)
         self._audit = HourlyAudit(settings, db, stopping)
+        self._streaks = Streaks(db)
         self._publisher = publisher_for(settings, db)
         self._ping = None if settings.fleet_ping_url is None else FleetPing(settings, db, settings.fleet_ping_url)
         queues = {} if self._workflows is None else {"queues": self._workflows.tidy}
@@ -55,7 +57,8 @@ class Features:
 
     def loops(self, first_in: Callable[[], list[int]]) -> list[Loop]:
         """`first_in`: the buckets in which this replica is first."""
-        found = [self._audit.loop, *self._housekeeping.loops]
+        self._streaks.look_if(lambda: 0 in first_in())
+        found = [self._audit.loop, self._streaks.loop, *self._housekeeping.loops]
         if self._ping is not None:
             self._ping.send_if(lambda: 0 in first_in())
             found.append(self._ping.loop)

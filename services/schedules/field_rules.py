@@ -339,6 +339,8 @@ RULES: dict[str, Rule] = {
     "max_retries": OrNone(Whole(0, 100)),
     "retry_backoff_seconds": OrNone(Whole(0, DAY_SECONDS)),
     "catchup": OrNone(OneOf(Catchup)),
+    "pause_after_failures": OrNone(Whole(1, 1000)),
+    "backoff_after_failures": OrNone(Whole(1, 1000)),
 }
 
 

@@ -60,6 +60,8 @@ class ScheduleSpec:
     max_retries: int | None = None
     retry_backoff_seconds: int | None = None
     catchup: str | None = None
+    pause_after_failures: int | None = None  # None: never
+    backoff_after_failures: int | None = None
 
     @property
     def trigger(self) -> Trigger:
@@ -111,6 +113,8 @@ class ScheduleFields(TypedDict, total=False):
     max_retries: int | None
     retry_backoff_seconds: int | None
     catchup: str | None
+    pause_after_failures: int | None
+    backoff_after_failures: int | None
 
 
 def parse_spec(

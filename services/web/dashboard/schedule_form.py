@@ -30,6 +30,8 @@ POLICIES = {
     "max_retries": "Max retries",
     "retry_backoff_seconds": "Retry backoff (s)",
     "misfire_grace_seconds": "Misfire grace (s)",
+    "pause_after_failures": "Pause after failures in a row",
+    "backoff_after_failures": "Back off after failures in a row",
     "spread_seconds": "Spread (s)",
     "priority": "Priority",
 }
@@ -43,6 +45,8 @@ DEFAULTS = {
     "retry_backoff_seconds": "JOB_RETRY_BACKOFF_SECONDS",
     "misfire_grace_seconds": "JOB_MISFIRE_GRACE_TIME",
     "catchup": "JOB_CATCHUP",
+    "pause_after_failures": "never",
+    "backoff_after_failures": "never",
 }
 TIMING_FIELDS = ("frequency", "time_config", "start_at", "end_at")
 
@@ -278,6 +282,11 @@ def field_hint(name: str) -> str:
     """`1 to 1,000, or JOB_MAX_INSTANCES`: the range of a number, and the setting that applies if it is empty."""
     words = range_of(rule_of(name)) if name in RULES else ""
     return ", or ".join([*([words] if words else []), *([DEFAULTS[name]] if name in DEFAULTS else [])])
+
+
+def unset(name: str) -> str:
+    """What a policy without a value means."""
+    return f"default ({DEFAULTS[name]})" if DEFAULTS[name].isupper() else DEFAULTS[name]
 
 
 def range_of(rule: Rule) -> str:
