@@ -164,6 +164,7 @@ class Schedule(Base):
 
     pause_after_failures: Mapped[int | None]
     backoff_after_failures: Mapped[int | None]
+    ping_url: Mapped[str | None]
     failures_in_a_row: Mapped[int] = mapped_column(server_default=text("0"))  # derived from the history
     last_failed_for: Mapped[datetime | None]  # the newest fire among them
     backoff_until: Mapped[datetime | None]  # fires before it are skipped
@@ -203,6 +204,7 @@ class Schedule(Base):
         CheckConstraint("retry_backoff_seconds >= 0", "retry_backoff_seconds"),
         CheckConstraint("pause_after_failures BETWEEN 1 AND 1000", "pause_after_failures"),
         CheckConstraint("backoff_after_failures BETWEEN 1 AND 1000", "backoff_after_failures"),
+        CheckConstraint("length(ping_url) <= 2000 AND ping_url ~* '^https?://'", "ping_url"),
         CheckConstraint(_one_of("catchup", Catchup), "catchup"),
         CheckConstraint(_one_of("source", Source), "source"),
         Index(

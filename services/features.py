@@ -1,5 +1,5 @@
-"""What a replica does beside its engine: API sync, workflows, the hourly audit, streaks, the fleet's ping, retention,
-and the announcement of waiting rows to Celery workers.
+"""What a replica does beside its engine: API sync, workflows, the hourly audit, streaks, pings, retention, and
+the announcement of waiting rows to Celery workers.
 """
 
 from collections.abc import Callable, Collection
@@ -16,6 +16,7 @@ from services.engine.loops import Loop
 from services.engine.streaks import Streaks
 from services.errors import ConfigurationError
 from services.fleet import publisher_for
+from services.fleet.pings import Pings
 from services.insight.fleet_ping import FleetPing
 from services.insight.hourly_audit import HourlyAudit
 from services.insight.limits import LimitUses
@@ -39,6 +40,7 @@ class Features:
         self._audit = HourlyAudit(settings, db, stopping)
         self._streaks = Streaks(db)
         self._publisher = publisher_for(settings, db)
+        self.pings = Pings(settings)
         self._ping = None if settings.fleet_ping_url is None else FleetPing(settings, db, settings.fleet_ping_url)
         queues = {} if self._workflows is None else {"queues": self._workflows.tidy}
         self._housekeeping = Housekeeping(
@@ -81,7 +83,7 @@ class Features:
             self._publisher.room_is_made(schedule_ids, limit_keys)
 
     def close(self) -> None:
-        for part in (self._ping, self._publisher):
+        for part in (self._ping, self._publisher, self.pings):
             if part is not None:
                 part.close()
 

@@ -126,6 +126,7 @@ class NewSchedule(TypedDict):
     catchup: NotRequired[Literal["none", "one", "all"] | None]
     pause_after_failures: NotRequired[int | None]
     backoff_after_failures: NotRequired[int | None]
+    ping_url: NotRequired[str | None]
     schedule_id: NotRequired[str | None]
 
 
@@ -201,6 +202,7 @@ class ScheduleChanges(TypedDict):
     catchup: NotRequired[Literal["none", "one", "all"] | None]
     pause_after_failures: NotRequired[int | None]
     backoff_after_failures: NotRequired[int | None]
+    ping_url: NotRequired[str | None]
 
 
 class ScheduleOut(TypedDict):
@@ -239,6 +241,7 @@ class ScheduleOut(TypedDict):
     catchup: str | None
     pause_after_failures: int | None
     backoff_after_failures: int | None
+    ping_url: str | None
     failures_in_a_row: int
     backoff_until: str | None
     revision: int

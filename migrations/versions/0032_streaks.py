@@ -1,4 +1,4 @@
-"""streaks: how often a schedule failed in a row, and what it does then
+"""streaks: how often a schedule failed in a row, and what it does then; and which URL is told of its runs
 
 The count and the end of a backoff are bookkeeping, derived from the history: they make no revision and no line in the
 log. A schedule that is switched on, or gets another timing while it is on, begins anew.
@@ -40,16 +40,18 @@ def upgrade() -> None:
         ALTER TABLE schedules
             ADD pause_after_failures integer,
             ADD backoff_after_failures integer,
+            ADD ping_url text,
             ADD failures_in_a_row integer NOT NULL DEFAULT 0,
             ADD last_failed_for timestamptz,
             ADD backoff_until timestamptz,
             ADD CONSTRAINT schedules_pause_after_failures_check CHECK (pause_after_failures BETWEEN 1 AND 1000),
-            ADD CONSTRAINT schedules_backoff_after_failures_check CHECK (backoff_after_failures BETWEEN 1 AND 1000)
+            ADD CONSTRAINT schedules_backoff_after_failures_check CHECK (backoff_after_failures BETWEEN 1 AND 1000),
+            ADD CONSTRAINT schedules_ping_url_check CHECK (length(ping_url) <= 2000 AND ping_url ~* '^https?://')
         """
     )
     define(f"{BOOKKEEPING},failures_in_a_row,last_failed_for,backoff_until")
     stamp(BEGINS_ANEW)
-    watch(*FIELDS, "pause_after_failures", "backoff_after_failures")
+    watch(*FIELDS, "pause_after_failures", "backoff_after_failures", "ping_url")
     later(CONCURRENTLY)
 
 
@@ -61,8 +63,8 @@ def downgrade() -> None:
     define(BOOKKEEPING)
     op.execute(
         """
-        ALTER TABLE schedules DROP pause_after_failures, DROP backoff_after_failures, DROP failures_in_a_row,
-            DROP last_failed_for, DROP backoff_until
+        ALTER TABLE schedules DROP pause_after_failures, DROP backoff_after_failures, DROP ping_url,
+            DROP failures_in_a_row, DROP last_failed_for, DROP backoff_until
         """
     )
 

@@ -62,6 +62,7 @@ class ScheduleSpec:
     catchup: str | None = None
     pause_after_failures: int | None = None  # None: never
     backoff_after_failures: int | None = None
+    ping_url: str | None = None  # told of each run's start and end
 
     @property
     def trigger(self) -> Trigger:
@@ -115,6 +116,7 @@ class ScheduleFields(TypedDict, total=False):
     catchup: str | None
     pause_after_failures: int | None
     backoff_after_failures: int | None
+    ping_url: str | None
 
 
 def parse_spec(

@@ -78,6 +78,11 @@ PAUSES_WITHHELD = Gauge(
     "Schedules that pause_after_failures left enabled, because much of their job type fails at once",
     ["job_type"],
 )
+PINGS = Counter(
+    "scheduler_pings_total",
+    "Pings of schedules' ping_url; dropped: the server does not take pings at present, or too many wait",
+    ["as"],
+)
 AUDITED = Gauge(
     "scheduler_audit_fires",
     "Fires of the audited hours of the last day: expected, accounted; every replica reports the same",
@@ -427,6 +432,10 @@ def schedule_paused(job_type: str) -> None:
 
 def pauses_withheld(job_type: str, schedules: int) -> None:
     PAUSES_WITHHELD.labels(_job_type(job_type)).set(schedules)
+
+
+def ping_ended(outcome: str) -> None:
+    PINGS.labels(outcome).inc()
 
 
 def observe_streaks(*, schedules: int, longest: int) -> None:

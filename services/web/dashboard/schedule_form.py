@@ -118,6 +118,7 @@ class ScheduleForm:
         self._text("queue", "Queue (empty: default)", (record.queue or "") if record else "")
         keys = ", ".join(record.limit_keys) if record else ""
         self._text("limit_keys", "Limit keys (comma-separated)", keys)
+        self._text("ping_url", "Ping URL (optional, as of healthchecks.io)", (record.ping_url or "") if record else "")
         self._enabled = ui.switch("Enabled", value=record.enabled if record else True)
 
     def _build_when(self, record: ScheduleRecord | None) -> None:
@@ -170,6 +171,7 @@ class ScheduleForm:
             "requires": _comma_separated(values["requires"]),
             "queue": (values["queue"] or "").strip() or None,
             "limit_keys": _comma_separated(values["limit_keys"]),
+            "ping_url": (values["ping_url"] or "").strip() or None,
             "enabled": self._enabled.value,
             "catchup": values["catchup"] or None,
             "start_at": (values["start_at"] or "").strip() or None,

@@ -250,6 +250,8 @@ class _Page:
                 if at is not None:
                     fact(name, fire_words(at, ZoneInfo("UTC"), self._visitor.zone))
             fact("Queue", record.queue_name)
+            if record.ping_url:
+                fact("Pings", without_credentials(record.ping_url, "ping_url"))
             if record.requires:
                 fact("Requires", ", ".join(record.requires))
             if record.limit_keys:

@@ -74,6 +74,7 @@ class ScheduleChanges(BaseModel):
     catchup: Any = documented_field(RULES["catchup"])
     pause_after_failures: Any = documented_field(RULES["pause_after_failures"])
     backoff_after_failures: Any = documented_field(RULES["backoff_after_failures"])
+    ping_url: Any = documented_field(RULES["ping_url"], examples=["https://hc-ping.com/${env:HC_KEY}/nightly"])
 
     def given(self) -> dict[str, Any]:
         """As sent, including unknown fields, which the spec of a schedule reports."""
@@ -146,6 +147,9 @@ class ScheduleOut(BaseModel):
     pause_after_failures: int | None = Field(description="Disabled after so many failures in a row; null: never")
     backoff_after_failures: int | None = Field(
         description="After so many failures in a row most fires are skipped until one succeeds; null: never"
+    )
+    ping_url: str | None = Field(
+        description="Told of each run's start and end, as healthchecks.io expects it. Roles below operator see ***"
     )
     failures_in_a_row: int = Field(description="Fires that failed for good since the last success", examples=[0])
     backoff_until: datetime | None = Field(description="Fires before this instant are skipped", examples=[None])

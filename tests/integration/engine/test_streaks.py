@@ -430,6 +430,7 @@ def test_a_list_shows_a_streak_from_two_on(db: DatabaseConnection, old: Make, hi
     records = ScheduleRepository(db).get_all_schedules()
     said = {each.name: with_streak(each.last_status or "", each.failures_in_a_row) for each in records}
     assert said == {"once": "failed", "twice": "timed_out, 2 in a row"}
-    shown = Console(width=200, file=StringIO())
+    written = StringIO()
+    shown = Console(width=200, file=written)
     shown.print(schedule_table(list(records)))
-    assert "timed_out, 2 in a row" in shown.file.getvalue()
+    assert "timed_out, 2 in a row" in written.getvalue()
