@@ -162,6 +162,13 @@ class Schedule(Base):
     queue: Mapped[str | None]
     limit_keys: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))
 
+    pause_after_failures: Mapped[int | None]
+    backoff_after_failures: Mapped[int | None]
+    ping_url: Mapped[str | None]
+    failures_in_a_row: Mapped[int] = mapped_column(server_default=text("0"))  # derived from the history
+    last_failed_for: Mapped[datetime | None]  # the newest fire among them
+    backoff_until: Mapped[datetime | None]  # fires before it are skipped
+
     __table_args__ = (
         CheckConstraint("jsonb_typeof(time_config) = 'object'", "time_config_object"),
         CheckConstraint("jsonb_typeof(job_config) = 'object'", "job_config_object"),
@@ -195,6 +202,9 @@ class Schedule(Base):
         CheckConstraint("timeout_seconds >= 1", "timeout_seconds"),
         CheckConstraint("max_retries BETWEEN 0 AND 100", "max_retries"),
         CheckConstraint("retry_backoff_seconds >= 0", "retry_backoff_seconds"),
+        CheckConstraint("pause_after_failures BETWEEN 1 AND 1000", "pause_after_failures"),
+        CheckConstraint("backoff_after_failures BETWEEN 1 AND 1000", "backoff_after_failures"),
+        CheckConstraint("length(ping_url) <= 2000 AND ping_url ~* '^https?://'", "ping_url"),
         CheckConstraint(_one_of("catchup", Catchup), "catchup"),
         CheckConstraint(_one_of("source", Source), "source"),
         Index(
@@ -208,6 +218,7 @@ class Schedule(Base):
         Index("schedules_domain_config_id_idx", "domain_config_id"),
         Index("schedules_revision_idx", "revision"),
         Index("schedules_parked_idx", "updated_at", postgresql_where=text("invalid_reason IS NOT NULL")),
+        Index("schedules_failing_idx", "schedule_id", postgresql_where=text("failures_in_a_row > 0")),
         Index("schedules_workflow_idx", "schedule_id", postgresql_where=text("job_type = 'workflow'")),
         Index(
             "schedules_bucket_idx",
@@ -329,6 +340,12 @@ class JobExecution(Base):
             "queue",
             text("coalesce(publish_at, due_at)"),
             postgresql_where=text("coalesce(status, 'o') = 'pending' AND queue <> ''"),
+        ),
+        Index(
+            "job_executions_failed_idx",
+            "completed_at",
+            "execution_id",
+            postgresql_where=text("coalesce(status, 'f') IN ('failed', 'timed_out', 'abandoned')"),
         ),
         Index("job_executions_troubled_idx", "status", "created_at", postgresql_where=WENT_WRONG),
         Index("job_executions_troubled_at_idx", "created_at", "status", postgresql_where=WENT_WRONG),

@@ -10,7 +10,7 @@ $$ SELECT coalesce(nullif(current_setting('scheduler.actor', true), ''), 'sql:' 
 
 -- What schedule_changes keeps of a row: all but the bookkeeping.
 CREATE FUNCTION schedules_definition(s schedules) RETURNS jsonb LANGUAGE sql IMMUTABLE AS
-$$ SELECT to_jsonb(s) - '{next_run,last_run,last_status,invalid_reason,created_at,updated_at}'::text[] $$;
+$$ SELECT to_jsonb(s) - '{next_run,last_run,last_status,invalid_reason,created_at,updated_at,failures_in_a_row,last_failed_for,backoff_until}'::text[] $$;
 
 -- SECURITY DEFINER: whoever may write schedules need not have rights on the sequence and on schedule_changes.
 CREATE FUNCTION schedules_stamp() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -39,6 +39,13 @@ CREATE FUNCTION schedules_stamp() RETURNS trigger LANGUAGE plpgsql SECURITY DEFI
             NEW.last_status := NULL;
             NEW.invalid_reason := NULL;
         END IF;
+        IF NEW.effective_from IS DISTINCT FROM OLD.effective_from THEN
+            NEW.backoff_until := NULL;
+            IF NEW.enabled THEN
+                NEW.failures_in_a_row := 0;
+                NEW.last_failed_for := NULL;
+            END IF;
+        END IF;
         RETURN NEW;
     END $$;
 
@@ -49,19 +56,21 @@ CREATE TRIGGER schedules_stamp_update BEFORE UPDATE OF
     frequency, time_config, timezone, start_at, end_at, enabled, schedule_id, domain_config_id, domain, profile_id,
     name, job_type, job_config, priority, tags, spread_seconds, source, external_id, max_instances, "coalesce",
     misfire_grace_seconds, timeout_seconds, max_retries, retry_backoff_seconds, catchup, revision, effective_from,
-    disabled_note, requires, queue, limit_keys
+    disabled_note, requires, queue, limit_keys, pause_after_failures, backoff_after_failures, ping_url
 ON schedules FOR EACH ROW WHEN ((
     OLD.frequency, OLD.time_config, OLD.timezone, OLD.start_at, OLD.end_at, OLD.enabled, OLD.schedule_id,
     OLD.domain_config_id, OLD.domain, OLD.profile_id, OLD.name, OLD.job_type, OLD.job_config, OLD.priority,
     OLD.tags, OLD.spread_seconds, OLD.source, OLD.external_id, OLD.max_instances, OLD."coalesce",
     OLD.misfire_grace_seconds, OLD.timeout_seconds, OLD.max_retries, OLD.retry_backoff_seconds, OLD.catchup,
-    OLD.revision, OLD.effective_from, OLD.disabled_note, OLD.requires, OLD.queue, OLD.limit_keys
+    OLD.revision, OLD.effective_from, OLD.disabled_note, OLD.requires, OLD.queue, OLD.limit_keys,
+    OLD.pause_after_failures, OLD.backoff_after_failures, OLD.ping_url
 ) IS DISTINCT FROM (
     NEW.frequency, NEW.time_config, NEW.timezone, NEW.start_at, NEW.end_at, NEW.enabled, NEW.schedule_id,
     NEW.domain_config_id, NEW.domain, NEW.profile_id, NEW.name, NEW.job_type, NEW.job_config, NEW.priority,
     NEW.tags, NEW.spread_seconds, NEW.source, NEW.external_id, NEW.max_instances, NEW."coalesce",
     NEW.misfire_grace_seconds, NEW.timeout_seconds, NEW.max_retries, NEW.retry_backoff_seconds, NEW.catchup,
-    NEW.revision, NEW.effective_from, NEW.disabled_note, NEW.requires, NEW.queue, NEW.limit_keys
+    NEW.revision, NEW.effective_from, NEW.disabled_note, NEW.requires, NEW.queue, NEW.limit_keys,
+    NEW.pause_after_failures, NEW.backoff_after_failures, NEW.ping_url
 )) EXECUTE FUNCTION schedules_stamp();
 
 -- Inserts and deletes are logged per statement (bulk loads), updates per row (bookkeeping must not be collected).
@@ -101,7 +110,7 @@ CREATE TRIGGER schedules_log_update AFTER UPDATE OF
     frequency, time_config, timezone, start_at, end_at, enabled, schedule_id, domain_config_id, domain, profile_id,
     name, job_type, job_config, priority, tags, spread_seconds, source, external_id, max_instances, "coalesce",
     misfire_grace_seconds, timeout_seconds, max_retries, retry_backoff_seconds, catchup, revision, effective_from,
-    disabled_note, requires, queue, limit_keys
+    disabled_note, requires, queue, limit_keys, pause_after_failures, backoff_after_failures, ping_url
 ON schedules FOR EACH ROW WHEN (OLD.revision IS DISTINCT FROM NEW.revision) EXECUTE FUNCTION schedules_log();
 
 CREATE TRIGGER schedules_log_truncate AFTER TRUNCATE ON schedules

@@ -202,6 +202,7 @@ class EnhancedScheduler:
             may_scan=lambda: engine.condition.may_claim and self.watcher.is_loaded,
         )
         engine.tell_fleet(self.features.room_is_made)
+        engine.tell_runs(self.features.pings.begun, self.features.pings.ended)
         engine.add_loops(self.watcher.loop, gap_scanner.loop, *self.features.loops(engine.shares.first_in))
         self.health = self._parts.health(
             settings.metrics_port,

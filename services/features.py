@@ -1,5 +1,5 @@
-"""What a replica does beside its engine: API sync, workflows, the hourly audit, the fleet's ping, retention, and the
-announcement of waiting rows to Celery workers.
+"""What a replica does beside its engine: API sync, workflows, the hourly audit, streaks, pings, retention, and
+the announcement of waiting rows to Celery workers.
 """
 
 from collections.abc import Callable, Collection
@@ -13,8 +13,10 @@ from enhanced_scheduler.extras import how_to_install, is_installed
 from services.api_sync.replica import ReplicaSync
 from services.engine.housekeeping import Housekeeping
 from services.engine.loops import Loop
+from services.engine.streaks import Streaks
 from services.errors import ConfigurationError
 from services.fleet import publisher_for
+from services.fleet.pings import Pings
 from services.insight.fleet_ping import FleetPing
 from services.insight.hourly_audit import HourlyAudit
 from services.insight.limits import LimitUses
@@ -36,7 +38,9 @@ class Features:
         self._syncs = syncs
         self._workflows = _workflows(settings, db)
         self._audit = HourlyAudit(settings, db, stopping)
+        self._streaks = Streaks(db)
         self._publisher = publisher_for(settings, db)
+        self.pings = Pings(settings)
         self._ping = None if settings.fleet_ping_url is None else FleetPing(settings, db, settings.fleet_ping_url)
         queues = {} if self._workflows is None else {"queues": self._workflows.tidy}
         self._housekeeping = Housekeeping(
@@ -55,7 +59,8 @@ class Features:
 
     def loops(self, first_in: Callable[[], list[int]]) -> list[Loop]:
         """`first_in`: the buckets in which this replica is first."""
-        found = [self._audit.loop, *self._housekeeping.loops]
+        self._streaks.look_if(lambda: 0 in first_in())
+        found = [self._audit.loop, self._streaks.loop, *self._housekeeping.loops]
         if self._ping is not None:
             self._ping.send_if(lambda: 0 in first_in())
             found.append(self._ping.loop)
@@ -78,7 +83,7 @@ class Features:
             self._publisher.room_is_made(schedule_ids, limit_keys)
 
     def close(self) -> None:
-        for part in (self._ping, self._publisher):
+        for part in (self._ping, self._publisher, self.pings):
             if part is not None:
                 part.close()
 

@@ -124,6 +124,9 @@ class NewSchedule(TypedDict):
     max_retries: NotRequired[int | None]
     retry_backoff_seconds: NotRequired[int | None]
     catchup: NotRequired[Literal["none", "one", "all"] | None]
+    pause_after_failures: NotRequired[int | None]
+    backoff_after_failures: NotRequired[int | None]
+    ping_url: NotRequired[str | None]
     schedule_id: NotRequired[str | None]
 
 
@@ -197,6 +200,9 @@ class ScheduleChanges(TypedDict):
     max_retries: NotRequired[int | None]
     retry_backoff_seconds: NotRequired[int | None]
     catchup: NotRequired[Literal["none", "one", "all"] | None]
+    pause_after_failures: NotRequired[int | None]
+    backoff_after_failures: NotRequired[int | None]
+    ping_url: NotRequired[str | None]
 
 
 class ScheduleOut(TypedDict):
@@ -233,6 +239,11 @@ class ScheduleOut(TypedDict):
     max_retries: int | None
     retry_backoff_seconds: int | None
     catchup: str | None
+    pause_after_failures: int | None
+    backoff_after_failures: int | None
+    ping_url: str | None
+    failures_in_a_row: int
+    backoff_until: str | None
     revision: int
     effective_from: str
     created_at: str

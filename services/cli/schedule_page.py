@@ -15,6 +15,7 @@ from services.schedules.batch import ScheduleRecord
 from services.schedules.changes import Change
 from services.schedules.spec import DEFINITION_FIELDS
 from services.wording.durations import duration
+from services.wording.streaks import with_streak
 
 LAST = 10
 POLICIES = DEFINITION_FIELDS[DEFINITION_FIELDS.index("max_instances") :]
@@ -73,6 +74,7 @@ def _fires(repository: ScheduleRepository, record: ScheduleRecord) -> tuple[list
 
 
 def _print_definition(record: ScheduleRecord, problem: str | None) -> None:
+    last = with_streak(record.last_status or "", record.failures_in_a_row)
     rows = {
         "id": record.schedule_id,
         "domain": record.domain,
@@ -85,9 +87,11 @@ def _print_definition(record: ScheduleRecord, problem: str | None) -> None:
         "requires": ", ".join(record.requires) or "-",
         "limit keys": ", ".join(record.limit_keys) or "-",
         "source": f"{record.source} (domain config {record.external_id or record.domain_config_id})",
-        "last run": f"{moment(record.last_run, 'UTC')} {record.last_status or ''}",
+        "last run": f"{moment(record.last_run, 'UTC')} {last}",
         "revision": f"{record.revision}, changed {moment(record.updated_at)}",
     }
+    if record.backs_off_until is not None and record.backs_off_until > datetime.now(UTC):
+        rows["backoff"] = f"its fires before {moment(record.backs_off_until, record.timezone)} are skipped"
     if record.profile_id is not None:
         rows["profile"] = f"{record.profile_id} (manage.py scan-profile show {str(record.profile_id)[:8]})"
     rows |= {name: getattr(record, name) for name in POLICIES if getattr(record, name) is not None}

@@ -39,6 +39,7 @@ from services.schedules.listing import SORT_KEYS, ScheduleFilter
 from services.schedules.spec import ScheduleFields, ScheduleSpec, parse_spec, unknown_fields
 from services.triggers.when import EXAMPLES, parse_when
 from services.wording.short_ids import ID_PREFIX
+from services.wording.streaks import with_streak
 
 OTHER_FILES = lazy(
     Later(
@@ -396,7 +397,7 @@ def schedule_table(records: list[ScheduleRecord]) -> Table:
             record.name or "",
             describe(record),
             moment(record.next_run).removesuffix(" UTC") if record.enabled else _disabled_cell(record),
-            record.last_status or "",
+            with_streak(record.last_status or "", record.failures_in_a_row),
             style=None if record.enabled else "dim",
         )
     return table

@@ -61,6 +61,12 @@ MEANINGS = {
         "while an earlier one waits as `pending`, that one runs for all that follow.",
         "Set `coalesce=false` if every fire has work of its own.",
     ),
+    Verdict(ExecutionStatus.SKIPPED, Reason.BACKOFF): (
+        "The schedule failed as often in a row as `backoff_after_failures` says. Until a run succeeds, it is tried "
+        "only from time to time: a minute after the failed fire, then twice as long after each further failure, at "
+        "most an hour. The fires in between are skipped.",
+        "Mend the cause. `schedule run` tries at once; a success ends the backoff.",
+    ),
     Verdict(ExecutionStatus.SKIPPED, Reason.DISABLED): (
         "The schedule was disabled after the fire came due and before it started.",
         "`schedule explain` names who disabled it. After `schedule enable` the next fire runs as planned.",
@@ -174,6 +180,7 @@ SITUATIONS = {
     Situation.NOT_A_FIRE: "the present timing has no such fire",
     Situation.TOO_OLD: "it is older than `FENCE_HORIZON_SECONDS`",
     Situation.EARLY: "it is not due yet by the clock of Postgres",
+    Situation.BACKING_OFF: "the schedule backs off after failures (`backoff_after_failures`)",
     Situation.OVERDUE: "its waiting time is over",
     Situation.COALESCES: "a later fire of the schedule is due, and `coalesce` is on",
     Situation.STOOD_FOR: "an earlier fire of the schedule waits as `pending`, and `coalesce` is on",

@@ -51,6 +51,7 @@ class Finisher:
         self._times_held: dict[UUID, int] = {}  # of those that are tried again right now
         self._freed: Callable[[set[str]], None] = lambda keys: None
         self._made_room: MadeRoom = lambda schedule_ids, keys: None
+        self._ended: Callable[[Ending], None] = lambda ending: None
         self.loop = Loop("finisher", self.tick, TICK_SECONDS)
 
     def tell(self, freed: Callable[[set[str]], None]) -> None:
@@ -60,6 +61,10 @@ class Finisher:
     def tell_fleet(self, made_room: MadeRoom) -> None:
         """Who announces what waits for room of these schedules and limits; it must not wait for anything."""
         self._made_room = made_room
+
+    def tell_ends(self, ended: Callable[[Ending], None]) -> None:
+        """Who is told of each end that was written; it must not wait for anything."""
+        self._ended = ended
 
     def put(self, ending: Ending) -> None:
         self._queue.put(ending)
@@ -148,6 +153,7 @@ class Finisher:
             )
             return
         metrics.execution_finished(ending)
+        self._ended(ending)
         logger.log(
             _severity(ending),
             "%s at %s: %s%s",

@@ -52,6 +52,7 @@ class WorkerPool:
         is_sure: MayRun = lambda _context: False,
         answer: Callable[[ExecutionContext], bool | None] | None = None,
         max_async: int = MOST_ASYNC,
+        on_begin: Callable[[ExecutionContext], None] = lambda _context: None,
         journals: Journals | None = None,
         grace_seconds: float = 0.5,
         threads: Threads = OF_THE_SYSTEM,
@@ -59,6 +60,7 @@ class WorkerPool:
         self.max_workers, self._registry, self._grace_seconds = max_workers, registry, grace_seconds
         self.max_async = max_async
         self._on_done, self._may_run, self._threads = on_done, may_run, threads
+        self._on_begin = on_begin
         self._journals = journals
         self._queue: SimpleQueue[Run | None] = threads.queue()
         self._changed = threads.condition()
@@ -196,7 +198,8 @@ class WorkerPool:
             if self._journals is not None:
                 run.journal = self._journals.begin(run.context)
             self._watchdog.look_by(run.begun_at + run.context.timeout_seconds)
-            return True
+        _log_if_raised(contained(lambda: self._on_begin(run.context)), run)
+        return True
 
     def _run(self, run: Run) -> JobResult:
         match contained(lambda: self._attempt(run)):

@@ -26,7 +26,7 @@ from services.engine.shares.shares import Shares
 from services.errors import Unavailable
 from services.jobs import ExecutionContext, JobRegistry
 from services.ledger.claims import ExecutionStore
-from services.ledger.fires import Claim, Owner, Policy
+from services.ledger.fires import Claim, Ending, Owner, Policy
 from services.ledger.logs import LogStore
 from services.ledger.needs import Abilities
 from services.redis_client import RedisClient
@@ -75,6 +75,7 @@ class Workplace:
         )
         self.finish_store = ExecutionStore(db, owner, self.policy, self.horizon)
         self.finisher = Finisher(self.finish_store, held, self.coordinator)
+        self._begun: Callable[[ExecutionContext], None] = lambda context: None
         self.journals = Journals(LogStore(db), settings.execution_log_max_bytes)
         self.leases = Loop("leases", self.coordinator.renew, settings.lock_timeout / 3)
 
@@ -114,9 +115,15 @@ class Workplace:
             may_run=self.gate.may_run,
             is_sure=self.gate.is_sure,
             answer=self.gate.answer,
+            on_begin=lambda context: self._begun(context),
             journals=self.journals,
             threads=self._parts.threads,
         )
+
+    def tell_runs(self, begun: Callable[[Claim | None], None], ended: Callable[[Ending], None]) -> None:
+        """Who is told that a handler is called, and of each end that was written; neither may wait for anything."""
+        self._begun = lambda context: begun(self.held.find(proof_of(context)))
+        self.finisher.tell_ends(ended)
 
     def end_pool(self, grace_seconds: float) -> list[ExecutionContext]:
         """Wait for running executions, hand back those whose handler was never called, write what has ended.

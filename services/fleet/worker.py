@@ -22,6 +22,7 @@ from services.engine.parts import Parts
 from services.engine.start_patience import StartPatience
 from services.engine.workplace import Workplace
 from services.errors import Unavailable
+from services.fleet.pings import Pings
 from services.jobs import ExecutionContext, JobRegistry, JobResult
 from services.ledger.fires import Claim, Owner, leases
 from services.ledger.needs import Abilities
@@ -79,6 +80,8 @@ class FleetWorker:
             done=self._done,
             dropped=self._dropped,
         )
+        self._pings = Pings(settings)
+        self.place.tell_runs(self._pings.begun, self._pings.ended)
         self.place.loops.add(
             (self.place.heart.loop, self.place.finisher.loop, self.place.journals.loop, self.place.leases),
             on_turn=lambda: None,
@@ -120,6 +123,7 @@ class FleetWorker:
     def _close(self) -> None:
         self._stopping.set()
         self.place.close()
+        self._pings.close()
         for part in (self._redis, self._db):
             part.close()
 

@@ -12,10 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from enhanced_scheduler.results import PermanentFailure
 from enhanced_scheduler.texts import map_texts
-from services.checks.job_secrets import JobSecrets
+from services.checks.job_secrets import REFERENCE, JobSecrets
 from services.fetching import Private
 
-REFERENCE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # Headers that decide where a message ends or which host receives it: they would bypass the address check.
 OF_THE_CONNECTION = frozenset(

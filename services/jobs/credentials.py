@@ -21,6 +21,7 @@ _USERINFO = re.compile(rf"(://[^:/@?#\s]*):{_NO_REFERENCE}[^@/\s]+@")
 _QUERY = re.compile(
     rf"(?i)([?&][\w.-]*(?:key|token|secret|passw|pwd|sig|auth|credential)[\w.-]*=){_NO_REFERENCE}[^&#\s]+"
 )
+_PATH = re.compile(r"^(https?://[^/?]*)[/?](?!.*\$\{env:).+", re.IGNORECASE)
 _SCHEME = re.compile(rf"(?i)^(bearer|basic|token) +{_NO_REFERENCE}\S.*")
 _IN_BODY = re.compile(
     rf"(?i)([\w-]*(?:passw|pwd|secret|token|api_?key|credential)[\w-]*[\"']?\s*[:=]\s*[\"']?){_NO_REFERENCE}[^\"'&\s,}}]+"
@@ -50,6 +51,8 @@ def credential_warnings(config: Any) -> list[str]:
 
 
 def _masked_text(text: str, name: str) -> str:
+    if name == "ping_url":
+        return _PATH.sub(rf"\1/{HIDDEN}", text)
     if _NAME.search(name) and text and "${env:" not in text:
         return HIDDEN
     text = _QUERY.sub(rf"\1{HIDDEN}", _USERINFO.sub(rf"\1:{HIDDEN}@", text))

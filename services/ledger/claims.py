@@ -44,6 +44,7 @@ BY_ITS_SCHEDULE = answers(
         Situation.OFF,
         Situation.ENDED,
         Situation.NOT_A_FIRE,
+        Situation.BACKING_OFF,
         Situation.OVERDUE,
     ),
 )
@@ -190,6 +191,7 @@ class ExecutionStore:
             not locked.spec.enabled,
             locked.has_ended(fire.scheduled_for),
             not locked.fires_at(fire.scheduled_for),
+            locked.backs_off(fire.scheduled_for),
             now - due_at > timedelta(seconds=locked.policy.misfire_grace_seconds),
         ]
 

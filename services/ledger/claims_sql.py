@@ -15,7 +15,7 @@ from services.ledger.verdicts import Reason, Situation, Stage, as_case, status_o
 from services.schedules.spec import ScheduleSpec
 
 _SPEC = ", ".join(f"s.{item.name}" for item in fields(ScheduleSpec))
-SCHEDULE = f"s.schedule_id, s.revision, s.effective_from, {_SPEC}"
+SCHEDULE = f"s.schedule_id, s.revision, s.effective_from, s.backoff_until, {_SPEC}"
 
 # A schedule missing from the answer is locked by another session, or deleted.
 LOCK_SCHEDULES = f"""

@@ -97,6 +97,7 @@ class Decision(StrEnum):
     OVERLAP = "overlap"
     MISFIRE = "misfire"
     COALESCED = "coalesced"
+    BACKOFF = "backoff"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ class Locked:
     policy: Policy
     revision: int
     effective_from: datetime
+    backoff_until: datetime | None
     now: datetime  # by Postgres' clock
 
     @classmethod
@@ -34,7 +35,9 @@ class Locked:
         """`policy` is that of the settings. Every such statement ends with the definition and the clock."""
         spec = ScheduleSpec(**dict(zip(SPEC_FIELDS, row[-1 - len(SPEC_FIELDS) : -1], strict=True)))
         own = policy.of(spec)
-        return cls(row.schedule_id, spec, _trigger(spec), own, row.revision, row.effective_from, row.now)
+        return cls(
+            row.schedule_id, spec, _trigger(spec), own, row.revision, row.effective_from, row.backoff_until, row.now
+        )
 
     def due_at(self, fire: Fire) -> datetime:
         return fire.scheduled_for + spread_offset(self.schedule_id, self.spec.spread_seconds)
@@ -42,6 +45,13 @@ class Locked:
     def has_ended(self, instant: datetime) -> bool:
         """Did this come due under a definition before the present one?"""
         return instant <= self.effective_from
+
+    def backs_off(self, instant: datetime) -> bool:
+        return (
+            self.spec.backoff_after_failures is not None
+            and self.backoff_until is not None
+            and instant < self.backoff_until
+        )
 
     def fires_at(self, instant: datetime) -> bool:
         return self.trigger is not None and self.trigger.fires_at(instant)

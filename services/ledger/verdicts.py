@@ -32,6 +32,7 @@ class Reason(StrEnum):
     NO_HANDLER = "no_handler"  # written by earlier builds
     DOWNTIME = "downtime"
     CATCHUP_CAP = "catchup_cap"  # one row for many fires
+    BACKOFF = "backoff"
     CANCELLED = "cancelled"  # the request came while a replica held it, which then handed it back
     CANCEL_REQUESTED = "cancel_requested"  # the request ended it at once
     REPLICA_DEAD = "replica_dead"
@@ -81,6 +82,7 @@ class Situation(StrEnum):
     NOT_A_FIRE = "not_a_fire"  # the present timing has no such fire
     TOO_OLD = "too_old"  # beyond the horizon, in which history proves that it did not run
     EARLY = "early"
+    BACKING_OFF = "backing_off"  # its schedule failed several times in a row and does not try again yet
     OVERDUE = "overdue"  # its PATIENCE is over
     COALESCES = "coalesces"  # a later fire of its schedule is due as well
     STOOD_FOR = "stood_for"  # a first attempt of its schedule waits as a row, and fires coalesce
@@ -146,6 +148,7 @@ RULES: Mapping[Stage, tuple[Rule, ...]] = {
         Rule((S.OFF,), NO_ROW, FIRE, Decision.DISABLED),
         Rule((S.ENDED,), _skipped(Reason.CHANGED), FIRE, Decision.GONE),
         Rule((S.NOT_A_FIRE,), NO_ROW, FIRE, Decision.GONE),
+        Rule((S.BACKING_OFF,), _skipped(Reason.BACKOFF), FIRE, Decision.BACKOFF),
         Rule((S.OVERDUE,), _missed(Reason.MISFIRE), FIRE, Decision.MISFIRE),
         Rule((), CLAIMED, FIRE, Decision.EXISTS),  # unless the next stage finds no row and writes one
     ),

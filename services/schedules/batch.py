@@ -44,6 +44,8 @@ class ScheduleRecord(ScheduleSpec):
     last_run: datetime | None
     last_status: str | None
     invalid_reason: str | None
+    failures_in_a_row: int
+    backoff_until: datetime | None
     revision: int
     effective_from: datetime
     created_at: datetime
@@ -58,6 +60,11 @@ class ScheduleRecord(ScheduleSpec):
     def label(self) -> str:
         """The display name."""
         return self.name or self.domain
+
+    @property
+    def backs_off_until(self) -> datetime | None:
+        """Its fires before this instant are skipped."""
+        return self.backoff_until if self.enabled and self.backoff_after_failures is not None else None
 
     def definition(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in DEFINITION_FIELDS}

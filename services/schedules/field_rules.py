@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from config import LABEL
@@ -97,6 +98,32 @@ class Whole:
     @property
     def schema(self) -> dict[str, Any]:
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
+
+
+@dataclass(frozen=True, slots=True)
+class WebAddress:
+    """`${env:NAME}` may stand anywhere in it."""
+
+    longest: int
+
+    def __call__(self, value: Any) -> str:
+        address = Text(self.longest)(value)
+        if not re.match(r"(?i)https?://", address):
+            raise ValueError("must start with http:// or https://")
+        try:
+            parts = urlsplit(address)
+            _ = parts.port  # raises for an invalid port
+        except ValueError:
+            raise ValueError("is not a URL") from None
+        if not parts.hostname or re.search(r"\s", address):
+            raise ValueError("must be a URL with a host and without spaces")
+        if parts.username or parts.fragment:
+            raise ValueError("must have neither a user name nor a fragment ('#')")
+        return address
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://\\S+$", "maxLength": self.longest}
 
 
 class Flag:
@@ -339,6 +366,9 @@ RULES: dict[str, Rule] = {
     "max_retries": OrNone(Whole(0, 100)),
     "retry_backoff_seconds": OrNone(Whole(0, DAY_SECONDS)),
     "catchup": OrNone(OneOf(Catchup)),
+    "pause_after_failures": OrNone(Whole(1, 1000)),
+    "backoff_after_failures": OrNone(Whole(1, 1000)),
+    "ping_url": OrNone(WebAddress(2000)),
 }
 
 

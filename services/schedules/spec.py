@@ -60,6 +60,9 @@ class ScheduleSpec:
     max_retries: int | None = None
     retry_backoff_seconds: int | None = None
     catchup: str | None = None
+    pause_after_failures: int | None = None  # None: never
+    backoff_after_failures: int | None = None
+    ping_url: str | None = None  # told of each run's start and end
 
     @property
     def trigger(self) -> Trigger:
@@ -111,6 +114,9 @@ class ScheduleFields(TypedDict, total=False):
     max_retries: int | None
     retry_backoff_seconds: int | None
     catchup: str | None
+    pause_after_failures: int | None
+    backoff_after_failures: int | None
+    ping_url: str | None
 
 
 def parse_spec(

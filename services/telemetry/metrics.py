@@ -64,6 +64,25 @@ LIMIT_WAITING = Gauge("scheduler_limit_waiting", "Executions that wait for a lim
 LIMIT_SECONDS = Gauge(
     "scheduler_limit_oldest_seconds", "How long the oldest execution has waited for a limit; as above", ["limit"]
 )
+FAILING = Gauge(
+    "scheduler_schedules_failing", "Enabled schedules whose newest fire failed for good; every replica reports all"
+)
+LONGEST_STREAK = Gauge(
+    "scheduler_longest_streak", "Failures in a row of the enabled schedule that has most; every replica reports all"
+)
+PAUSED_SCHEDULES = Counter(
+    "scheduler_schedules_paused_total", "Schedules disabled by their pause_after_failures", ["job_type"]
+)
+PAUSES_WITHHELD = Gauge(
+    "scheduler_pauses_withheld",
+    "Schedules that pause_after_failures left enabled, because much of their job type fails at once",
+    ["job_type"],
+)
+PINGS = Counter(
+    "scheduler_pings_total",
+    "Pings of schedules' ping_url; dropped: the server does not take pings at present, or too many wait",
+    ["as"],
+)
 AUDITED = Gauge(
     "scheduler_audit_fires",
     "Fires of the audited hours of the last day: expected, accounted; every replica reports the same",
@@ -202,6 +221,7 @@ def job_types_known(names: Iterable[str]) -> None:
         job_type = _job_type(name)
         for status in _ENDED:
             _of_executions(job_type, status)
+        PAUSED_SCHEDULES.labels(job_type)
 
 
 def _job_type(name: str) -> str:
@@ -418,6 +438,23 @@ def observe_limits(figures: Mapping[str, tuple[int, int, float]]) -> None:
 def observe_history(*, rows: int, size_bytes: int) -> None:
     HISTORY_ROWS.set(rows)
     HISTORY_BYTES.set(size_bytes)
+
+
+def schedule_paused(job_type: str) -> None:
+    PAUSED_SCHEDULES.labels(_job_type(job_type)).inc()
+
+
+def pauses_withheld(job_type: str, schedules: int) -> None:
+    PAUSES_WITHHELD.labels(_job_type(job_type)).set(schedules)
+
+
+def ping_ended(outcome: str) -> None:
+    PINGS.labels(outcome).inc()
+
+
+def observe_streaks(*, schedules: int, longest: int) -> None:
+    FAILING.set(schedules)
+    LONGEST_STREAK.set(longest)
 
 
 def observe_audit(*, age_seconds: float, expected: int, accounted: int, findings: Mapping[str, int]) -> None:

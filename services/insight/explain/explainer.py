@@ -252,7 +252,18 @@ class Explainer:
         verdict = self._judge(case, case.present)
         if verdict is not None:
             return verdict
-        return case.answer(Verdict.UPCOMING, f"It will run in {duration(case.at - case.circumstances.now)}.")
+        row = case.present.row
+        if row.backoff_after_failures is not None and row.backoff_until is not None and case.at < row.backoff_until:
+            until = moment(row.backoff_until, case.timezone)
+            return case.answer(
+                Verdict.UPCOMING,
+                f"It will be skipped unless a run succeeds before: after {row.failures_in_a_row} failures in a row the "
+                f"schedule backs off until {until} (backoff_after_failures).",
+            )
+        said = [f"It will run in {duration(case.at - case.circumstances.now)}."]
+        if row.failures_in_a_row > 1:
+            said.append(f"The last {row.failures_in_a_row} fires failed.")
+        return case.answer(Verdict.UPCOMING, *said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,9 @@ class ScheduleHistory:
         values = {"id": record.schedule_id, "at": record.scheduled_for, "created_at": record.created_at}
         return self._first(sql.COALESCED_BEHIND, **values)
 
+    def failed_before(self, record: ExecutionRecord) -> Row[Any] | None:
+        return self._first(sql.FAILED_BEFORE, id=record.schedule_id, at=record.scheduled_for)
+
     def running_at(self, at: datetime) -> tuple[int, int]:
         """How many executions were running at that moment, and on how many replicas."""
         row = self._rows(sql.BUSY, at=at)[0]

@@ -9,6 +9,7 @@ _DEFINITION = ", ".join(
         "enabled", "frequency", "time_config", "timezone", "start_at", "end_at", "spread_seconds", "effective_from",
         "name", "domain", "max_instances", "coalesce", "misfire_grace_seconds", "timeout_seconds", "max_retries",
         "retry_backoff_seconds", "catchup", "disabled_note", "requires", "queue", "limit_keys",
+        "backoff_after_failures",
     )
 )  # fmt: skip
 
@@ -28,7 +29,10 @@ WHERE c.schedule_id = %(id)s AND c.changed_at >= %(at)s
 ORDER BY c.change_id LIMIT 1
 """
 
-PRESENT = f"SELECT {_DEFINITION}, s.created_at, s.invalid_reason FROM schedules AS s WHERE s.schedule_id = %(id)s"
+PRESENT = f"""
+SELECT {_DEFINITION}, s.created_at, s.failures_in_a_row, s.backoff_until, s.invalid_reason
+FROM schedules AS s WHERE s.schedule_id = %(id)s
+"""
 
 # The newest change before that moment that touched this field.
 CHANGE_OF_FIELD = """
@@ -60,6 +64,13 @@ WHERE schedule_id = %(id)s AND execution_id <> %(execution_id)s
        OR cause = 'backfill' AND created_at <= %(at)s)
   AND claimed_at <= %(at)s AND (completed_at IS NULL OR completed_at > %(at)s)
 ORDER BY scheduled_for DESC LIMIT 5
+"""
+
+# Newest first by the index of what went wrong.
+FAILED_BEFORE = """
+SELECT scheduled_for, error_message FROM job_executions
+WHERE schedule_id = %(id)s AND scheduled_for < %(at)s AND status IN ('failed', 'timed_out', 'abandoned')
+ORDER BY scheduled_for DESC, attempt DESC LIMIT 1
 """
 
 # The fire that ran for it. Rows of one claim share the time of its transaction.

@@ -16,6 +16,10 @@ from services.wording.durations import duration
 LATE = timedelta(seconds=5)  # a shorter delay is noise
 WORTH_TELLING = timedelta(seconds=1)
 SLACK_SECONDS = 3600
+OF_QUEUES: dict[str, str] = {
+    Reason.PAUSED: "its queue was paused",
+    Reason.CIRCUIT_OPEN: "the circuit breaker of its queue is open, because its items kept failing",
+}
 
 
 class RowsExplained:
@@ -194,6 +198,8 @@ class RowsExplained:
                 yield "It was overdue together with later fires; with coalesce enabled, only the latest one runs."
                 if ran is not None:
                     yield f"The fire that ran instead is {self._at(ran.scheduled_for)} ({ran.status})."
+            case Reason.BACKOFF:
+                yield from self._backed_off(record)
             case Reason.DISABLED:
                 yield "The schedule was disabled before it could start."
                 yield from self._changed_by(record)
@@ -203,12 +209,14 @@ class RowsExplained:
             case Reason.DELETED:
                 yield "The schedule was deleted before it could start."
                 yield from self._changed_by(record)
-            case Reason.PAUSED:
-                yield "It was skipped: its queue was paused."
-            case Reason.CIRCUIT_OPEN:
-                yield "It was skipped: the circuit breaker of its queue is open, because its items kept failing."
             case reason:
-                yield f"It was skipped: {reason or 'no reason was recorded'}."
+                yield f"It was skipped: {OF_QUEUES.get(reason or '', reason) or 'no reason was recorded'}."
+
+    def _backed_off(self, record: ExecutionRecord) -> Iterator[str]:
+        yield "It was skipped: after several failures in a row the schedule backs off (backoff_after_failures)."
+        if (failed := self._history.failed_before(record)) is not None:
+            why = f": {_first_line(failed.error_message)}" if failed.error_message else ""
+            yield f"The last failure before it was that of {self._at(failed.scheduled_for)}{why}."
 
     # --- blocking executions ---
 

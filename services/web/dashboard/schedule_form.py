@@ -30,6 +30,8 @@ POLICIES = {
     "max_retries": "Max retries",
     "retry_backoff_seconds": "Retry backoff (s)",
     "misfire_grace_seconds": "Misfire grace (s)",
+    "pause_after_failures": "Pause after failures in a row",
+    "backoff_after_failures": "Back off after failures in a row",
     "spread_seconds": "Spread (s)",
     "priority": "Priority",
 }
@@ -43,6 +45,8 @@ DEFAULTS = {
     "retry_backoff_seconds": "JOB_RETRY_BACKOFF_SECONDS",
     "misfire_grace_seconds": "JOB_MISFIRE_GRACE_TIME",
     "catchup": "JOB_CATCHUP",
+    "pause_after_failures": "never",
+    "backoff_after_failures": "never",
 }
 TIMING_FIELDS = ("frequency", "time_config", "start_at", "end_at")
 
@@ -114,6 +118,7 @@ class ScheduleForm:
         self._text("queue", "Queue (empty: default)", (record.queue or "") if record else "")
         keys = ", ".join(record.limit_keys) if record else ""
         self._text("limit_keys", "Limit keys (comma-separated)", keys)
+        self._text("ping_url", "Ping URL (optional, as of healthchecks.io)", (record.ping_url or "") if record else "")
         self._enabled = ui.switch("Enabled", value=record.enabled if record else True)
 
     def _build_when(self, record: ScheduleRecord | None) -> None:
@@ -166,6 +171,7 @@ class ScheduleForm:
             "requires": _comma_separated(values["requires"]),
             "queue": (values["queue"] or "").strip() or None,
             "limit_keys": _comma_separated(values["limit_keys"]),
+            "ping_url": (values["ping_url"] or "").strip() or None,
             "enabled": self._enabled.value,
             "catchup": values["catchup"] or None,
             "start_at": (values["start_at"] or "").strip() or None,
@@ -278,6 +284,11 @@ def field_hint(name: str) -> str:
     """`1 to 1,000, or JOB_MAX_INSTANCES`: the range of a number, and the setting that applies if it is empty."""
     words = range_of(rule_of(name)) if name in RULES else ""
     return ", or ".join([*([words] if words else []), *([DEFAULTS[name]] if name in DEFAULTS else [])])
+
+
+def unset(name: str) -> str:
+    """What a policy without a value means."""
+    return f"default ({DEFAULTS[name]})" if DEFAULTS[name].isupper() else DEFAULTS[name]
 
 
 def range_of(rule: Rule) -> str:

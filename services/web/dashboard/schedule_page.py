@@ -24,10 +24,11 @@ from services.web.dashboard import charts
 from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Ages, Live, Once, keep_fresh
 from services.web.dashboard.look import ago, card, chart, chip, clock, empty, fact, fire_words, redraw, took
-from services.web.dashboard.schedule_form import CATCHUP, CATCHUPS, DEFAULTS, POLICIES
+from services.web.dashboard.schedule_form import CATCHUP, CATCHUPS, POLICIES, unset
 from services.web.dashboard.schedules_page import describe, run_now, switch
 from services.web.dashboard.visitor import Visitor
 from services.web.dashboard.window_choice import remembered_window, window_choice
+from services.wording.streaks import with_streak
 
 REFRESH_SECONDS = 5.0
 EXECUTIONS, CHANGES = 100, 20
@@ -171,7 +172,11 @@ class _Page:
         if record.invalid_reason:
             chip("timed_out", "parked")
         elif record.last_status:
-            chip(record.last_status, f"last: {record.last_status.replace('_', ' ')}")
+            last = with_streak(record.last_status.replace("_", " "), record.failures_in_a_row)
+            chip(record.last_status, f"last: {last}")
+        until = record.backs_off_until
+        if until is not None and until > datetime.now(UTC):
+            ui.label(f"backs off: its fires before {clock(self._visitor.local(until))} are skipped").classes("es-warn")
         ui.label(f"{record.job_type} · {record.domain} · revision {record.revision}").classes("es-faint es-long")
 
     @ui.refreshable_method
@@ -239,12 +244,14 @@ class _Page:
         with ui.element("dl").classes("es-facts"):
             for name, label in POLICIES.items():
                 value = getattr(record, name)
-                fact(label, f"default ({DEFAULTS[name]})" if value is None else str(value))
-            fact(CATCHUP, CATCHUPS[record.catchup] if record.catchup else f"default ({DEFAULTS['catchup']})")
+                fact(label, unset(name) if value is None else str(value))
+            fact(CATCHUP, CATCHUPS[record.catchup] if record.catchup else unset("catchup"))
             for name, at in (("Not before", record.start_at), ("Not after", record.end_at)):
                 if at is not None:
                     fact(name, fire_words(at, ZoneInfo("UTC"), self._visitor.zone))
             fact("Queue", record.queue_name)
+            if record.ping_url:
+                fact("Pings", without_credentials(record.ping_url, "ping_url"))
             if record.requires:
                 fact("Requires", ", ".join(record.requires))
             if record.limit_keys:

@@ -20,6 +20,7 @@ from services.web.dashboard.selection import Act, Selection, Wish
 from services.web.dashboard.tables import columns
 from services.web.dashboard.visitor import Visitor
 from services.wording.counts import counted
+from services.wording.streaks import with_streak
 
 SHOWN = columns(
     "enabled",
@@ -169,7 +170,7 @@ class _Schedules(ListPage[Found]):
             "when": describe(record),
             "next_run": NOTHING if record.next_run is None else clock(self.visitor.local(record.next_run)),
             "last_run": ago(record.last_run),
-            "last_status": _word(status),
+            "last_status": with_streak(_word(status), record.failures_in_a_row),
             "colour": colour("timed_out" if status == "invalid" else status),
         }
 

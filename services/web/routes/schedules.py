@@ -200,5 +200,10 @@ def _schedule_out(record: ScheduleRecord, who: Identity) -> ScheduleOut:
     return (
         shown
         if who.may(Role.OPERATOR)
-        else shown.model_copy(update={"job_config": without_credentials(record.job_config)})
+        else shown.model_copy(
+            update={
+                "job_config": without_credentials(record.job_config),
+                "ping_url": without_credentials(record.ping_url, "ping_url"),
+            }
+        )
     )

@@ -72,6 +72,9 @@ class ScheduleChanges(BaseModel):
     max_retries: Any = documented_field(RULES["max_retries"])
     retry_backoff_seconds: Any = documented_field(RULES["retry_backoff_seconds"])
     catchup: Any = documented_field(RULES["catchup"])
+    pause_after_failures: Any = documented_field(RULES["pause_after_failures"])
+    backoff_after_failures: Any = documented_field(RULES["backoff_after_failures"])
+    ping_url: Any = documented_field(RULES["ping_url"], examples=["https://hc-ping.com/${env:HC_KEY}/nightly"])
 
     def given(self) -> dict[str, Any]:
         """As sent, including unknown fields, which the spec of a schedule reports."""
@@ -141,6 +144,15 @@ class ScheduleOut(BaseModel):
     max_retries: int | None
     retry_backoff_seconds: int | None
     catchup: str | None
+    pause_after_failures: int | None = Field(description="Disabled after so many failures in a row; null: never")
+    backoff_after_failures: int | None = Field(
+        description="After so many failures in a row most fires are skipped until one succeeds; null: never"
+    )
+    ping_url: str | None = Field(
+        description="Told of each run's start and end, as healthchecks.io expects it. Roles below operator see ***"
+    )
+    failures_in_a_row: int = Field(description="Fires that failed for good since the last success", examples=[0])
+    backoff_until: datetime | None = Field(description="Fires before this instant are skipped", examples=[None])
     revision: int = Field(description="Increases with every change of the definition; the ETag starts with it")
     effective_from: datetime = Field(description="When the current timing took effect")
     created_at: datetime

@@ -40,6 +40,7 @@ TABLE = {
         ended           skipped:changed      schedule
         off+ended       skipped:disabled     schedule
         not_a_fire      -                    schedule
+        backing_off     skipped:backoff      schedule
         overdue         missed:misfire       schedule
     """,
     Stage.CLAIM: """
@@ -185,6 +186,7 @@ class Rows:
         changes = {
             S.OFF: "enabled = false",
             S.NOT_A_FIRE: "time_config = '{\"seconds\": 86399}'",
+            S.BACKING_OFF: "backoff_after_failures = 1, backoff_until = now() + interval '1 hour'",
             S.UNABLE: "job_type = 'letter'",
             S.NOBODY_ABLE: "job_type = 'unheard-of'",
             S.OTHER_KEYS: "limit_keys = '{others}'",

@@ -41,3 +41,12 @@ def test_who_saves_a_credential_is_warned(web: Web) -> None:
 def test_a_preview_warns_before_it_is_saved(web: Web) -> None:
     warnings = web.post("/schedules/preview", {**VALID, "job_type": "http_request", "job_config": CONFIG}).json()
     assert [words[:35] for words in warnings["warnings"]] == ["job_config.headers.Authorization co"]
+
+
+def test_viewers_see_the_host_of_a_ping_url_and_not_its_path(web: Web) -> None:
+    where = f"/schedules/{made(web, ping_url='https://hc-ping.com/hunter2')['schedule_id']}"
+    web.ask("PATCH", where, "operator", json={"ping_url": "https://hc-ping.com/hunter3"})
+    paths = ("/schedules", where, f"{where}/changes")
+    assert [path for path in paths if "hunter" in web.get(path, "viewer").text.replace("Bearer hunter2", "")] == []
+    assert web.get(where, "viewer").json()["ping_url"] == "https://hc-ping.com/***"
+    assert web.get(where, "operator").json()["ping_url"] == "https://hc-ping.com/hunter3"

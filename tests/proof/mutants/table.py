@@ -28,6 +28,8 @@ MEMBERSHIP = "services/engine/shares/membership.py"
 LOCK = "services/distributed_lock.py"
 CONNECTION = "database/connection.py"
 SCHEMA = "migrations/versions/0002_enhanced_scheduler.py"
+NEWEST_STAMP = "migrations/versions/0032_streaks.py"
+STREAKS = "services/engine/streaks.py"
 
 IN_CLAIMS = "tests/integration/ledger/test_claims.py::test_"
 IN_WAITING = "tests/integration/ledger/test_waiting.py::test_"
@@ -38,6 +40,7 @@ IN_DISPATCHER = "tests/integration/engine/test_dispatcher.py::test_"
 IN_FINISHER = "tests/integration/engine/test_finisher.py::test_"
 IN_RESCUE = "tests/integration/engine/test_heart_and_rescuer.py::test_"
 IN_GAP_SCAN = "tests/integration/engine/test_gap_scan.py::test_"
+IN_STREAKS = "tests/integration/engine/test_streaks.py::test_"
 IN_SHARES = "tests/unit/engine/shares/test_shares.py::test_"
 IN_WATCHER = "tests/integration/schedules/test_schedule_watcher.py::test_"
 IN_TRIGGERS = "tests/integration/database/test_schedule_triggers.py::test_"
@@ -1054,12 +1057,25 @@ A_CHANGE_IS_OBEYED = (
         "That a timing owes nothing from before it was set.",
         (
             Edit(
-                SCHEMA,
-                'IS DISTINCT FROM {row_of("OLD", TIMING)} THEN NEW.updated_at',
-                'IS DISTINCT FROM {row_of("OLD", TIMING)} THEN OLD.effective_from',
+                NEWEST_STAMP,
+                "            THEN NEW.updated_at\n            ELSE OLD.effective_from",
+                "            THEN OLD.effective_from\n            ELSE OLD.effective_from",
             ),
         ),
         f"{IN_TRIGGERS}new_timing_holds_from_now_on",
+    ),
+    Mutant(
+        "pause_without_a_second_look",
+        "G5",
+        "That a pause after failures is judged again under the schedule's lock.",
+        (
+            Edit(
+                STREAKS,
+                "off = [each for each in streaks if each.pauses]",
+                "off = streaks",
+            ),
+        ),
+        f"{IN_STREAKS}a_success_or_an_edit_before_the_pause_prevents_it",
     ),
     Mutant(
         "disabled_schedules_fire",

@@ -48,3 +48,17 @@ def test_a_literal_credential_is_masked_and_warned_about(config: Any, shown: Any
 def test_what_is_no_credential_stays_as_it_is(config: Any) -> None:
     assert without_credentials(config) == config
     assert credential_warnings(config) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://hc-ping.com/0ec8f7a2", "https://hc-ping.com/***"),
+        ("https://hc.example:8443/ping/0ec8?create=1", "https://hc.example:8443/***"),
+        ("https://hc.example?key=0ec8", "https://hc.example/***"),
+        ("https://hc-ping.com/${env:HC_KEY}/nightly", "https://hc-ping.com/${env:HC_KEY}/nightly"),
+    ],
+)
+def test_the_path_of_a_ping_url_is_its_secret(url: str, shown: str) -> None:
+    assert without_credentials(url, "ping_url") == shown
+    assert without_credentials({"ping_url": url}) == {"ping_url": shown}

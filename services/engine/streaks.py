@@ -1,0 +1,286 @@
+"""Streaks: how often each schedule failed in a row, and the policies pause_after_failures and backoff_after_failures.
+
+Nothing is written on a fire's way. One replica at a time looks every few seconds at what failed, by an index of its
+own, and derives the streaks from the history, whichever replica or version wrote it: what is read twice counts once.
+While two replicas think that it is their turn, the row locks of the schedules put them in order.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row
+
+from database.arrays import instant_array, number_array, uuid_array
+from database.connection import LOCK_TIMEOUT_SECONDS, DatabaseConnection
+from database.writing import write_as
+from services.engine import streaks_sql as sql
+from services.engine.loops import Loop
+from services.schedules.field_rules import NOTE
+from services.telemetry import metrics
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0
+SOON_SECONDS = 0.2
+FIGURES_SECONDS = 60.0
+SETTLE_SECONDS = 15.0  # between a failure and a pause for it: those that fail with it shall have ended, too
+FRESH = timedelta(minutes=10)  # an older failure pauses nothing: the next one does
+LOOK_BACK = timedelta(minutes=15)  # of a replica whose turn it has just become
+OVERLAP = timedelta(minutes=1)  # between the time of a row and its commit
+BATCH = 100  # schedules in one transaction
+FIRST_BACKOFF, LONGEST_BACKOFF = timedelta(minutes=1), timedelta(hours=1)
+MOST_DOUBLINGS = 10
+LANDSLIDE_SCHEDULES, LANDSLIDE_SHARE = 5, 0.3
+ACTOR = "policy:pause_after_failures"
+NOBODY = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Streak:
+    """What the history of one schedule says."""
+
+    row: Row[Any]
+
+    @property
+    def failures(self) -> int:
+        row = self.row
+        if row.has_success or (row.walked or 0) < sql.WALKED:
+            return int(row.counted)
+        return int(max(row.counted, row.failures_in_a_row + row.more))
+
+    @property
+    def newest(self) -> datetime | None:
+        found: datetime | None = self.row.newest
+        return found or (self.row.last_failed_for if self.failures else None)
+
+    @property
+    def backoff_until(self) -> datetime | None:
+        """From the failed fire on, so that it is the same whoever works it out, and when."""
+        after = self.row.backoff_after_failures
+        if after is None or self.newest is None or self.failures < after:
+            return None
+        return self.newest + backoff(self.failures - after)
+
+    @property
+    def pauses(self) -> bool:
+        return self.row.pause_after_failures is not None and self.failures >= self.row.pause_after_failures
+
+    @property
+    def is_noted(self) -> bool:
+        row = self.row
+        return (row.failures_in_a_row, row.last_failed_for, row.backoff_until) == (
+            self.failures,
+            self.newest,
+            self.backoff_until,
+        )
+
+    @property
+    def note(self) -> str:
+        error = (self.row.error_message or self.row.status or "").strip().partition("\n")[0]
+        times = "a failure" if self.failures == 1 else f"{self.failures} failures in a row"
+        text = f"paused by pause_after_failures={self.row.pause_after_failures} after {times}; the last: {error}"
+        plain = "".join(each if each.isprintable() else " " for each in " ".join(text.split()))
+        return plain if len(plain) <= NOTE.longest else plain[: NOTE.longest - 1] + "…"
+
+
+def backoff(further: int) -> timedelta:
+    """How long a schedule skips its fires, after so many failures beyond those that begin it."""
+    factor: int = 2 ** min(further, MOST_DOUBLINGS)
+    return min(FIRST_BACKOFF * factor, LONGEST_BACKOFF)
+
+
+def is_landslide(ended: int, failed: int) -> bool:
+    return failed >= LANDSLIDE_SCHEDULES and failed >= LANDSLIDE_SHARE * ended
+
+
+class Streaks:
+    """`look_if` says how a replica knows that it is its turn."""
+
+    def __init__(
+        self,
+        db: DatabaseConnection,
+        *,
+        settle_seconds: float = SETTLE_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._db, self._settle, self._monotonic = db, settle_seconds, monotonic
+        self._is_mine: Callable[[], bool] = lambda: False
+        self._figures_at = float("-inf")
+        self._landslides: dict[str, float] = {}  # by job type: when it was last seen
+        self._begin()
+        self.loop = Loop("streaks", self.tick, LOOK_SECONDS)
+
+    def look_if(self, is_mine: Callable[[], bool]) -> None:
+        self._is_mine = is_mine
+
+    def tick(self) -> float | None:
+        self._observe()
+        self._end_landslides()
+        if not self._is_mine():
+            self._begin()
+            return None
+        is_more = self._read()
+        is_getting_on = self._count()
+        self._pause()
+        return SOON_SECONDS if is_more or (is_getting_on and self._due) else None
+
+    def _begin(self) -> None:
+        self._since: tuple[datetime, UUID] | None = None
+        self._seen: dict[UUID, datetime] = {}  # executions of the last minute
+        self._recovered_after = NOBODY
+        self._due: dict[UUID, bool] = {}  # schedules to be counted; whether because of a fresh failure
+        self._ripe_at: dict[UUID, float] = {}  # those that may be paused, after a while
+
+    # --- what failed, and what succeeded again ---
+
+    def _read(self) -> bool:
+        """Says whether there is more to read."""
+        with self._db.transaction() as connection:
+            now = connection.exec_driver_sql(sql.NOW).scalar_one()
+            since, after = self._since or (now - LOOK_BACK, NOBODY)
+            page = list(connection.exec_driver_sql(sql.FAILURES, {"since": since, "after": after}))
+            limit = {"after": self._recovered_after, "limit": BATCH}
+            recovered = connection.exec_driver_sql(sql.RECOVERED, limit).scalars().all()
+        for row in page:
+            if row.execution_id not in self._seen and row.schedule_id is not None:
+                is_fresh = now - row.completed_at < FRESH
+                self._due[row.schedule_id] = is_fresh or self._due.get(row.schedule_id, False)
+        for schedule_id in recovered:
+            self._due.setdefault(schedule_id, False)
+        self._recovered_after = recovered[-1] if len(recovered) == BATCH else NOBODY
+        self._seen |= {row.execution_id: row.completed_at for row in page}
+        if len(page) == sql.PAGE:
+            self._since = page[-1].completed_at, page[-1].execution_id
+            return True
+        again = now - OVERLAP
+        self._since = again, NOBODY
+        self._seen = {each: at for each, at in self._seen.items() if at >= again}
+        return len(recovered) == BATCH
+
+    # --- the count, and the backoff that follows from it ---
+
+    def _count(self) -> bool:
+        """Schedules that another session holds go to the end. Says whether any were counted."""
+        batch = dict(islice(self._due.items(), BATCH))
+        if not batch:
+            return False
+        streaks, held = self._write(batch, self._note, ACTOR)
+        for schedule_id in batch:
+            is_fresh = self._due.pop(schedule_id)
+            if schedule_id in held:
+                self._due[schedule_id] = is_fresh
+        for streak in streaks:
+            schedule_id = streak.row.schedule_id
+            if streak.pauses and batch[schedule_id]:
+                self._ripe_at.setdefault(schedule_id, self._monotonic() + self._settle)
+        return len(held) < len(batch)
+
+    def _note(self, connection: Connection, streaks: list[Streak]) -> list[Streak]:
+        changed = [each for each in streaks if not each.is_noted]
+        if changed:
+            values = {
+                "ids": uuid_array(each.row.schedule_id for each in changed),
+                "failures": number_array(each.failures for each in changed),
+                "newest": instant_array(each.newest for each in changed),
+                "until": instant_array(each.backoff_until for each in changed),
+            }
+            connection.exec_driver_sql(sql.NOTE, values)
+        return streaks
+
+    # --- the pause ---
+
+    def _pause(self) -> None:
+        now = self._monotonic()
+        ripe = sorted(each for each, at in self._ripe_at.items() if at <= now)[:BATCH]
+        if not ripe:
+            return
+        batch = self._without_landslides(ripe)
+        paused, held = self._write(batch, self._switch_off, ACTOR) if batch else ([], set())
+        for schedule_id in ripe:
+            if schedule_id in held:
+                self._ripe_at[schedule_id] = now + LOOK_SECONDS
+            else:
+                del self._ripe_at[schedule_id]
+        for streak in paused:
+            metrics.schedule_paused(streak.row.job_type)
+            logger.warning(
+                "schedule %s was %s",
+                streak.row.label,
+                streak.note,
+                extra={"event": "schedule_paused", "schedule_id": str(streak.row.schedule_id)},
+            )
+
+    def _switch_off(self, connection: Connection, streaks: list[Streak]) -> list[Streak]:
+        """It is judged again under the lock: an operator or a success may have come first."""
+        off = [each for each in streaks if each.pauses]
+        if off:
+            values = {
+                "ids": uuid_array(each.row.schedule_id for each in off),
+                "notes": [each.note for each in off],
+                "failures": number_array(each.failures for each in off),
+            }
+            connection.exec_driver_sql(sql.PAUSE, values)
+        return off
+
+    def _without_landslides(self, ripe: list[UUID]) -> list[UUID]:
+        """If much of a job type fails at once, the cause is not in its schedules."""
+        ids, now = {"ids": uuid_array(ripe)}, self._monotonic()
+        with self._db.transaction() as connection:
+            job_types = {row.schedule_id: row.job_type for row in connection.exec_driver_sql(sql.JOB_TYPES, ids)}
+            shares = {row.job_type: row for row in connection.exec_driver_sql(sql.SHARES, ids)}
+        slides = {each for each, share in shares.items() if is_landslide(share.ended, share.failed)}
+        for job_type in sorted(slides & set(job_types.values())):
+            withheld = sum(each == job_type for each in job_types.values())
+            metrics.pauses_withheld(job_type, withheld)
+            if job_type not in self._landslides:
+                logger.warning(
+                    "%d of %d schedules of the job type %s fail at once: pause_after_failures pauses none of them",
+                    shares[job_type].failed,
+                    shares[job_type].ended,
+                    job_type,
+                    extra={"event": "pauses_withheld", "job_type": job_type},
+                )
+            self._landslides[job_type] = now
+        return [each for each, job_type in job_types.items() if job_type not in slides]
+
+    def _end_landslides(self) -> None:
+        now = self._monotonic()
+        for job_type in [each for each, at in self._landslides.items() if at < now - FRESH.total_seconds()]:
+            del self._landslides[job_type]
+            metrics.pauses_withheld(job_type, 0)
+
+    # --- writing ---
+
+    def _write(
+        self, ids: Collection[UUID], work: Callable[[Connection, list[Streak]], list[Streak]], actor: str
+    ) -> tuple[list[Streak], set[UUID]]:
+        """What was done, and the schedules that another session holds."""
+
+        def transaction(connection: Connection) -> tuple[list[Streak], set[UUID]]:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
+            locked = set(_ids(connection, sql.LOCK, ids))
+            missing = set(ids) - locked
+            held = set(_ids(connection, sql.PRESENT, missing)) if missing else set()
+            rows = connection.exec_driver_sql(sql.COUNT, {"ids": uuid_array(sorted(locked))}) if locked else ()
+            return work(connection, [Streak(row) for row in rows]), held
+
+        return write_as(self._db, actor, transaction)
+
+    def _observe(self) -> None:
+        """Every replica reports the same."""
+        now = self._monotonic()
+        if now < self._figures_at:
+            return
+        self._figures_at = now + FIGURES_SECONDS
+        figures = self._db.run_alone(sql.FIGURES, {})[0]
+        metrics.observe_streaks(schedules=figures.schedules, longest=figures.longest)
+
+
+def _ids(connection: Connection, statement: str, ids: Collection[UUID]) -> list[UUID]:
+    return list(connection.exec_driver_sql(statement, {"ids": uuid_array(sorted(ids))}).scalars())
