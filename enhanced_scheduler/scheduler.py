@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -38,6 +38,8 @@ class Scheduler:
 
     Several programs, or several workers of one, may each start one: every fire still runs once.
     """
+
+    program: Sequence[str] = ("services/enhanced_scheduler.py",)
 
     def __init__(
         self,
@@ -124,7 +126,7 @@ class Scheduler:
 
     def _run_one(self) -> int:
         self._port = _free_port()
-        command = application.command("services/enhanced_scheduler.py", dies_with=os.getpid())
+        command = application.command(*self.program, dies_with=os.getpid())
         self._process = process = subprocess.Popen(  # noqa: S603 - our own program
             command,
             cwd=self._directory,
