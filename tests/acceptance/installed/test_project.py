@@ -237,9 +237,11 @@ def test_two_replicas_and_the_dashboard_serve_a_project(shop: Shop, free_port: i
         client = Client(f"http://127.0.0.1:{free_port}", json.loads(token)["token"])
         timing: Any = {"domain": "notes", "frequency": "interval", "time_config": {"seconds": 2}, "job_type": "note"}
         for number in range(8):  # each replica is the first to try some of them
-            client.create_schedule({**timing, "name": f"notes {number}"}, idempotency_key=f"notes {number}")
+            schedule: Any = {**timing, "name": f"notes {number}"}
+            client.create_schedule(schedule, idempotency_key=f"notes {number}")
+        wrong: Any = {**timing, "job_type": "invoice", "job_config": {"copies": 0}}
         with pytest.raises(ApiError) as refused:
-            client.create_schedule({**timing, "job_type": "invoice", "job_config": {"copies": 0}})
+            client.create_schedule(wrong)
         assert "job_config.copies" in str(refused.value)
         notes = shop.directory / "notes"
 
