@@ -19,6 +19,12 @@ COMMANDS = (
     ),
     Later("replica", "services.cli.replica:replica", "Run one replica until SIGTERM or Ctrl-C, then drain it."),
     Later(
+        "worker",
+        "services.cli.worker:worker",
+        "Run a Celery worker, which takes executions of its queues, until SIGTERM; what runs is finished then.",
+        extras=("celery",),
+    ),
+    Later(
         "migrate",
         "run_migrations:main",
         "Upgrade the database to the newest schema. Safe to run at every start and from several processes at once.",

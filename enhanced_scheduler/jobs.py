@@ -6,6 +6,7 @@ program, such as the child process of a project or a test, they are only kept he
 
 import importlib
 import inspect
+import traceback
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -215,4 +216,14 @@ def _why_not_imported(name: str, error: BaseException) -> str:
         return f"name it as `import` does: {path.stem}, and put its directory, {path.parent}, on the PYTHONPATH"
     if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
         return "there is no such module beside manage.py, on the PYTHONPATH or among the installed packages"
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {_with_place(error)}"
+
+
+def _with_place(error: BaseException) -> str:
+    """The message, with the file and the line that a person has to look at."""
+    if isinstance(error, SyntaxError):
+        return f"{error.msg} ({error.filename}, line {error.lineno})"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    own = [frame for frame in frames if frame.filename not in (__file__, contained.__code__.co_filename)]
+    imported = [frame for frame in own if frame.filename != importlib.__file__]
+    return f"{error} ({imported[-1].filename}, line {imported[-1].lineno})" if imported else str(error)

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -39,6 +39,8 @@ class Scheduler:
     Several programs, or several workers of one, may each start one: every fire still runs once.
     """
 
+    program: Sequence[str] = ("services/enhanced_scheduler.py",)
+
     def __init__(
         self,
         modules: Iterable[str] = (),
@@ -50,7 +52,7 @@ class Scheduler:
         self._modules = [modules] if isinstance(modules, str) else list(modules)
         self._directory = Path.cwd() if directory is None else Path(directory).resolve()
         self._settings, self._stop_seconds = dict(settings), stop_seconds
-        self._stopping, self._ended = Event(), Event()
+        self._has_started, self._stopping, self._ended = Event(), Event(), Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
         self._thread: Thread | None = None
@@ -64,8 +66,10 @@ class Scheduler:
         self._thread = Thread(target=self._tend, name="enhanced-scheduler", daemon=True)
         self._thread.start()
         until = time.monotonic() + timeout_seconds
-        while not self.is_ready:
-            if self.restarts or self._ended.is_set() or time.monotonic() >= until:
+        while not self._has_started.is_set():
+            if self.is_ready:
+                self._has_started.set()
+            if self._ended.is_set() or time.monotonic() >= until:
                 self.stop()
                 raise SchedulerFailed("the replica did not become ready; its output on stderr says why")
             time.sleep(POLL_SECONDS)
@@ -109,7 +113,7 @@ class Scheduler:
             while True:
                 begun = time.monotonic()
                 code = self._run_one()
-                if self._stopping.is_set():
+                if self._stopping.is_set() or not self._has_started.is_set():
                     return
                 pause = FIRST_PAUSE_SECONDS if time.monotonic() - begun > STEADY_SECONDS else pause
                 logger.error("the replica ended with exit code %s; the next one starts in %g s", code, pause)
@@ -122,7 +126,7 @@ class Scheduler:
 
     def _run_one(self) -> int:
         self._port = _free_port()
-        command = application.command("services/enhanced_scheduler.py", dies_with=os.getpid())
+        command = application.command(*self.program, dies_with=os.getpid())
         self._process = process = subprocess.Popen(  # noqa: S603 - our own program
             command,
             cwd=self._directory,

@@ -5,12 +5,11 @@ application, in a process of its own. The fixture `scheduler` (pytest_plugin.py)
 """
 
 import json
-import os
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -19,6 +18,8 @@ from enhanced_scheduler.calling import call_handler
 from enhanced_scheduler.context import ExecutionContext
 from enhanced_scheduler.jobs import Handler, JobDefinition
 from enhanced_scheduler.statuses import Cause, ExecutionStatus
+from enhanced_scheduler.virtual_clock import Beside, Clock
+from enhanced_scheduler.virtual_clock import ClockStands as ClockStands
 
 NIGHT = datetime(2027, 3, 1, 2, 0, tzinfo=UTC)
 SCHEDULE_ID = UUID("11111111-2222-3333-4444-555555555555")
@@ -113,40 +114,28 @@ def fires_between(schedule: str | Mapping[str, Any], start: datetime, end: datet
     return [datetime.fromisoformat(fire) for fire in command(*words, "--json")["fires"]]
 
 
-def command(*words: str, directory: Path | None = None, settings: Mapping[str, str] | None = None) -> Any:
+def command(*words: str) -> Any:
     """Run `enhanced-scheduler …` and read what it prints as JSON. An execution that failed is an answer, too."""
-    done = _called(words, directory, settings)
-    if not done.stdout.strip():
-        raise CommandFailed(done.stderr.strip())
-    return json.loads(done.stdout)
-
-
-def _called(
-    words: Sequence[str], directory: Path | None, settings: Mapping[str, str] | None
-) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(  # noqa: S603 - our own program
+    done = subprocess.run(  # noqa: S603 - our own program
         application.command("manage.py", *words),
-        cwd=directory,
-        env={**os.environ, **(settings or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=COMMAND_SECONDS,
         check=False,
     )
+    if not done.stdout.strip():
+        raise CommandFailed(done.stderr.strip())
+    return json.loads(done.stdout)
 
 
 @dataclass(frozen=True, slots=True)
 class RunningScheduler:
-    """A replica on servers of its own, and what a test does with it."""
+    """A replica on servers of its own, its clock, and what a test does with them."""
 
-    directory: Path
-    settings: Mapping[str, str]
-
-    def migrate(self) -> None:
-        done = _called(["migrate"], self.directory, self.settings)
-        if done.returncode != 0:
-            raise CommandFailed(done.stderr.strip())
+    clock: Clock
+    _beside: Beside
+    _made: list[str] = field(default_factory=list)
 
     def run(self, job_type: str, config: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
         """Run a job type once, now; returns its last execution, retries included. `fields` are the schedule's."""
@@ -160,13 +149,28 @@ class RunningScheduler:
         """Create a schedule, `when="every 1s"`; returns it."""
         words = ["schedule", "add", name, "--name", name, "--when", when, "--job-type", job_type]
         words += ["--job-config", json.dumps(dict(config or {}))]
-        for field, value in fields.items():
-            words += ["--set", f"{field}={value if isinstance(value, str) else json.dumps(value)}"]
-        return dict(self.command(*words, "--json"))
+        for name_of, value in fields.items():
+            words += ["--set", f"{name_of}={value if isinstance(value, str) else json.dumps(value)}"]
+        added = dict(self.command(*words, "--json"))
+        self._made.append(name)
+        return added
+
+    @contextmanager
+    def only_for_now(self) -> Iterator[None]:
+        """What is added meanwhile is removed at the end: else every later move of the clock would run it, too."""
+        before = len(self._made)
+        yield
+        if made := self._made[before:]:
+            del self._made[before:]
+            self._beside.ask(remove=made)
 
     def executions(self, name: str) -> list[dict[str, Any]]:
         """The newest first."""
         return list(self.command("executions", "--schedule", name, "--json")["items"])
 
     def command(self, *words: str) -> Any:
-        return command(*words, directory=self.directory, settings=self.settings)
+        """What `enhanced-scheduler WORDS` prints as JSON, without the start of a process."""
+        done = self._beside.ask(command=words)
+        if not done["out"].strip():
+            raise CommandFailed(done["err"].strip())
+        return json.loads(done["out"])

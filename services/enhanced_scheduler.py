@@ -235,7 +235,7 @@ class EnhancedScheduler:
         }
 
 
-def run_enhanced_scheduler() -> None:
+def run_enhanced_scheduler(parts: Parts | None = None) -> None:
     """The program `python services/enhanced_scheduler.py`."""
     gc.freeze()
     gc.set_threshold(*COLLECT_RARELY)
@@ -243,7 +243,7 @@ def run_enhanced_scheduler() -> None:
     try:
         settings = get_settings()
         configure_logging(settings.log_level, settings.log_format)
-        EnhancedScheduler(settings=settings).run()
+        EnhancedScheduler(settings=settings, parts=parts).run()
     except SchedulerError as error:
         sys.exit(as_called_here(str(error)))
     except DBAPIError as error:  # no schema, no rights

@@ -20,6 +20,7 @@ SchedulerError
 ├── UnusableAnswer              (api_sync/answer.py) the external API's response cannot be read
 ├── SyncInterrupted             (api_sync/client.py) the replica stopped during a sync
 ├── LeaseLost                   (api_sync/state.py) another replica took over the sync
+├── ClockStands                 (cli/virtual_time/mover.py) the clock of a test waits for work that does not end
 ├── StartInterrupted            (engine/start_patience.py) the process was told to stop while it started
 └── Unavailable                 Postgres or Redis does not answer at the moment
 

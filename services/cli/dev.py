@@ -1,14 +1,9 @@
 """`manage.py dev` (`make run`): servers, schema, a demo site, several replicas, and a live view of their work."""
 
-import fcntl
-import os
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,13 +19,14 @@ from services.cli.dev_demo import prepare_demo
 from services.cli.dev_fleet import ENVIRONMENT as FLEET
 from services.cli.dev_fleet import Workers, lead_scans
 from services.cli.dev_pipeline import is_demo, pipeline_environment, prepare_pipeline
+from services.cli.dev_reload import develop
 from services.cli.dev_replicas import Replicas
+from services.cli.dev_session import alone, signals_like_ctrl_c
 from services.cli.dev_snapshot import take_snapshot
 from services.cli.dev_view import live_view, progress_line
 from services.cli.dev_web import WebProcess
 from services.cli.output import FAILED, console
-from services.embedded.files import try_lock
-from services.errors import ConfigurationError, Unavailable
+from services.errors import InvalidInput, Problem, Unavailable
 from services.fleet import require_celery
 from services.redis_client import get_redis_client
 from services.schedule_repository import get_schedule_repository
@@ -40,16 +36,23 @@ DRAIN_SLACK_SECONDS = 15.0
 
 
 def dev(
-    replicas: Annotated[int, typer.Option(min=1, max=20, help="Number of replica processes.")] = 3,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, max=20, help="Number of replica processes; default: 3.")
+    ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=1, help="Stop after this many seconds; default: at Ctrl-C.")
     ] = None,
     fleet: Annotated[bool, typer.Option("--fleet", help="Run the demo's scans on two Celery workers.")] = False,
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", help="Only your own jobs, on one replica that is restarted when you save a module."),
+    ] = False,
 ) -> None:
     """Start everything on this machine and show it at work; Ctrl-C drains the replicas and exits.
 
     With DATABASE_URL and REDIS_URL unset, Postgres and Redis come from wheels. An empty database gets demo schedules.
-    Exit code 1 if a replica is not running at the end of --seconds.
+    Exit code 1 if a replica is not running at the end of --seconds. --reload shows no demo: it runs the modules of
+    JOB_MODULES and restarts the replica when a module of JOB_PROJECT (or of this directory) or `.env` is saved.
 
     Examples:
 
@@ -58,9 +61,20 @@ def dev(
       manage.py dev --replicas 5 --seconds 60
 
       manage.py dev --fleet
+
+      manage.py dev --reload
     """
+    if reload:
+        if fleet or replicas not in (None, 1):
+            raise InvalidInput(Problem("--reload", "runs one replica: leave out --replicas and --fleet"))
+        develop(seconds)
+    else:
+        _show(replicas or 3, seconds, fleet=fleet)
+
+
+def _show(replicas: int, seconds: float | None, *, fleet: bool) -> None:
     out, directory = console(), HOME / get_settings().embedded_dir / "logs"
-    with _alone(directory), _signals_like_ctrl_c(), DemoSite() as site:
+    with alone(directory), signals_like_ctrl_c(), DemoSite() as site:
         _prepare(out, site, fleet=fleet)
         environment = {**_environment(site), **(FLEET if fleet else {})}
         team, web = Replicas(replicas, directory, environment), WebProcess(directory / "web.log", environment)
@@ -182,30 +196,3 @@ def _drain(out: Console, team: Replicas) -> None:
     out.print(
         f"killed: {', '.join(killed)}; not finished within {patience:g} s" if killed else "all replicas have stopped"
     )
-
-
-@contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """One `dev` per directory: two would give their replicas the same names and write the same logs."""
-    directory.mkdir(parents=True, exist_ok=True)
-    lock = os.open(directory / "dev.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        if not try_lock(lock, fcntl.LOCK_EX):
-            raise ConfigurationError(
-                f"`manage.py dev` is already running in {directory.parent}; stop it, or set EMBEDDED_DIR"
-            )
-        yield
-    finally:
-        os.close(lock)
-
-
-@contextmanager
-def _signals_like_ctrl_c() -> Iterator[None]:
-    """SIGHUP (a closed terminal) and SIGTERM drain the replicas, too."""
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

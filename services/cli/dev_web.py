@@ -27,6 +27,7 @@ class WebProcess:
     way_in: str = "the dashboard is starting …"  # one line: its address and the token
 
     def start(self, port: int | None = None) -> None:
+        self.announced = False
         chosen = free_port(get_settings().web_port, []) if port is None else port
         own = {"WEB_HOST": "127.0.0.1", "WEB_PORT": str(chosen)}
         with self.log.open("wb") as log:
@@ -58,6 +59,15 @@ class WebProcess:
             self.announced, self.way_in = True, f"the dashboard failed to start; see {self.log}"
             return [f"the dashboard failed to start; the last line of `manage.py web`: {tail(self.log, 1)}"]
         return []
+
+    def ask_project_again(self) -> None:
+        """Its job types may have changed (services/jobs/users.py)."""
+        if self.process is not None and self.is_alive:
+            self.process.send_signal(signal.SIGHUP)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
     def stop(self) -> None:
         if self.process is None or self.process.poll() is not None:

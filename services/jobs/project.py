@@ -112,8 +112,20 @@ class ProjectJob(JobDefinition):
 @cache
 def jobs_of(project: JobProject) -> list[ProjectJob]:
     """Ask the project which job types it has; raises ConfigurationError with the reason when it cannot say."""
-    answers = Answers(project)
+    answers = _answers_of(project)
     return [_job(project, answers, facts) for facts in answers.announced()]
+
+
+def ask_again(project: JobProject) -> list[ProjectJob]:
+    """By a new child, with the code as it is now."""
+    _answers_of(project).end()
+    jobs_of.cache_clear()
+    return jobs_of(project)
+
+
+@cache
+def _answers_of(project: JobProject) -> "Answers":
+    return Answers(project)
 
 
 def _job(project: JobProject, answers: "Answers", facts: Mapping[str, Any]) -> ProjectJob:
@@ -163,6 +175,12 @@ class Answers:
             f"JOB_PROJECT: {self._project.python} has not named the job types of "
             f"{', '.join(self._project.modules)}; its output says why"
         )
+
+    def end(self) -> None:
+        with self._lock:
+            if self._child is not None:
+                self._child.signal_end()
+                self._child = None
 
     def check(self, job_type: str, job_config: Mapping[str, Any]) -> list[FieldProblem]:
         if self._lock.acquire(timeout=ANSWER_SECONDS):

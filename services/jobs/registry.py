@@ -67,6 +67,9 @@ class JobRegistry:
             )
         self._definitions[definition.name] = definition
 
+    def forget(self, job_type: str) -> None:
+        self._definitions.pop(job_type, None)
+
     def job_types(self) -> frozenset[str]:
         return self._known | self._definitions.keys()
 

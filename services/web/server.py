@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import closing, suppress
+from threading import Thread
 
 import uvicorn
 from fastapi import FastAPI
@@ -19,11 +20,14 @@ from config import Settings
 from database.connection import DatabaseConnection
 from database.schema import require_schema
 from services.errors import ConfigurationError, Unavailable
+from services.jobs.users import ask_project_again
 from services.web.app import create_app
 from services.web.auth.authenticator import OneTimeToken
 from services.web.auth.tokens import ApiTokens
 from services.web.connections import Connections
 from services.web.dashboard.mounting import mount_dashboard
+
+logger = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS = 15
 DRAIN_SECONDS = 10  # for requests in flight
@@ -102,6 +106,7 @@ def _run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(_OurWords(app))
+    signal.signal(signal.SIGHUP, lambda *_: Thread(target=_ask_project_again, args=(settings,), daemon=True).start())
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it again after the drain; that is not a failure
     try:
         with suppress(KeyboardInterrupt):
@@ -110,6 +115,13 @@ def _run(app: FastAPI, settings: Settings, listener: socket.socket) -> None:
             server.run(sockets=[listener])
     except SystemExit:
         raise app.state.failure or SystemExit(FAILED) from None
+
+
+def _ask_project_again(settings: Settings) -> None:
+    try:
+        ask_project_again(settings)
+    except ConfigurationError as error:
+        logger.warning("the job types stay as they were: %s", error, extra={"event": "project_not_imported"})
 
 
 class _OurWords(logging.Filter):

@@ -4,12 +4,16 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
+from enhanced_scheduler.client import ApiError, Client
 from services.embedded import Addresses
 from tests.support.installed import Installed, variables
 from tests.support.waiting import eventually
@@ -47,6 +51,12 @@ def invoice(context, config_):
 @job("refused")
 def refused(context, config_):
     raise JobFailed("no paper", retryable=False, details={"tray": 2})
+
+
+@job("note")
+def note(context, config_):
+    with Path("notes").open("a") as notes:
+        print(context.scheduled_for.isoformat(), context.schedule_id, billing.total(), file=notes)
 
 
 @job("patient")
@@ -89,7 +99,7 @@ class Shop:
     """The project, its environment variables, and the commands that people run in its directory."""
 
     def __init__(self, installed: Installed, directory: Path, environment: Mapping[str, str]) -> None:
-        self.installed, self.directory, self.environment = installed, directory, environment
+        self.installed, self.directory, self.environment = installed, directory, dict(environment)
         for name, text in FILES.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             (directory / name).write_text(text)
@@ -97,6 +107,15 @@ class Shop:
 
     def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
         return self.installed.scheduler(*words, cwd=self.directory, environment=self.environment)
+
+    @contextmanager
+    def program(self, *words: str) -> Iterator["Program"]:
+        self._made += 1
+        program = Program(self, f"{words[0]}-{self._made}", words)
+        try:
+            yield program
+        finally:
+            program.end()
 
     def schedule(self, job_type: str, **job_config: Any) -> str:
         self._made += 1
@@ -111,6 +130,26 @@ class Shop:
         name = self.schedule(job_type, **job_config)
         done = self.command("schedule", "run", name, "--wait", "--timeout", "10m", "--json")
         return dict(json.loads(done.stdout))
+
+
+class Program:
+    """One of `enhanced-scheduler` that stays."""
+
+    def __init__(self, shop: Shop, name: str, words: Sequence[str]) -> None:
+        self.log = shop.directory / f"{name}.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [str(shop.installed.command), *words], cwd=shop.directory,
+                env=variables({**shop.environment, "INSTANCE_ID": name}), stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def says(self, words: str) -> None:
+        eventually(lambda: words in self.log.read_text(), 60)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
 
 
 @pytest.fixture
@@ -137,10 +176,10 @@ def app(shop: Shop, free_port: int) -> Iterator["App"]:
 
 
 class App:
-    def __init__(self, shop: Shop, port: int) -> None:
+    def __init__(self, shop: Shop, port: int, *options: str) -> None:
         self._shop, self._address = shop, f"http://127.0.0.1:{port}/"
         self.log = shop.directory / "app.log"
-        serve = ["-m", "uvicorn", "app:app", "--port", str(port)]
+        serve = ["-m", "uvicorn", "app:app", "--port", str(port), *options]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [str(shop.installed.python), *serve], cwd=shop.directory, env=variables(shop.environment),
@@ -184,6 +223,86 @@ def test_an_application_with_our_names_starts_a_replica_that_runs_its_handlers(s
     eventually(lambda: (now := app.facts()) and now["ready"] and now["replica"] != facts["replica"], 300)
     assert app.end() in (0, -signal.SIGTERM)  # uvicorn ends by the signal that it was sent, after its shutdown
     assert "stopped with 0 unfinished" in app.log.read_text()
+
+
+def test_two_replicas_and_the_dashboard_serve_a_project(shop: Shop, free_port: int) -> None:
+    shop.command("migrate")
+    token = shop.command("token", "create", "--name", "shop", "--role", "admin", "--json").stdout
+    with (
+        shop.program("replica"),
+        shop.program("replica") as second,
+        shop.program("web", "--port", str(free_port)) as web,
+    ):
+        web.says("serving on")
+        client = Client(f"http://127.0.0.1:{free_port}", json.loads(token)["token"])
+        timing: Any = {"domain": "notes", "frequency": "interval", "time_config": {"seconds": 2}, "job_type": "note"}
+        for number in range(8):  # each replica is the first to try some of them
+            schedule: Any = {**timing, "name": f"notes {number}"}
+            client.create_schedule(schedule, idempotency_key=f"notes {number}")
+        wrong: Any = {**timing, "job_type": "invoice", "job_config": {"copies": 0}}
+        with pytest.raises(ApiError) as refused:
+            client.create_schedule(wrong)
+        assert "job_config.copies" in str(refused.value)
+        notes = shop.directory / "notes"
+
+        def who() -> set[object]:
+            return {each["instance_id"] for each in client.list_executions(status="success")}
+
+        eventually(lambda: len(who()) == 2, 60)
+        second.process.kill()
+        seen = len(notes.read_text().splitlines())
+        eventually(lambda: len(notes.read_text().splitlines()) >= seen + 5, 60)
+        lines = notes.read_text().splitlines()
+        assert len(set(lines)) == len(lines), "no fire ran twice"
+        assert {line.split()[-1] for line in lines} == {"6"}
+        page = urlopen(f"http://127.0.0.1:{free_port}/login", timeout=60).read().decode()
+        assert "Enhanced Scheduler" in page
+
+
+def test_celery_workers_of_the_fleet_run_the_handlers_of_a_project(shop: Shop) -> None:
+    shop.environment |= {"CELERY_QUEUES": "heavy"}
+    shop.command("migrate")
+    with shop.program("replica"), shop.program("worker", "--queues", "heavy", "--concurrency", "1") as worker:
+        name = shop.schedule("invoice", copies=3)
+        assert shop.command("schedule", "edit", name, "--queue", "heavy").returncode == 0
+        words = ["schedule", "run", name, "--wait", "--timeout", "10m", "--json"]
+        done = json.loads(shop.command(*words).stdout)
+        kept = done["details"]["result"]
+        assert (done["status"], kept["total"], kept["currency"]) == ("success", 18, "EUR"), worker.log.read_text()
+        ran = [line for line in worker.log.read_text().splitlines() if done["execution_id"] in line]
+        assert ran, "the worker ran it, and no replica"
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.process.wait(60) == 0
+
+
+def test_an_application_that_reloads_leaves_one_replica_and_loses_no_fire(shop: Shop, free_port: int) -> None:
+    app = App(shop, free_port, "--reload")
+    try:
+        first = app.facts()
+        assert first is not None
+        words = ["schedule", "add", "notes", "--name", "notes", "--when", "every 1s", "--job-type", "note"]
+        assert shop.command(*words, "--set", "catchup=all").returncode == 0
+        notes = shop.directory / "notes"
+        eventually(notes.exists, 60)
+        for number in range(2):
+            before = app.facts()
+            assert before is not None
+            (shop.directory / "config.py").write_text(f'CURRENCY = "C{number}"\n')
+            eventually(partial(has_reloaded, app, f"C{number}", before["replica"]), 60)
+        seen = len(notes.read_text().splitlines())
+        eventually(lambda: len(notes.read_text().splitlines()) >= seen + 2, 60)
+    finally:
+        app.end()
+    calls = notes.read_text().splitlines()
+    assert len(set(calls)) == len(calls), "no fire ran twice"
+    audit = shop.command("audit", "--since", "1h")
+    assert "all accounted for" in audit.stdout, audit.stdout
+
+
+def has_reloaded(app: App, currency: str, former_replica: int) -> bool:
+    facts = app.facts()
+    is_new = facts is not None and facts["currency"] == currency and facts["ready"]
+    return is_new and not Path(f"/proc/{former_replica}").exists()
 
 
 def test_a_configuration_is_checked_by_the_models_of_the_project(shop: Shop) -> None:

@@ -182,9 +182,10 @@ def test_users_modules_register_their_handlers_also_when_loaded_twice(modules: P
     ("source", "cause"),
     [
         (None, "there is no such module beside manage.py, on the PYTHONPATH or among the installed packages"),
-        ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'"),
-        ("1 / 0", "ZeroDivisionError: division by zero"),
-        ("raise SystemExit(1)", "SystemExit: 1"),
+        ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing' (FILE, line 1)"),
+        ("\n1 / 0", "ZeroDivisionError: division by zero (FILE, line 2)"),
+        ("raise SystemExit(1)", "SystemExit: 1 (FILE, line 1)"),
+        ("\n\nimport (", "SyntaxError: invalid syntax (FILE, line 3)"),
     ],
 )
 def test_a_module_that_cannot_be_imported_is_named_with_the_cause(
@@ -194,6 +195,7 @@ def test_a_module_that_cannot_be_imported_is_named_with_the_cause(
         (modules / "users_broken.py").write_text(source)
     with pytest.raises(ConfigurationError) as caught:
         JobRegistry().load_modules("users_broken")
+    cause = cause.replace("FILE", str(modules / "users_broken.py"))
     assert str(caught.value) == f"JOB_MODULES: 'users_broken' cannot be imported: {cause}"
 
 
