@@ -6,6 +6,7 @@ SchedulerError
 │   └── InvalidSchedule
 ├── ScheduleNotFound
 ├── LimitNotFound
+├── RuleNotFound                of notifications
 ├── UnknownJobType              no handler is registered for this job_type
 ├── BlockedAddress              a job may not call this address; the message says which setting would allow it
 ├── RevisionConflict            another writer changed the schedule first
@@ -73,6 +74,12 @@ class LimitNotFound(SchedulerError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(f"there is no limit {name[:200]}")
+
+
+class RuleNotFound(SchedulerError):
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is no notification rule {name[:200]}")
 
 
 class UnknownJobType(SchedulerError):

@@ -75,6 +75,11 @@ AUDIT_FINDINGS = Gauge(
     ["kind"],
 )
 AUDIT_AGE = Gauge("scheduler_audit_age_seconds", "Seconds since the end of the newest audited hour")
+NOTIFIER_AGE = Gauge(
+    "scheduler_notifier_age_seconds",
+    "Seconds since the notifier last judged all that had ended; every replica reports the same",
+)
+NOTIFICATIONS_TOLD = Counter("scheduler_notifications_told_total", "What this replica's notifier told", ["event"])
 AUDIT_AGE.set(float("nan"))
 REVISION = Gauge("scheduler_revision_applied", "Newest schedule revision applied by this replica")
 WATCHER_SECONDS = Histogram(
@@ -412,3 +417,11 @@ def observe_audit(*, age_seconds: float, expected: int, accounted: int, findings
     AUDITED.labels("accounted").set(accounted)
     for kind, count in findings.items():
         AUDIT_FINDINGS.labels(kind).set(count)
+
+
+def observe_notifier(*, age_seconds: float) -> None:
+    NOTIFIER_AGE.set(age_seconds)
+
+
+def notification_told(event: str) -> None:
+    NOTIFICATIONS_TOLD.labels(event).inc()
