@@ -19,6 +19,7 @@ from rich.text import Text
 from config import HOME, get_settings
 from database.connection import DedicatedConnection, get_db_connection
 from run_migrations import upgrade
+from services.cli.demo.site import DemoSite
 from services.cli.dev_demo import prepare_demo
 from services.cli.dev_fleet import ENVIRONMENT as FLEET
 from services.cli.dev_fleet import Workers, lead_scans
@@ -28,7 +29,6 @@ from services.cli.dev_snapshot import take_snapshot
 from services.cli.dev_view import live_view, progress_line
 from services.cli.dev_web import WebProcess
 from services.cli.output import FAILED, console
-from services.demo.site import DemoSite
 from services.embedded.files import try_lock
 from services.errors import ConfigurationError, Unavailable
 from services.fleet import require_celery

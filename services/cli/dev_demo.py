@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from config import get_settings
-from services.demo.site import PATHS
+from services.cli.demo.site import PATHS
 from services.errors import ConfigurationError, InvalidInput, ScheduleNotFound
 from services.scanning.engines.browser_engine import browser_engine_from
 from services.schedule_repository import ScheduleRepository

@@ -11,8 +11,8 @@ from config import Settings
 from database.connection import DatabaseConnection
 from database.workflow_models import Place
 from database.workflow_statuses import DeepScanStatus, PlaceStatus
+from services.cli.demo.directory import BUSINESSES, DemoBusiness
 from services.cli.dev_demo import ACTOR, TAG
-from services.demo.directory import BUSINESSES, DemoBusiness
 from services.queues.system_schedules import ACTOR as SYSTEM
 from services.queues.system_schedules import install_system_schedules
 from services.schedule_repository import ScheduleRepository

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from enhanced_scheduler.model_errors import reason_of
 from services.errors import Problem
+from services.fetching.sites.urls import MAX_PAGE_ADDRESS
 from services.scanning.findings import EngineName
-from services.sites.urls import MAX_PAGE_ADDRESS
 
 # Spelling in other systems -> ours, which is stored.
 API_SPELLING = {

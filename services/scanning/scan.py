@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 from config import Settings
 from services.fetching import Fetcher, fetcher_from
+from services.fetching.sites.robots import Robots
+from services.fetching.sites.urls import Site, origin_of
 from services.scanning.config import CookieScanConfig
 from services.scanning.cookies.categories import CategoryRules
 from services.scanning.crawl.sitemaps import pages_in_sitemaps
@@ -16,8 +18,6 @@ from services.scanning.failures import ScanFailed
 from services.scanning.findings import EngineName, Page, ScanEngine
 from services.scanning.outcome import ScanOutcome
 from services.scanning.watch import Watch
-from services.sites.robots import Robots
-from services.sites.urls import Site, origin_of
 
 MAX_NOTES, MAX_NOTE_CHARACTERS = 50, 300
 

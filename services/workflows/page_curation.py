@@ -13,12 +13,12 @@ from database.workflow_models import Domain, LocalBusiness, Page
 from database.workflow_statuses import ContactScrapeStatus
 from database.workflow_statuses import PageProcessingStatus as Status
 from services.fetching import Fetcher, Limits
+from services.fetching.sites.urls import host_of
 from services.jobs import PermanentFailure
 from services.queues.deadline import remaining_seconds
 from services.queues.queue import Queue, queues
 from services.queues.queue_table import Words
 from services.queues.steps import Steps
-from services.sites.urls import host_of
 from services.workflows.contact_store import save_found
 from services.workflows.parsing.contacts import FoundContact, find_contacts
 from services.workflows.web_pages import get, html_of, is_of_site, polite_fetcher

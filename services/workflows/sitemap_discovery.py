@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 
 from database.workflow_statuses import DiscoveryMethod, SitemapType
 from services.fetching import Fetched, Fetcher, FetchFailed, Limits, may_work_later
+from services.fetching.sites.listing import BadSitemap
+from services.fetching.sites.robots import read_robots
+from services.fetching.sites.sitemaps import Sitemap, read_sitemap
+from services.fetching.sites.urls import host_of, normal_url, origin_of
 from services.jobs import JobFailed
 from services.queues.deadline import remaining_seconds
-from services.sites.listing import BadSitemap
-from services.sites.robots import read_robots
-from services.sites.sitemaps import Sitemap, read_sitemap
-from services.sites.urls import host_of, normal_url, origin_of
 from services.workflows.parsing.page_content import read_page
 from services.workflows.web_pages import HTML, get, home_page, is_of_site
 

@@ -13,13 +13,13 @@ from database.workflow_models import Domain, SitemapFile
 from database.workflow_statuses import SitemapFileStatus
 from database.workflow_statuses import SitemapImportStatus as Status
 from services.fetching import Fetcher, Limits
+from services.fetching.sites.listing import BadSitemap
+from services.fetching.sites.sitemaps import MAX_BYTES, Sitemap, read_sitemap
 from services.jobs import PermanentFailure
 from services.queues.deadline import remaining_seconds
 from services.queues.queue import Queue, queues
 from services.queues.queue_table import Words
 from services.queues.steps import Steps
-from services.sites.listing import BadSitemap
-from services.sites.sitemaps import MAX_BYTES, Sitemap, read_sitemap
 from services.workflows.sitemap_files import queue_children
 from services.workflows.sitemap_pages import SitemapContent, content_of, insert_pages
 from services.workflows.web_pages import get, polite_fetcher, usable

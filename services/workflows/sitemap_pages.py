@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 
 from database.workflow_models import MAX_URL_BYTES, Page
 from database.workflow_statuses import PageProcessingStatus, SitemapType
-from services.sites.sitemaps import Sitemap
-from services.sites.urls import Site, host_of, normal_url
+from services.fetching.sites.sitemaps import Sitemap
+from services.fetching.sites.urls import Site, host_of, normal_url
 from services.workflows.fair_turns import priority_in_line
 from services.workflows.parsing.page_priorities import PriorityLevel, priority_of
 

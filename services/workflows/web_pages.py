@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 from config import Settings
 from services.fetching import Fetched, Fetcher, FetchFailed, Limits, fetcher_from, may_work_later, shown_url
+from services.fetching.sites.urls import registrable_domain
 from services.jobs import JobFailed, PermanentFailure
 from services.queues.deadline import remaining_seconds
-from services.sites.urls import registrable_domain
 
 HTML = frozenset({"text/html", "application/xhtml+xml", ""})
 HEADERS = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}

@@ -18,7 +18,7 @@ from config import PROJECT_ROOT
 
 # Files and tests that run on one worker, one after the other.
 GROUPS = {
-    "tests/acceptance/demo/test_dev.py": "dev",  # several at once would reach for the same readable ports
+    "tests/acceptance/cli/test_dev.py": "dev",  # several at once would reach for the same readable ports
     "tests/integration/cli/test_command_line.py::test_dev_fills_an_empty_database_once": "dev",
     "tests/acceptance/scanning/test_cookie_scan_end_to_end.py": "browser",  # one Chromium at a time: two cores
     "tests/integration/scanning/test_browser_engine.py": "browser",

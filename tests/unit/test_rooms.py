@@ -36,13 +36,13 @@ def test_a_value_of_the_core_loads_few_modules_and_no_feature() -> None:
 
 def test_the_engine_loads_no_feature() -> None:
     loaded = loaded_by("services.engine.dispatcher")
-    features = ("scanning", "sites", "fetching", "queues", "workflows", "api_sync", "job_types", "web")
+    features = ("scanning", "fetching", "queues", "workflows", "api_sync", "job_types", "web")
     assert not {name for name in loaded if name.startswith(tuple(f"services.{name}." for name in (*features, "cli")))}
 
 
 def test_the_corridor_is_short() -> None:
     entries = [path.name for path in SERVICES.iterdir() if path.name not in ("__pycache__", "__init__.py")]
-    assert len(entries) <= 30
+    assert len(entries) < 30
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -53,7 +53,7 @@ def test_the_suite_asks_for_this_order(request: pytest.FixtureRequest) -> None:
 
 
 def test_tests_of_one_group_are_one_unit() -> None:
-    dev = "tests/acceptance/demo/test_dev.py::test_replicas_end_with_a_dev_that_was_killed"
+    dev = "tests/acceptance/cli/test_dev.py::test_replicas_end_with_a_dev_that_was_killed"
     filled = "tests/integration/cli/test_command_line.py::test_dev_fills_an_empty_database_once"
     assert unit_of(dev) == unit_of(filled) == "dev"
     other = "tests/integration/cli/test_command_line.py::test_settings_are_shown_without_secrets"

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from services.fetching.sites.urls import Site
 from services.scanning.cookies.categories import CategoryRules
 from services.scanning.findings import Consent, Cookie, Party, SeenCookie, Storage
-from services.sites.urls import Site
 
 MAX_COOKIES = 5_000
 

@@ -10,9 +10,9 @@ from enum import StrEnum
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from services.fetching.sites.urls import MAX_PAGE_ADDRESS, host_of, is_address, is_public_suffix
 from services.scanning.cookies.dates import parse_cookie_date
 from services.scanning.findings import SeenCookie
-from services.sites.urls import MAX_PAGE_ADDRESS, host_of, is_address, is_public_suffix
 
 MAX_PAIR_BYTES, MAX_ATTRIBUTE_BYTES = 4096, 1024
 MAX_AGE_SECONDS = 100 * 365 * 86_400

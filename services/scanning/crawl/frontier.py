@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.sites.urls import Site, looks_endless, shape_of
+from services.fetching.sites.urls import Site, looks_endless, shape_of
 
 # A site with more addresses than this multiple of the wanted pages cannot be scanned completely anyway.
 KNOWN_PER_PAGE, LEAST_KNOWN = 20, 1_000

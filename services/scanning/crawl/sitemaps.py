@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 
 from database.workflow_statuses import SitemapType
 from services.fetching import Fetched, Fetcher, FetchFailed, Limits
-from services.sites.listing import BadSitemap
-from services.sites.sitemaps import read_sitemap
-from services.sites.urls import Site, normal_url
+from services.fetching.sites.listing import BadSitemap
+from services.fetching.sites.sitemaps import read_sitemap
+from services.fetching.sites.urls import Site, normal_url
 
 MAX_FILES = 10
 LIMITS = Limits(max_bytes=5 * 1024 * 1024, max_seconds=20.0)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from services.fetching import FetchFailed
+from services.fetching.sites.robots import Robots
+from services.fetching.sites.urls import normal_url, origin_of, registrable_domain
 from services.scanning.config import CookieScanConfig
 from services.scanning.crawl.backoff import BACKOFF
 from services.scanning.failures import ScanFailed
 from services.scanning.watch import Watch
-from services.sites.robots import Robots
-from services.sites.urls import normal_url, origin_of, registrable_domain
 
 
 def find_start(domain: str, config: CookieScanConfig, robots: Robots, watch: Watch) -> str:

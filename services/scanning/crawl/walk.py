@@ -5,14 +5,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from services.fetching import may_work_later
+from services.fetching.sites.robots import Robots
+from services.fetching.sites.urls import MAX_PAGE_ADDRESS, Site, normal_url, origin_of
 from services.scanning.config import CookieScanConfig
 from services.scanning.cookies.inventory import Inventory
 from services.scanning.crawl.backoff import BACKOFF
 from services.scanning.crawl.frontier import Frontier, Target
 from services.scanning.findings import Page, PageFailed, PageVisit, ScanEngine
 from services.scanning.watch import Watch
-from services.sites.robots import Robots
-from services.sites.urls import MAX_PAGE_ADDRESS, Site, normal_url, origin_of
 
 GIVE_UP_AFTER_FAILURES = 10  # consecutive temporary failures: the site went down during the scan
 FORBIDDEN = "robots.txt forbids it"

@@ -19,10 +19,10 @@ from services.fetching import (
     may_work_later,
     shown_url,
 )
+from services.fetching.sites.urls import origin_of
 from services.scanning.cookies.set_cookie import NoCookie, read_set_cookie
 from services.scanning.engines.markup import Markup, read_markup
 from services.scanning.findings import EngineName, PageFailed, PageVisit, SeenCookie
-from services.sites.urls import origin_of
 
 MAX_PAGE_BYTES = 2 * 1024 * 1024
 MAX_RESOURCES_PER_PAGE, MAX_RESOURCES_PER_SCAN = 100, 2_000

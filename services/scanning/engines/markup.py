@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 from services.fetching import MAX_URL_CHARACTERS
-from services.sites.html import HtmlReader, feed_html
-from services.sites.urls import normal_url
+from services.fetching.sites.html import HtmlReader, feed_html
+from services.fetching.sites.urls import normal_url
 
 MAX_LINKS, MAX_RESOURCES = 5_000, 1_000
 PIECE_BYTES = 4 * 1024  # a thousand stray end tags in a deeply nested page take a second

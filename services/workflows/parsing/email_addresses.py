@@ -15,7 +15,7 @@ import yaml
 
 from database.workflow_statuses import EmailType
 from services.checks.hostnames import bare_host
-from services.sites.urls import is_top_level_domain, registrable_domain
+from services.fetching.sites.urls import is_top_level_domain, registrable_domain
 
 MAX_LENGTH = 254
 RULES = Path(__file__).with_name("contact_rules.yaml")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urljoin
 
-from services.sites.html import HtmlReader, feed_html
+from services.fetching.sites.html import HtmlReader, feed_html
 
 PIECE_BYTES = 64 * 1024
 MAX_ITEMS = 5_000  # of each list

@@ -3,9 +3,9 @@
 from collections import Counter
 from urllib.parse import parse_qs
 
+from services.cli.demo.directory import BUSINESSES
+from services.cli.demo.site import DemoSite
 from services.cli.dev_pipeline import pipeline_environment
-from services.demo.directory import BUSINESSES
-from services.demo.site import DemoSite
 from tests.support.pipeline import column, start_pipeline
 from tests.support.pipeline_stand_ins import DETAILS_PATH, PipelineWorld
 from tests.support.places import add_places, places, query

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from config import Settings
+from services.fetching.sites.robots import Robots
 from services.jobs import JobCancelled
 from services.scanning.config import CookieScanConfig
 from services.scanning.crawl.start import candidates
@@ -13,7 +14,6 @@ from services.scanning.failures import ScanFailed
 from services.scanning.findings import Category, Consent, EngineName, Party, Storage
 from services.scanning.scan import scan_domain
 from services.scanning.watch import Watch
-from services.sites.robots import Robots
 from tests.support.scan_site import Answer, Request, ScanSite, WebServer, zipped
 from tests.support.scanning import DOMAIN, cookie, page, paths, scan
 

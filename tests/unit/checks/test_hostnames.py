@@ -3,7 +3,7 @@
 import pytest
 
 from services.checks.hostnames import bare_host
-from services.sites.urls import normal_url
+from services.fetching.sites.urls import normal_url
 
 
 @pytest.mark.parametrize(

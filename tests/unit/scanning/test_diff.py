@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from services.fetching.sites.urls import Site
 from services.scanning.cookies.categories import CategoryRules
 from services.scanning.cookies.diff import compare
 from services.scanning.cookies.inventory import MAX_COOKIES, Inventory
@@ -19,7 +20,6 @@ from services.scanning.findings import (
     SeenCookie,
     Storage,
 )
-from services.sites.urls import Site
 
 NOW = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 SITE = Site.of("https://example.com/")

@@ -5,9 +5,9 @@ import gzip
 import pytest
 
 from services.fetching import Fetched
+from services.fetching.sites.listing import MAX_ENTRIES
 from services.scanning.crawl.sitemaps import LIMITS, addresses_in
 from services.scanning.engines.markup import MAX_LINKS, read_markup
-from services.sites.listing import MAX_ENTRIES
 from tests.support.waiting import within_a_moment
 
 PAGE = "https://example.com/dir/page"

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
+from services.fetching.sites.urls import host_of
 from services.scanning.findings import SeenCookie, Storage
-from services.sites.urls import host_of
 
 MAX_CHARACTERS = 2048
 FAR_FUTURE = datetime(9999, 1, 1, tzinfo=UTC)

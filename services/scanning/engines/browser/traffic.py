@@ -7,8 +7,8 @@ from collections.abc import Callable
 from playwright.async_api import BrowserContext, Error, Page, Request, Response
 
 from services.fetching import parse_retry_after
+from services.fetching.sites.urls import host_of
 from services.scanning.engines.browser.sightings import MAX_CHARACTERS, Setter
-from services.sites.urls import host_of
 
 HEADERS_AT_ONCE = 50
 

@@ -12,6 +12,7 @@ from playwright.async_api import BrowserContext, CDPSession, Error, Frame, Page
 from playwright.async_api import TimeoutError as TookTooLong
 
 from services.fetching import may_work_later
+from services.fetching.sites.urls import host_of
 from services.scanning.engines.browser.failures import CRASHED, first_line, is_an_answer, is_no_connection, page_failure
 from services.scanning.engines.browser.limits import MEBIBYTE, BrowserLimits
 from services.scanning.engines.browser.scripts import FRAME, LINKS, MAX_LINKS, MAX_NAMES, REMEMBER_WRITERS
@@ -25,7 +26,6 @@ from services.scanning.engines.browser.sightings import (
 from services.scanning.engines.browser.traffic import Traffic
 from services.scanning.engines.guarded_proxy import GuardedProxy
 from services.scanning.findings import Consent, PageFailed, SeenCookie
-from services.sites.urls import host_of
 
 POLL_SECONDS = 0.1
 MAX_FRAMES = 100

@@ -20,8 +20,8 @@ from defusedxml.expatreader import DefusedExpatParser
 from lxml import etree
 
 from database.workflow_statuses import SitemapType
-from services.sites.broken_xml import DECLARES, mended_pieces
-from services.sites.listing import BadSitemap, Entry, Listing, begins_with_an_address, is_sitemap_markup
+from services.fetching.sites.broken_xml import DECLARES, mended_pieces
+from services.fetching.sites.listing import BadSitemap, Entry, Listing, begins_with_an_address, is_sitemap_markup
 
 MAX_BYTES = 50 * 1024 * 1024
 MAX_PART = 1024 * 1024  # an unclosed tag is parsed again with every piece: quadratic cost

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.fetching.sites.urls import Site, looks_endless, normal_url, registrable_domain, shape_of
 from services.scanning.crawl.frontier import Frontier, Target
-from services.sites.urls import Site, looks_endless, normal_url, registrable_domain, shape_of
 from tests.support.waiting import within_a_moment
 
 BASE = "https://example.com/dir/page"

@@ -8,7 +8,7 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator
 
-from services.sites.listing import BadSitemap
+from services.fetching.sites.listing import BadSitemap
 
 DECLARES = "it declares entities or refers to another document, which no sitemap needs"
 _BEGINNING = re.compile(r"<(?:[\w.-]{1,50}:)?(?:urlset|sitemapindex|rss|rdf|feed)\b", re.IGNORECASE)

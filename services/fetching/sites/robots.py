@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from protego import Protego
 
 from services.fetching import USER_AGENT, Fetcher, FetchFailed, Limits, may_work_later, shown_url
-from services.sites.urls import origin_of
+from services.fetching.sites.urls import origin_of
 
 LIMITS = Limits(max_bytes=512 * 1024, max_seconds=20.0, max_redirects=5)
 MAX_ORIGINS = 50

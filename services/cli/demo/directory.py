@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
-from services.demo.shop import ShopAnswer
+from services.cli.demo.shop import ShopAnswer
 
 DETAILS_PATH, SEARCH_PATH = "/maps/api/place/details/json", "/maps/api/place/textsearch/json"
 NOT_FOUND = ShopAnswer(404, b"there is nothing here", "text/plain")

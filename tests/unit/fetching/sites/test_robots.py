@@ -3,7 +3,7 @@
 import pytest
 
 from services.fetching import USER_AGENT
-from services.sites.robots import read_robots
+from services.fetching.sites.robots import read_robots
 from tests.support.waiting import within_a_moment
 
 PAGE = "https://example.com/a/page"

@@ -17,8 +17,8 @@ from socketserver import TCPServer
 from typing import Self, cast
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from services.demo.directory import directory_answer
-from services.demo.shop import ShopAnswer, shop_answer
+from services.cli.demo.directory import directory_answer
+from services.cli.demo.shop import ShopAnswer, shop_answer
 
 PATHS = ("/health", "/report", "/flaky")
 LONGEST_SECONDS = 60.0

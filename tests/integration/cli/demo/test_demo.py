@@ -7,9 +7,9 @@ import pytest
 import requests
 
 from config import get_settings
+from services.cli.demo.shop import RELEASE_SECONDS, RELEASES, shop_answer
+from services.cli.demo.site import DemoSite
 from services.cli.dev_demo import BROWSER_SCAN, demo_scans, demo_schedules, prepare_demo
-from services.demo.shop import RELEASE_SECONDS, RELEASES, shop_answer
-from services.demo.site import DemoSite
 from services.scanning.config import CookieScanConfig
 from services.scanning.scan import scan_domain
 from services.schedule_repository import ScheduleRepository

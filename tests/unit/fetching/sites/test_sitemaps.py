@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from database.workflow_statuses import SitemapType
-from services.sites import listing, sitemaps
-from services.sites.listing import BadSitemap, parse_last_modified
-from services.sites.sitemaps import read_sitemap
+from services.fetching.sites import listing, sitemaps
+from services.fetching.sites.listing import BadSitemap, parse_last_modified
+from services.fetching.sites.sitemaps import read_sitemap
 from tests.support.waiting import within_a_moment
 
 NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'

@@ -5,9 +5,9 @@ from urllib.parse import urlencode
 
 from config import get_settings
 from database.connection import DatabaseConnection
+from services.cli.demo.directory import BUSINESSES, SEARCH_PATH, directory_answer
 from services.cli.dev_demo import demo_schedules
 from services.cli.dev_pipeline import EVERY_SECONDS, is_demo, prepare_pipeline
-from services.demo.directory import BUSINESSES, SEARCH_PATH, directory_answer
 from services.schedule_repository import ScheduleRepository
 from services.workflows import queues
 from services.workflows.deep_scan import DEEP_SCAN
