@@ -8,7 +8,12 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-FILES = {"browser": "requirements-browser.txt", "celery": "requirements-celery.txt", "embedded": "requirements-run.txt"}
+FILES = {
+    "apprise": "requirements-apprise.txt",
+    "browser": "requirements-browser.txt",
+    "celery": "requirements-celery.txt",
+    "embedded": "requirements-run.txt",
+}
 INCLUDES = {"workflows": "scan", "browser": "scan", "web": "workflows"}  # in this order
 BEGIN = "# extra: "
 

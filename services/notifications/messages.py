@@ -56,18 +56,24 @@ class Message:
             "data": dict(self.data),
         }
 
+    def stored(self) -> dict[str, Any]:
+        """For a jsonb column, which does not keep the order of keys."""
+        return {**self.to_json(), "order": list(self.facts)}
+
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
         """Tolerates a row of another version: what is missing has its default."""
         severity = str(found.get("severity"))
+        facts = _object(found.get("facts"))
+        order = [label for label in found.get("order") or () if label in facts]
         return cls(
             event=str(found.get("event", "")),
             title=str(found.get("title", "")),
             text=str(found.get("text", "")),
             severity=Severity(severity) if severity in _SEVERITIES else Severity.INFO,
             link=None if found.get("link") is None else str(found["link"]),
-            facts={str(label): str(value) for label, value in dict(found.get("facts") or {}).items()},
-            data=dict(found.get("data") or {}),
+            facts={label: str(facts[label]) for label in dict.fromkeys([*order, *facts])},
+            data=_object(found.get("data")),
         )
 
     @property
@@ -75,6 +81,10 @@ class Message:
         """The text, then the facts, then the link: the body of a mail or a chat message."""
         facts = "\n".join(f"{label}: {value}" for label, value in self.facts.items())
         return "\n\n".join(part for part in (self.text, facts, self.link or "") if part)
+
+
+def _object(found: Any) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}
 
 
 def _bounded(data: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Row
 from config import Settings
 from database.connection import LOCK_TIMEOUT_SECONDS, DatabaseConnection
 from services.engine.loops import Loop
+from services.errors import Unavailable
 from services.notifications import notifier_sql as sql
 from services.notifications.deliveries import write
 from services.notifications.events.life_signs import Look
@@ -95,7 +96,8 @@ class Notifier:
         """Give the lease back, so that another replica need not wait until it expires."""
         token, self._token = self._token, None
         if token is not None:
-            self._db.run_alone(sql.GIVE_BACK, {"token": token})
+            with suppress(Unavailable):
+                self._db.run_alone(sql.GIVE_BACK, {"token": token})
 
     def tidy(self, _days: int) -> int:
         deleted = 0

@@ -74,6 +74,20 @@ AUDIT_FINDINGS = Gauge(
     "Violations found by the hourly audit in the last day, by kind; every replica reports the same",
     ["kind"],
 )
+NOTIFICATION_ATTEMPTS = Counter(
+    "scheduler_notification_attempts_total", "Attempts to send a notification, by kind and outcome", ["kind", "outcome"]
+)
+NOTIFICATIONS_WAITING = Gauge(
+    "scheduler_notifications_waiting",
+    "Notifications that are due and not sent, up to 1,000 of a channel; every replica reports all",
+)
+NOTIFICATIONS_OLDEST = Gauge(
+    "scheduler_notifications_oldest_seconds", "Seconds for which the oldest of them has been due"
+)
+CHANNELS_FAILING = Gauge("scheduler_notification_channels_failing", "Enabled channels whose last attempt failed")
+CHANNEL_FAILING_SECONDS = Gauge(
+    "scheduler_notification_channel_failing_seconds", "Seconds since the first of them began to fail"
+)
 AUDIT_AGE = Gauge("scheduler_audit_age_seconds", "Seconds since the end of the newest audited hour")
 NOTIFIER_AGE = Gauge(
     "scheduler_notifier_age_seconds",
@@ -404,6 +418,17 @@ def observe_limits(figures: Mapping[str, tuple[int, int, float]]) -> None:
         LIMIT_RUNNING.labels(limit).set(running)
         LIMIT_WAITING.labels(limit).set(waiting)
         LIMIT_SECONDS.labels(limit).set(seconds)
+
+
+def notification_attempt(kind: str, outcome: str) -> None:
+    NOTIFICATION_ATTEMPTS.labels(kind, outcome).inc()
+
+
+def observe_notifications(*, waiting: int, oldest_seconds: float, failing: int, failing_seconds: float) -> None:
+    NOTIFICATIONS_WAITING.set(waiting)
+    NOTIFICATIONS_OLDEST.set(oldest_seconds)
+    CHANNELS_FAILING.set(failing)
+    CHANNEL_FAILING_SECONDS.set(failing_seconds)
 
 
 def observe_history(*, rows: int, size_bytes: int) -> None:

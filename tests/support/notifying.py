@@ -1,122 +1,81 @@
-"""Schedules, executions and rules for tests of the notifier, made by plain SQL, and what was told."""
+"""Channels, deliveries and a sender for tests; an hour passes by moving the columns, not by sleeping."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Row
-
 from config import Settings
 from database.connection import DatabaseConnection
-from services.notifications.notifier import Notifier
-from services.notifications.rules import RuleRecord, Rules
+from services.notifications.channel_rows import Channels
+from services.notifications.deliveries import Deliveries, DeliveryRecord, NewDelivery, write
+from services.notifications.messages import Message
+from services.notifications.sender import Sender
+from tests.support.ledger import Request
 
-SCHEDULE = """
-INSERT INTO schedules (domain_config_id, domain, frequency, time_config, name, tags, job_type, queue)
-VALUES (gen_random_uuid(), 'example.com', 'daily', '{"hour": 2, "minute": 0}', %(name)s, %(tags)s, %(job_type)s,
-        %(queue)s)
-RETURNING schedule_id
-"""
-EXECUTION = """
-INSERT INTO job_executions (
-    schedule_id, job_id, domain, domain_config_id, status, scheduled_for, due_at, attempt, started_at, completed_at,
-    duration_seconds, error_message, reason, scan_id)
-SELECT s.schedule_id, coalesce(s.name, s.domain), s.domain, s.domain_config_id, %(status)s, %(at)s, %(at)s, %(attempt)s,
-       %(started_at)s, CASE WHEN %(status)s IN ('pending', 'claimed', 'running') THEN NULL ELSE clock_timestamp() END,
-       %(duration)s, %(error)s, %(reason)s, %(scan_id)s
-FROM schedules AS s WHERE s.schedule_id = %(schedule_id)s
-RETURNING execution_id
-"""
-FORGET_LEASE = "UPDATE notifier SET held_until = '-infinity'"
+SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
 
 
-@dataclass(slots=True)
-class Newsroom:
-    db: DatabaseConnection
-    notifiers: list[Notifier] = field(default_factory=list)
-    fires: int = 0
+class Notifying:
+    def __init__(self, db: DatabaseConnection) -> None:
+        self.db, self.channels, self.deliveries = db, Channels(db), Deliveries(db)
 
-    def notifier(self, name: str = "replica-1", gather_seconds: float = 0.0, **settings: Any) -> Notifier:
-        """Sees everything at each tick; tells at once, unless it gathers."""
-        made = Notifier(Settings(instance_id=name, **settings), self.db, timedelta(seconds=gather_seconds))
-        self.notifiers.append(made)
-        return made
+    def webhook(self, url: str, name: str = "hook", **config: Any) -> UUID:
+        given = {"name": name, "kind": "webhook", "config": {"url": url, "secret": SECRET, **config}}
+        return self.channels.add(given, "test").record.channel_id
 
-    def channel(self, name: str = "ops") -> None:
-        self.run(
-            "INSERT INTO notification_channels (name, kind, config) VALUES (%(name)s, 'webhook', '{}') "
-            "ON CONFLICT DO NOTHING",
-            name=name,
-        )
+    def email(self, port: int, name: str = "mail", **config: Any) -> UUID:
+        given = {"host": "127.0.0.1", "port": port, "security": "none", "from": "us@a.example", "to": ["ops@a.example"]}
+        values = {"name": name, "kind": "email", "config": {**given, **config}}
+        return self.channels.add(values, "test").record.channel_id
 
-    def rule(self, *events: str, name: str = "all", channels: tuple[str, ...] = ("ops",), **more: Any) -> RuleRecord:
-        for channel in channels:
-            self.channel(channel)
-        given = {"name": name, "channels": list(channels), **more}
-        return Rules(self.db).add({**given, "events": list(events)} if events else given, "test")
-
-    def schedule(
-        self,
-        name: str | None = None,
-        tags: tuple[str, ...] = (),
-        job_type: str = "http_request",
-        queue: str | None = None,
-    ) -> UUID:
-        name = name or f"job-{uuid4().hex[:8]}"
-        rows = self.run(SCHEDULE, name=name, tags=list(tags), job_type=job_type, queue=queue)
-        found: UUID = rows[0].schedule_id
-        return found
-
-    def ended(self, schedule_id: UUID, status: str, connection: Connection | None = None, **more: Any) -> UUID:
-        """An execution of the schedule's next fire that ends now."""
-        self.fires += 1
-        at = more.pop("at", None) or datetime.now(UTC) - timedelta(hours=1) + timedelta(milliseconds=self.fires)
-        values = {"attempt": 1, "started_at": at, "duration": 0.1, "error": None, "reason": None, "scan_id": None}
-        values |= {"schedule_id": schedule_id, "status": status, "at": at, **more}
-        if connection is not None:
-            found: UUID = connection.exec_driver_sql(EXECUTION, values).one().execution_id
-            return found
-        ended: UUID = self.run(EXECUTION, **values)[0].execution_id
-        return ended
-
-    def failed(self, schedule_id: UUID, error: str = "connection refused", **more: Any) -> UUID:
-        return self.ended(schedule_id, "failed", error=error, **more)
-
-    def told(self) -> list[Row[Any]]:
-        """In the order in which it was written."""
-        return self.run(
-            "SELECT *, message->>'title' AS title, message->>'severity' AS severity FROM notification_deliveries "
-            "ORDER BY created_at, delivery_id"
-        )
-
-    def events(self) -> list[str]:
-        return [row.event for row in self.told()]
-
-    def take_over(self) -> None:
-        """As if the lease of the present holder had expired."""
-        self.run(FORGET_LEASE)
-
-    def position(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.run("SELECT position FROM notifier")[0].position
-        return found
-
-    @contextmanager
-    def open_transaction(self) -> Iterator[Connection]:
-        """Committed at the end of the block."""
-        with self.db.engine.begin() as connection:
-            yield connection
-
-    def run(self, sql: str, **values: Any) -> list[Row[Any]]:
+    def tell(self, channel_id: UUID, *subjects: str, **message: Any) -> None:
+        """A delivery for each subject, as a rule writes them."""
+        given = {"title": "nightly-export failed", "event": "failed", **message}
+        new = [
+            NewDelivery(
+                channel_id=channel_id, rule_id=uuid4(), event="failed", subject=subject, message=Message(**given)
+            )
+            for subject in subjects or ("one",)
+        ]
         with self.db.transaction() as connection:
-            found = connection.exec_driver_sql(sql, values)
-            return list(found) if found.returns_rows else []
+            assert write(connection, new) == len(new)
+
+    def all(self) -> list[DeliveryRecord]:
+        """Oldest first."""
+        return self.deliveries.page(limit=1000).items[::-1]
+
+    def states(self) -> list[str]:
+        return [delivery.state for delivery in self.all()]
+
+    def run(self, statement: str, *values: Any) -> None:
+        with self.db.transaction() as connection:
+            connection.exec_driver_sql(statement, values)
+
+    def pass_seconds(self, seconds: float) -> None:
+        """For whatever waits: everything that was noted is so much older."""
+        self.run("UPDATE notification_channels SET resume_at = resume_at - %s * interval '1 s'", seconds)
+        self.run("UPDATE notification_channels SET failing_since = failing_since - %s * interval '1 s'", seconds)
+        for column in ("due_at", "next_at", "tried_since"):
+            self.run(f"UPDATE notification_deliveries SET {column} = {column} - %s * interval '1 s'", seconds)
 
 
-def all_of(notifier: Notifier) -> None:
-    """Ticks until nothing is left to look at; each looks at life signs, too."""
-    notifier._look_at = 0.0
-    while notifier.tick() == 0.0:
-        notifier._look_at = 0.0
+def sender_of(db: DatabaseConnection, secrets: Mapping[str, str] = {}, **settings: Any) -> Sender:
+    """One that may reach this machine."""
+    given = {"fetch_allow_private_addresses": True, "instance_id": "replica-1", "request_timeout": 2, **settings}
+    return Sender(Settings(_env_file=None, **given), db, secrets.get)
+
+
+def send_all(sender: Sender, most: int = 1000) -> int:
+    """How many attempts were made until nothing was due."""
+    return next(count for count in range(most + 1) if not sender.send_one())
+
+
+def is_signed(request: Request, secret: str = SECRET) -> bool:
+    """As the specification of Standard Webhooks says it, and without our own code."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    text = f"{request.headers['webhook-id']}.{request.headers['webhook-timestamp']}.{request.body.decode()}"
+    expected = base64.b64encode(hmac.new(key, text.encode(), hashlib.sha256).digest()).decode()
+    return f"v1,{expected}" in request.headers["webhook-signature"].split(" ")

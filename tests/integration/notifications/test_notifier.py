@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from database.connection import DatabaseConnection
-from tests.support.notifying import Newsroom, all_of
+from tests.support.newsroom import Newsroom, all_of
 
 
 @pytest.fixture

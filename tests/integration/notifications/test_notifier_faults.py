@@ -15,7 +15,7 @@ from services.notifications import notifier as module
 from services.notifications.notifier import Fenced, LeaseLost, Notifier
 from services.notifications.notifier_sql import WALK
 from services.notifications.rules import enabled_rules
-from tests.support.notifying import Newsroom, all_of
+from tests.support.newsroom import Newsroom, all_of
 from tests.support.waiting import eventually
 
 

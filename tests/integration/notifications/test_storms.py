@@ -7,7 +7,7 @@ import pytest
 
 from database.connection import DatabaseConnection
 from services.notifications import notifier as module
-from tests.support.notifying import Newsroom, all_of
+from tests.support.newsroom import Newsroom, all_of
 
 
 @pytest.fixture
