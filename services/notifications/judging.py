@@ -1,6 +1,6 @@
 """Ended executions, in the order in which they ended, against all rules. Used by the notifier and by `rule try`."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -26,12 +26,11 @@ def judge(
     rules: Collection[RuleRecord],
     rows: Sequence[Row[Any]],
     usual: Mapping[UUID, float],
-    now: Callable[[Row[Any]], datetime],
+    at: datetime,
 ) -> None:
     timed = [rule for rule in rules if rule.tells(Event.LATE) or rule.tells(Event.SLOW)]
     known = {subject for _, _, subject in incidents.known}
     for row in rows:
-        at = now(row)
         if timed:
             apply_judged(incidents, timing(row, timed, usual), at)
         if row.scan_changes:

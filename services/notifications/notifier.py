@@ -174,7 +174,7 @@ class Notifier:
         subjects = {str(row.schedule_id or f"job {row.label}") for row in rows}
         incidents = self._load(fenced, sql.OF_SUBJECTS, {"subjects": list(subjects)})
         usual = self._usual.of(fenced.connection, needs_usual(rows, rules))
-        judge(incidents, rules, rows, usual, lambda _row: fenced.now)
+        judge(incidents, rules, rows, usual, fenced.now)
         self._save(fenced, incidents)
 
     # --- life signs ---
