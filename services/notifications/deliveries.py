@@ -21,6 +21,7 @@ from database.writing import again_if_lost, delete_in_batches
 from services.errors import DeliveryNotFound, InvalidInput, Problem
 from services.notifications import deliveries_sql as sql
 from services.notifications.messages import Message
+from services.schedules.spec import plain_text
 
 WRITTEN_AT_ONCE = 1000
 BATCH = 1000
@@ -285,7 +286,9 @@ def _select() -> Select[Any]:
 def _filtered(asked: DeliveryFilter) -> Select[Any]:
     query = _select()
     if asked.channel is not None:
-        named = select(NotificationChannel.channel_id).where(NotificationChannel.name == asked.channel)
+        named = select(NotificationChannel.channel_id).where(
+            NotificationChannel.name == plain_text("channel", asked.channel)
+        )
         query = query.where(NotificationDelivery.channel_id == named.scalar_subquery())
     if asked.state is not None:
         if asked.state not in list(DeliveryState):
@@ -294,7 +297,7 @@ def _filtered(asked: DeliveryFilter) -> Select[Any]:
             )
         query = query.where(NotificationDelivery.state == asked.state)
     if asked.event is not None:
-        query = query.where(NotificationDelivery.event == asked.event)
+        query = query.where(NotificationDelivery.event == plain_text("event", asked.event))
     return query
 
 

@@ -14,8 +14,10 @@ from services.web import openapi, problems
 from services.web.auth.authenticator import OneTimeToken
 from services.web.middleware import HeadAsGet, LimitedBody, RequestContext
 from services.web.parts import build_parts
+from services.web.routes.channels import channels
 from services.web.routes.contacts import contacts
 from services.web.routes.dead_letters import dead_letters
+from services.web.routes.deliveries import deliveries
 from services.web.routes.dev_tools import dev_tools
 from services.web.routes.docs import docs
 from services.web.routes.executions import executions
@@ -38,6 +40,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     schedule_actions,  # before `schedules`, so that /preview is not taken for the name of a schedule
     schedules,
     limits,
+    channels,
+    deliveries,
     executions,
     statistics,
     replicas,
