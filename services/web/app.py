@@ -26,6 +26,7 @@ from services.web.routes.pipeline_lists import pipeline_lists
 from services.web.routes.places import places
 from services.web.routes.probes import probes
 from services.web.routes.queues import queues
+from services.web.routes.rules import rules
 from services.web.routes.scans import scans
 from services.web.routes.schedule_actions import schedule_actions
 from services.web.routes.schedules import schedules
@@ -41,6 +42,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     schedules,
     limits,
     channels,
+    rules,
     deliveries,
     executions,
     statistics,

@@ -20,7 +20,7 @@ TAGS = [
     {"name": "limits", "description": "How many executions with the same key may run at once"},
     {
         "name": "notifications",
-        "description": "Channels, and the deliveries that wait for them, were sent or have failed",
+        "description": "Channels, rules, and the deliveries that wait for them, were sent or have failed",
     },
     {"name": "executions", "description": "The outcome of every fire"},
     {"name": "statistics", "description": "Counts and durations, what needs attention, and the forecast"},

@@ -14,6 +14,7 @@ from services.ledger.backfill import Backfills
 from services.ledger.fires import Policy
 from services.notifications.channel_rows import Channels
 from services.notifications.deliveries import Deliveries
+from services.notifications.rules import Rules
 from services.scanning.store import ScanStore
 from services.schedule_repository import ScheduleRepository
 from services.schedules.limits import Limits
@@ -33,6 +34,7 @@ class Parts:
     repository: ScheduleRepository
     schedule_limits: Limits
     channels: Channels
+    rules: Rules
     deliveries: Deliveries
     history: JobHistory
     backfills: Backfills
@@ -55,6 +57,7 @@ def build_parts(settings: Settings, one_time: OneTimeToken | None, scheduler: En
         repository=ScheduleRepository(db),
         schedule_limits=Limits(db),
         channels=Channels(db),
+        rules=Rules(db),
         deliveries=Deliveries(db),
         history=JobHistory(db, fence_horizon_seconds=settings.fence_horizon_seconds),
         backfills=Backfills.from_settings(db, settings),

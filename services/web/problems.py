@@ -25,6 +25,7 @@ from services.errors import (
     LimitNotFound,
     Problem,
     RevisionConflict,
+    RuleNotFound,
     ScheduleNotFound,
     Unavailable,
 )
@@ -194,7 +195,7 @@ UNREADABLE: dict[type[Exception], str] = {
 
 REFUSALS = (
     HttpProblem, InvalidInput, RequestValidationError, ScheduleNotFound, LimitNotFound, ChannelNotFound,
-    DeliveryNotFound, RevisionConflict, HTTPException,
+    DeliveryNotFound, RuleNotFound, RevisionConflict, HTTPException,
 )  # fmt: skip
 
 
@@ -234,6 +235,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(LimitNotFound, _not_found)
     app.add_exception_handler(ChannelNotFound, _not_found)
     app.add_exception_handler(DeliveryNotFound, _not_found)
+    app.add_exception_handler(RuleNotFound, _not_found)
     app.add_exception_handler(RevisionConflict, _revision_conflict)
     app.add_exception_handler(Unavailable, _unavailable)
     app.add_exception_handler(DBAPIError, _refused_by_postgres)
