@@ -82,11 +82,14 @@ class NewRule(RuleChanges):
 class RuleOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    rule_id: UUID
+    rule_id: UUID = Field(examples=["6fa459ea-ee8a-4ca4-894e-db77e160355e"])
     name: str = Field(examples=["billing"])
     channels: list[str] = Field(description="By name", examples=[["ops"]])
     events: list[str] = Field(examples=[["failed", "recovered"]])
-    schedule_ids: list[UUID] = Field(description="Empty: every schedule; the same holds for the other filters")
+    schedule_ids: list[UUID] = Field(
+        description="Empty: every schedule; the same holds for the other filters",
+        examples=[["9b2f7c1e-3d4a-4e5f-8a6b-7c8d9e0f1a2b"]],
+    )
     tags: list[str] = Field(description="Schedules with one of them", examples=[["billing"]])
     job_types: list[str] = Field(examples=[["http_request"]])
     queues: list[str] = Field(examples=[["default"]])
@@ -100,7 +103,7 @@ class RuleOut(BaseModel):
     quiet_from: str | None = Field(examples=["22:00"])
     quiet_to: str | None = Field(examples=["07:00"])
     quiet_timezone: str = Field(examples=["Europe/Berlin"])
-    quiet_errors_pass: bool = Field(description="Errors are sent in quiet hours, too")
+    quiet_errors_pass: bool = Field(description="Errors are sent in quiet hours, too", examples=[True])
     digest: str = Field(description="none, daily or weekly", examples=["none"])
     digest_at: str = Field(examples=["08:00"])
     digest_day: str = Field(examples=["monday"])
@@ -121,16 +124,18 @@ class RuleList(BaseModel):
 class TriedOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    at: datetime
-    due_at: datetime = Field(description="After quiet hours, or when its digest is due")
+    at: datetime = Field(examples=["2027-01-31T01:30:42.300Z"])
+    due_at: datetime = Field(
+        description="After quiet hours, or when its digest is due", examples=["2027-01-31T06:00:00Z"]
+    )
     message: MessageOut
 
 
 class TrialOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    since: datetime
-    walked_until: datetime
+    since: datetime = Field(examples=["2027-01-30T01:31:00Z"])
+    walked_until: datetime = Field(examples=["2027-01-31T01:31:00Z"])
     walked: int = Field(description="Ended executions that were judged", examples=[48210])
     told: list[TriedOut] = Field(description="At most 1,000")
     is_complete: bool = Field(description="False: it ended early, at `walked_until`", examples=[True])

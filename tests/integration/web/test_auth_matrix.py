@@ -41,6 +41,8 @@ GET /api/v3/limits
 GET /api/v3/limits/{name:path}
 GET /api/v3/channels
 GET /api/v3/channels/{name}
+GET /api/v3/rules
+GET /api/v3/rules/{name}
 GET /api/v3/deliveries
 GET /api/v3/deliveries/{delivery_id}
 GET /api/v3/executions
@@ -84,6 +86,9 @@ POST /api/v3/channels
 PATCH /api/v3/channels/{name}
 POST /api/v3/channels/{name}/test
 POST /api/v3/channels/{name}/repeat
+POST /api/v3/rules
+PATCH /api/v3/rules/{name}
+GET /api/v3/rules/{name}/trial
 POST /api/v3/deliveries/{delivery_id}/repeat
 POST /api/v3/executions/{execution_id}/cancel
 POST /api/v3/executions/{execution_id}/retry
@@ -112,6 +117,7 @@ POST /api/v3/executions/bulk
 DELETE /api/v3/schedules/{schedule}
 DELETE /api/v3/limits/{name:path}
 DELETE /api/v3/channels/{name}
+DELETE /api/v3/rules/{name}
 POST /api/v3/sync/run
 POST /api/v3/sync/preview
 GET /api/v3/tokens
