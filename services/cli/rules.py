@@ -13,11 +13,11 @@ from services.cli.durations import parse_duration
 from services.cli.output import AsJson, ClearErrors, actor, console, moment, print_json, print_note
 from services.errors import InvalidInput, Problem
 from services.notifications.rule_fields import MEANINGS
+from services.notifications.rule_words import filters, thresholds, when
 from services.notifications.rules import RuleRecord, Rules, differences
 from services.notifications.trying import Trial, try_rule
 from services.schedule_repository import get_schedule_repository
 from services.wording.counts import counted
-from services.wording.durations import duration
 
 app = typer.Typer(
     cls=ClearErrors,
@@ -321,42 +321,17 @@ def _table(records: list[RuleRecord]) -> Table:
 
 
 def _facts(record: RuleRecord) -> dict[str, str]:
-    slow = [] if record.slower_than_seconds is None else [f"longer than {duration(record.slower_than_seconds)}"]
-    slow += [] if record.slower_than_usual is None else [f"longer than {record.slower_than_usual:g} times the usual"]
-    thresholds = {
-        "failing": record.after_failures and f"after {record.after_failures} failures in a row",
-        "late": record.late_seconds and f"by more than {duration(record.late_seconds)}",
-        "slow": " or ".join(slow),
-        "no_success": record.no_success_seconds and f"for {duration(record.no_success_seconds)}",
-    }
     return {
         "rule": record.name,
         "state": "enabled" if record.enabled else "disabled",
         "channels": ", ".join(record.channels),
         "events": ", ".join(record.events),
-        **{event: str(words) for event, words in thresholds.items() if words},
+        **thresholds(record),
         "for": filters(record),
         "when": when(record),
         "note": record.note or "-",
         "changed": f"{moment(record.updated_at)} by {record.updated_by}",
     }
-
-
-def filters(record: RuleRecord) -> str:
-    kinds = {"schedule": record.schedule_ids, "tag": record.tags, "type": record.job_types, "queue": record.queues}
-    words = [f"{kind} {' or '.join(str(each) for each in values)}" for kind, values in kinds.items() if values]
-    return ", ".join(words) or "everything"
-
-
-def when(record: RuleRecord) -> str:
-    words = []
-    if record.quiet_from is not None:
-        passes = ", errors pass" if record.quiet_errors_pass else ""
-        words.append(f"quiet {record.quiet_from}-{record.quiet_to} {record.quiet_timezone}{passes}")
-    if record.digest != "none":
-        day = f" on {record.digest_day}" if record.digest == "weekly" else ""
-        words.append(f"{record.digest} digest{day} at {record.digest_at} {record.digest_timezone}")
-    return "; ".join(words) or "at once"
 
 
 def _words(value: Any) -> str:

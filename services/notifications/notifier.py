@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 LOOK_SECONDS = 5.0
 LEASE_SECONDS = 15.0
-TRY_SECONDS = 5.0  # of a replica that has no lease
+TRY_SECONDS = 5.0  # of a replica that has no lease, or no rules
 WALK_SECONDS = 0.5  # in one tick, until it looks at the rest
 BATCH = 1000
 FLUSHED_AT_ONCE = 2000
@@ -83,9 +83,10 @@ class Notifier:
             with self._db.transaction() as connection:
                 rules = enabled_rules(connection)
             is_more = self.walk(rules)
-            if rules:
-                self.look(rules)
-                self.tell(rules)
+            if not rules:
+                return TRY_SECONDS
+            self.look(rules)
+            self.tell(rules)
         except LeaseLost:
             logger.warning("another replica is the notifier now", extra={"event": "notifier_lease_lost"})
             self._token = None

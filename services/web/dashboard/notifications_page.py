@@ -1,4 +1,4 @@
-"""Notifications: the channels, and what was sent through them, waits or has failed."""
+"""Notifications: the rules, the channels, and what was sent through them, waits or has failed."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -7,6 +7,7 @@ from services.web.dashboard.channels_section import ChannelsSection
 from services.web.dashboard.deliveries_section import DeliveriesSection
 from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import keep_fresh
+from services.web.dashboard.rules_section import RulesSection
 from services.web.dashboard.visitor import Visitor
 
 REFRESH_SECONDS = 5.0
@@ -20,7 +21,7 @@ class Section(Protocol):
 
 
 # Each a file of its own, from top to bottom.
-SECTIONS: tuple[Callable[[Visitor], Section], ...] = (ChannelsSection, DeliveriesSection)
+SECTIONS: tuple[Callable[[Visitor], Section], ...] = (RulesSection, ChannelsSection, DeliveriesSection)
 
 
 @for_visitors("/notifications")

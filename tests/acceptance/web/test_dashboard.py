@@ -702,6 +702,40 @@ def test_a_channel_is_added_tested_and_a_failed_delivery_is_repeated(page: Page,
         expect(page.get_by_text("No channels yet")).to_be_visible()
 
 
+def test_a_rule_is_made_tried_and_switched_off(page: Page, cluster: Cluster) -> None:
+    cluster.run("INSERT INTO notification_channels (name, kind, config) VALUES ('night', 'webhook', '{}')")
+    schedule = insert(cluster, f"told-{uuid4().hex[:6]}", "noop")
+    cluster.run(
+        "INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, completed_at, "
+        "error_message) VALUES (%s, 'told', 'told.example', gen_random_uuid(), 'failed', clock_timestamp(), 'disk full')",
+        schedule,
+    )
+    page.goto("/notifications")
+    expect(page.get_by_text("No rules yet")).to_be_visible()
+    page.get_by_label("Rule", exact=True).fill("failures")
+    page.get_by_role("button", name="Create rule").click()
+    expect(page.get_by_text("channels: must be a list of 1 to 10 items")).to_be_visible()
+    page.get_by_label("Channels").click()
+    page.get_by_role("option", name="night").click()
+    page.keyboard.press("Escape")
+    page.get_by_label("Filters, thresholds").fill('{"after_failure": 3}')
+    page.get_by_role("button", name="Create rule").click()
+    expect(page.get_by_text("after_failure: is unknown, did you mean 'after_failures'?")).to_be_visible()
+    page.get_by_label("Filters, thresholds").fill(f'{{"schedule_ids": ["{schedule}"]}}')
+    page.get_by_role("button", name="Create rule").click()
+    expect(page.get_by_text("failed, recovered; for schedule")).to_be_visible()
+    page.get_by_role("button", name="Try failures").click()
+    expect(page.get_by_role("dialog").get_by_text("told failed: disk full")).to_be_visible()
+    expect(page.get_by_role("dialog").get_by_text("Nothing was sent")).to_be_visible()
+    page.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Disable failures").click()
+    expect(page.get_by_role("button", name="Enable failures")).to_be_visible()
+    page.get_by_role("button", name="Delete rule failures").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("No rules yet")).to_be_visible()
+    cluster.run("DELETE FROM notification_channels WHERE name = 'night'")
+
+
 def test_a_button_stays_the_same_while_only_other_things_change(page: Page, cluster: Cluster) -> None:
     page.goto("/queues")
     pause = page.get_by_role("button", name="Pause").first
