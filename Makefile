@@ -22,7 +22,7 @@ $(RUNS): requirements.txt requirements-run.txt
 	@$(BIN)/python .ci/install.py "what running needs" -r requirements-run.txt
 	@touch $@
 
-$(READY): $(RUNS) requirements-async.txt requirements-browser.txt requirements-celery.txt requirements-dev.txt
+$(READY): $(RUNS) requirements-apprise.txt requirements-async.txt requirements-browser.txt requirements-celery.txt requirements-dev.txt
 	@$(BIN)/python .ci/install.py "the development tools" -r requirements-dev.txt
 	@touch $@
 

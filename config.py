@@ -397,6 +397,9 @@ class Settings(WorkflowSettings):
         "127.0.0.1", "Web", "bind address of `manage.py web`; any address but loopback requires tokens"
     )
     web_port: int = _knob(8000, "Web", "port of `manage.py web`; 0: any free port", ge=0, le=65535)
+    public_url: str | None = _knob(
+        None, "Web", "address at which people open the dashboard; links of notifications begin with it; unset: no links"
+    )
     web_trusted_proxies: str = _knob(
         "", "Web", "proxies whose X-Forwarded-For and X-Forwarded-Proto headers are trusted, comma-separated"
     )
@@ -457,7 +460,7 @@ class Settings(WorkflowSettings):
             raise ValueError("must start with redis://, rediss://, unix:// or redis+sentinel://")
         return url
 
-    @field_validator("api_url")
+    @field_validator("api_url", "public_url")
     @classmethod
     def _web_only(cls, url: str | None) -> str | None:
         if url and not re.match(r"https?://[^/]", url):

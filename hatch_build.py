@@ -10,6 +10,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 FILES = {
     "async": "requirements-async.txt",
+    "apprise": "requirements-apprise.txt",
     "browser": "requirements-browser.txt",
     "celery": "requirements-celery.txt",
     "embedded": "requirements-run.txt",

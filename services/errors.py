@@ -6,12 +6,16 @@ SchedulerError
 │   └── InvalidSchedule
 ├── ScheduleNotFound
 ├── LimitNotFound
+├── ChannelNotFound
+├── DeliveryNotFound
+├── RuleNotFound                a rule of notifications
 ├── UnknownJobType              no handler is registered for this job_type
 ├── BlockedAddress              a job may not call this address; the message says which setting would allow it
 ├── RevisionConflict            another writer changed the schedule first
 ├── ProfileInUse                a scan profile cannot be deleted while schedules use it
 ├── SchemaMissing               (database/connection.py) the tables are missing; the message says what to run
 ├── FetchFailed                 (fetching/failures.py) an outgoing request failed; says whether to try again
+├── SendFailed                  (notifications/channels/sending.py) a notification may not have arrived
 ├── ScanFailed                  (scanning/failures.py) no page of a domain could be scanned
 ├── ScanRefused                 (scanning/failures.py) the domain may not be scanned
 ├── ContactExists               (workflows/contact_store.py) a contact with this address exists
@@ -74,6 +78,24 @@ class LimitNotFound(SchedulerError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(f"there is no limit {name[:200]}")
+
+
+class ChannelNotFound(SchedulerError):
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is no channel {name[:200]}")
+
+
+class DeliveryNotFound(SchedulerError):
+    def __init__(self, delivery_id: UUID) -> None:
+        self.delivery_id = delivery_id
+        super().__init__(f"there is no delivery {delivery_id}")
+
+
+class RuleNotFound(SchedulerError):
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is no notification rule {name[:200]}")
 
 
 class UnknownJobType(SchedulerError):

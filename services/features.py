@@ -1,5 +1,5 @@
-"""What a replica does beside its engine: API sync, workflows, the hourly audit, streaks, pings, retention, and
-the announcement of waiting rows to Celery workers.
+"""What a replica does beside its engine: API sync, workflows, the hourly audit, streaks, pings, retention, finding and
+sending notifications, and the announcement of waiting rows to Celery workers.
 """
 
 from collections.abc import Callable, Collection
@@ -21,6 +21,9 @@ from services.insight.fleet_ping import FleetPing
 from services.insight.hourly_audit import HourlyAudit
 from services.insight.limits import LimitUses
 from services.insight.unhandled_jobs import count_unmet
+from services.notifications.deliveries import Deliveries
+from services.notifications.notifier import Notifier
+from services.notifications.sender import Sender
 from services.scanning.retention import ScanRetention
 from services.schedules.limits import Limits
 
@@ -39,6 +42,7 @@ class Features:
         self._workflows = _workflows(settings, db)
         self._audit = HourlyAudit(settings, db, stopping)
         self._streaks = Streaks(db)
+        self._notifier, self._sender = Notifier(settings, db), Sender(settings, db)
         self._publisher = publisher_for(settings, db)
         self.pings = Pings(settings)
         self._ping = None if settings.fleet_ping_url is None else FleetPing(settings, db, settings.fleet_ping_url)
@@ -47,7 +51,13 @@ class Features:
             db,
             settings.history_retention_days,
             settings.fence_horizon_seconds,
-            features={"scans": ScanRetention(db).delete_old, "limit_changes": Limits(db).forget_changes, **queues},
+            features={
+                "scans": ScanRetention(db).delete_old,
+                "limit_changes": Limits(db).forget_changes,
+                "notifications": Deliveries(db).delete_old,
+                "incidents": self._notifier.tidy,
+                **queues,
+            },
             unmet=lambda: count_unmet(db, settings.heartbeat_timeout_seconds),
             limits=LimitUses(db).figures,
         )
@@ -60,7 +70,13 @@ class Features:
     def loops(self, first_in: Callable[[], list[int]]) -> list[Loop]:
         """`first_in`: the buckets in which this replica is first."""
         self._streaks.look_if(lambda: 0 in first_in())
-        found = [self._audit.loop, self._streaks.loop, *self._housekeeping.loops]
+        found = [
+            self._audit.loop,
+            self._streaks.loop,
+            self._notifier.loop,
+            self._sender.loop,
+            *self._housekeeping.loops,
+        ]
         if self._ping is not None:
             self._ping.send_if(lambda: 0 in first_in())
             found.append(self._ping.loop)
@@ -83,7 +99,7 @@ class Features:
             self._publisher.room_is_made(schedule_ids, limit_keys)
 
     def close(self) -> None:
-        for part in (self._ping, self._publisher, self.pings):
+        for part in (self._notifier, self._sender, self._ping, self._publisher, self.pings):
             if part is not None:
                 part.close()
 

@@ -9,7 +9,7 @@ from alembic import op
 from migrations.concurrently import later
 
 revision = "0032"
-down_revision = "0030"
+down_revision = "0031"
 
 CONCURRENTLY = {
     "job_executions_failed_idx": """job_executions (completed_at, execution_id)

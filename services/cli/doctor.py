@@ -24,12 +24,14 @@ from services.insight.replicas import WorkerRecord, list_replicas
 from services.insight.unhandled_jobs import unhandled_jobs, unmet_needs
 from services.jobs import default_registry
 from services.jobs.users import load_users_jobs
+from services.notifications.channel_rows import MOST_CHANNELS, ChannelKind, Channels
 from services.queues.former_variables import former_variable_warnings
 from services.redis_client import get_redis_client
 from services.scanning.cookies.categories import CategoryRules
 from services.scanning.engines.browser.process import find_browser
 from services.scanning.engines.browser_engine import browser_engine_from
 from services.triggers import tzdata_version
+from services.wording.counts import counted
 from services.wording.refusals import refusal
 
 if is_installed("workflows"):
@@ -242,6 +244,19 @@ def _limits() -> Iterator[Finding]:
         yield Finding("limits", Verdict.WARNING, held.words, way_out)
 
 
+def _notifications() -> Iterator[Finding]:
+    channels = Channels(get_db_connection()).page(limit=MOST_CHANNELS).items
+    failing = [channel for channel in channels if channel.state == "failing"]
+    for channel in failing[:NAMED]:
+        fact = f"channel {channel.name} is failing: {channel.last_error}; {channel.waiting_words} waiting"
+        yield Finding("notifications", Verdict.WARNING, fact, f"try it: manage.py channel test {channel.name}")
+    if not is_installed("apprise") and any(channel.kind == ChannelKind.APPRISE for channel in channels):
+        fact = "a channel of kind apprise cannot send from here, because apprise is not installed"
+        yield Finding("notifications", Verdict.WARNING, fact, how_to_install("apprise"))
+    if channels and not failing:
+        yield Finding("notifications", Verdict.OK, f"{counted(len(channels), 'channel')}, none of them failing")
+
+
 def _queues() -> Iterator[Finding]:
     for warning in former_variable_warnings(get_db_connection(), get_settings()):
         yield Finding("queues", Verdict.WARNING, warning)
@@ -283,6 +298,7 @@ CHECKS = (
     _replicas,
     _schedules,
     _limits,
+    _notifications,
     _queues,
     _jobs,
     _time_zones,

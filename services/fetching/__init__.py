@@ -9,7 +9,7 @@ from services.fetching.bodies import read_beginning
 from services.fetching.charsets import decode_text
 from services.fetching.deadline import Deadline
 from services.fetching.failures import FETCH_ERRORS, FetchFailed, failure_of, may_work_later
-from services.fetching.fetcher import Fetched, Fetcher, Limits, fetcher_from, session_from
+from services.fetching.fetcher import Fetched, Fetcher, Limits, connect_from, fetcher_from, session_from
 from services.fetching.hops import Hop
 from services.fetching.retry_after import parse_retry_after
 from services.fetching.session import (
@@ -38,6 +38,7 @@ __all__ = [
     "Limits",
     "Private",
     "UnsafeRedirect",
+    "connect_from",
     "decode_text",
     "failure_of",
     "fetcher_from",

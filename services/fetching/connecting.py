@@ -95,20 +95,25 @@ def _connected(guard: Guard, detours: Detours, connection: HTTPConnection) -> so
 
 
 def _connect(guard: Guard, detours: Detours, connection: HTTPConnection) -> socket.socket:
-    """Resolve, check, and connect to exactly the checked address. All addresses share the connection's time."""
-    deadline = Deadline(connection.timeout)
     host = connection._dns_host.strip("[]")
-    target, port = detours.of(host, connection.port or 0)
-    addresses = resolving(target, port).result(deadline.left())
-    allowed = [address for address in addresses if guard.allows(host, parse_address(address), connection.port)]
+    options = {"source_address": connection.source_address, "socket_options": connection.socket_options}
+    return connect(guard, detours, host, connection.port or 0, connection.timeout, **options)
+
+
+def connect(
+    guard: Guard, detours: Detours, host: str, port: int, timeout_seconds: float | None, **options: Any
+) -> socket.socket:
+    """Resolve, check, and connect to exactly the checked address. All addresses share the time."""
+    deadline = Deadline(timeout_seconds)
+    target, target_port = detours.of(host, port)
+    addresses = resolving(target, target_port).result(deadline.left())
+    allowed = [address for address in addresses if guard.allows(host, parse_address(address), port)]
     if not allowed:
         raise BlockedAddress(host, addresses[0])
     for others, address in zip(range(len(allowed) - 1, -1, -1), allowed, strict=True):
         try:
             seconds = deadline.left() / (others + 1)
-            connected = create_connection(
-                (address, port), seconds, connection.source_address, connection.socket_options
-            )
+            connected = create_connection((address, target_port), seconds, **options)
         except OSError:
             if not others:
                 raise

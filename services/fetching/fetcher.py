@@ -1,5 +1,6 @@
 """Fetching a page politely and within limits: the result is a response or one clear failure."""
 
+import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -13,6 +14,7 @@ from config import Settings
 from services.fetching.addresses import Guard
 from services.fetching.bodies import announced_bytes, read_beginning, strange_encoding
 from services.fetching.charsets import decode_text
+from services.fetching.connecting import connect
 from services.fetching.deadline import Deadline
 from services.fetching.detours import Detours
 from services.fetching.failures import FETCH_ERRORS, FetchFailed, failure_of
@@ -160,6 +162,12 @@ def session_from(settings: Settings, configured_url: str | None = None) -> Guard
     return GuardedSession(
         guard.allowing(configured_url) if configured_url else guard, Detours.parse(settings.fetch_connect_to)
     )
+
+
+def connect_from(settings: Settings, host: str, port: int, timeout_seconds: float) -> socket.socket:
+    """A guarded connection for another protocol than HTTP."""
+    guard = Guard.parse(settings.fetch_allow_private_addresses, settings.fetch_allowed_networks)
+    return connect(guard, Detours.parse(settings.fetch_connect_to), host, port, timeout_seconds)
 
 
 def _hop(response: requests.Response) -> Hop:

@@ -93,7 +93,26 @@ AUDIT_FINDINGS = Gauge(
     "Violations found by the hourly audit in the last day, by kind; every replica reports the same",
     ["kind"],
 )
+NOTIFICATION_ATTEMPTS = Counter(
+    "scheduler_notification_attempts_total", "Attempts to send a notification, by kind and outcome", ["kind", "outcome"]
+)
+NOTIFICATIONS_WAITING = Gauge(
+    "scheduler_notifications_waiting",
+    "Notifications that are due and not sent, up to 1,000 of a channel; every replica reports all",
+)
+NOTIFICATIONS_OLDEST = Gauge(
+    "scheduler_notifications_oldest_seconds", "Seconds for which the oldest of them has been due"
+)
+CHANNELS_FAILING = Gauge("scheduler_notification_channels_failing", "Enabled channels whose last attempt failed")
+CHANNEL_FAILING_SECONDS = Gauge(
+    "scheduler_notification_channel_failing_seconds", "Seconds since the first of them began to fail"
+)
 AUDIT_AGE = Gauge("scheduler_audit_age_seconds", "Seconds since the end of the newest audited hour")
+NOTIFIER_AGE = Gauge(
+    "scheduler_notifier_age_seconds",
+    "Seconds since the notifier last judged all that had ended; every replica reports the same",
+)
+NOTIFICATIONS_TOLD = Counter("scheduler_notifications_told_total", "What this replica's notifier told", ["event"])
 AUDIT_AGE.set(float("nan"))
 REVISION = Gauge("scheduler_revision_applied", "Newest schedule revision applied by this replica")
 WATCHER_SECONDS = Histogram(
@@ -435,6 +454,17 @@ def observe_limits(figures: Mapping[str, tuple[int, int, float]]) -> None:
         LIMIT_SECONDS.labels(limit).set(seconds)
 
 
+def notification_attempt(kind: str, outcome: str) -> None:
+    NOTIFICATION_ATTEMPTS.labels(kind, outcome).inc()
+
+
+def observe_notifications(*, waiting: int, oldest_seconds: float, failing: int, failing_seconds: float) -> None:
+    NOTIFICATIONS_WAITING.set(waiting)
+    NOTIFICATIONS_OLDEST.set(oldest_seconds)
+    CHANNELS_FAILING.set(failing)
+    CHANNEL_FAILING_SECONDS.set(failing_seconds)
+
+
 def observe_history(*, rows: int, size_bytes: int) -> None:
     HISTORY_ROWS.set(rows)
     HISTORY_BYTES.set(size_bytes)
@@ -463,3 +493,11 @@ def observe_audit(*, age_seconds: float, expected: int, accounted: int, findings
     AUDITED.labels("accounted").set(accounted)
     for kind, count in findings.items():
         AUDIT_FINDINGS.labels(kind).set(count)
+
+
+def observe_notifier(*, age_seconds: float) -> None:
+    NOTIFIER_AGE.set(age_seconds)
+
+
+def notification_told(event: str) -> None:
+    NOTIFICATIONS_TOLD.labels(event).inc()

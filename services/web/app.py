@@ -14,8 +14,10 @@ from services.web import openapi, problems
 from services.web.auth.authenticator import OneTimeToken
 from services.web.middleware import HeadAsGet, LimitedBody, RequestContext
 from services.web.parts import build_parts
+from services.web.routes.channels import channels
 from services.web.routes.contacts import contacts
 from services.web.routes.dead_letters import dead_letters
+from services.web.routes.deliveries import deliveries
 from services.web.routes.dev_tools import dev_tools
 from services.web.routes.docs import docs
 from services.web.routes.executions import executions
@@ -24,6 +26,7 @@ from services.web.routes.pipeline_lists import pipeline_lists
 from services.web.routes.places import places
 from services.web.routes.probes import probes
 from services.web.routes.queues import queues
+from services.web.routes.rules import rules
 from services.web.routes.scans import scans
 from services.web.routes.schedule_actions import schedule_actions
 from services.web.routes.schedules import schedules
@@ -38,6 +41,9 @@ ROUTERS: tuple[APIRouter, ...] = (
     schedule_actions,  # before `schedules`, so that /preview is not taken for the name of a schedule
     schedules,
     limits,
+    channels,
+    rules,
+    deliveries,
     executions,
     statistics,
     replicas,

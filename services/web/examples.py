@@ -11,6 +11,7 @@ REF = "#/components/schemas/"
 
 _SCHEDULE, _EXECUTION = "7d9f1c52-3f6a-4d0e-9b1c-2f4a8e6d5c31", "c3245c03-3ba8-40d5-b773-61c6fa97231c"
 _SCAN, _FORMER_SCAN = "5b0e7a94-8c1d-4f3b-a2e6-9d7c4b1f0e83", "1f6c2d3e-4a5b-4c6d-8e7f-9a0b1c2d3e4f"
+_CHANNEL = "6e2b9d14-7c3f-4a58-91e0-5d8c4b7a2f36"
 _CURSOR = "WyJkb21haW4iLCAiZXhhbXBsZS5jb20iLCAi4oCmIl0="
 _PAGE = "https://example.com/"
 
@@ -78,6 +79,10 @@ STORY: dict[str, Any] = {
     "queue": "domain_metadata", "item_key": "2b7e1516-28ae-42d2-a6ab-f7158809cf4f", "traceback": None,
     "died_at": "2027-01-31T01:12:09.400Z", "requeued_at": None, "requeued_by": None, "next_before": None, "found": 3,
     "requeued": {"domain_metadata": 3}, "dry_run": False,
+    # notifications
+    "channel_id": _CHANNEL, "updated_by": "token:ci", "failing_since": None, "resume_at": None,
+    "last_sent_at": "2027-01-31T01:30:42.300Z", "delivery_id": "a3f1c2d4-5b6e-4f70-8a91-b2c3d4e5f607", "rule_id": None,
+    "subject": _EXECUTION, "next_at": None, "ended_at": "2027-01-31T01:30:42.300Z",
     # tokens, sessions, tools, probes
     "token_id": "e2ddf3af88c2", "role": "operator", "revoked_at": None, "revoked_by": None,
     "last_used_at": "2027-01-31T01:29:00Z", "token": "es_e2ddf3af88c2_…", "actor": "token:ci",

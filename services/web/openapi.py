@@ -18,6 +18,10 @@ DESCRIPTION = (
 TAGS = [
     {"name": "schedules", "description": "Which job runs when"},
     {"name": "limits", "description": "How many executions with the same key may run at once"},
+    {
+        "name": "notifications",
+        "description": "Channels, rules, and the deliveries that wait for them, were sent or have failed",
+    },
     {"name": "executions", "description": "The outcome of every fire"},
     {"name": "statistics", "description": "Counts and durations, what needs attention, and the forecast"},
     {"name": "replicas", "description": "The processes that run the jobs"},

@@ -12,6 +12,9 @@ from services.job_history import JobHistory
 from services.jobs.users import load_users_jobs
 from services.ledger.backfill import Backfills
 from services.ledger.fires import Policy
+from services.notifications.channel_rows import Channels
+from services.notifications.deliveries import Deliveries
+from services.notifications.rules import Rules
 from services.scanning.store import ScanStore
 from services.schedule_repository import ScheduleRepository
 from services.schedules.limits import Limits
@@ -30,6 +33,9 @@ class Parts:
     db: DatabaseConnection
     repository: ScheduleRepository
     schedule_limits: Limits
+    channels: Channels
+    rules: Rules
+    deliveries: Deliveries
     history: JobHistory
     backfills: Backfills
     explainer: Explainer
@@ -50,6 +56,9 @@ def build_parts(settings: Settings, one_time: OneTimeToken | None, scheduler: En
         db=db,
         repository=ScheduleRepository(db),
         schedule_limits=Limits(db),
+        channels=Channels(db),
+        rules=Rules(db),
+        deliveries=Deliveries(db),
         history=JobHistory(db, fence_horizon_seconds=settings.fence_horizon_seconds),
         backfills=Backfills.from_settings(db, settings),
         explainer=Explainer.from_settings(db, Policy.from_settings(settings), settings),

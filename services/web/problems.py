@@ -18,7 +18,17 @@ from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 
 from enhanced_scheduler.model_errors import reason_of
-from services.errors import InvalidInput, LimitNotFound, Problem, RevisionConflict, ScheduleNotFound, Unavailable
+from services.errors import (
+    ChannelNotFound,
+    DeliveryNotFound,
+    InvalidInput,
+    LimitNotFound,
+    Problem,
+    RevisionConflict,
+    RuleNotFound,
+    ScheduleNotFound,
+    Unavailable,
+)
 from services.web.examples import STORY
 from services.wording.refusals import refusal
 
@@ -184,7 +194,8 @@ UNREADABLE: dict[type[Exception], str] = {
 }
 
 REFUSALS = (
-    HttpProblem, InvalidInput, RequestValidationError, ScheduleNotFound, LimitNotFound, RevisionConflict, HTTPException,
+    HttpProblem, InvalidInput, RequestValidationError, ScheduleNotFound, LimitNotFound, ChannelNotFound,
+    DeliveryNotFound, RuleNotFound, RevisionConflict, HTTPException,
 )  # fmt: skip
 
 
@@ -222,6 +233,9 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _unreadable)
     app.add_exception_handler(ScheduleNotFound, _not_found)
     app.add_exception_handler(LimitNotFound, _not_found)
+    app.add_exception_handler(ChannelNotFound, _not_found)
+    app.add_exception_handler(DeliveryNotFound, _not_found)
+    app.add_exception_handler(RuleNotFound, _not_found)
     app.add_exception_handler(RevisionConflict, _revision_conflict)
     app.add_exception_handler(Unavailable, _unavailable)
     app.add_exception_handler(DBAPIError, _refused_by_postgres)

@@ -9,11 +9,13 @@ from starlette.types import Receive, Scope, Send
 
 from services.web.dashboard import (
     contacts_page,
+    delivery_page,
     execution_page,
     executions_page,
     limit_page,
     limits_page,
     login,
+    notifications_page,
     overview_page,
     places_page,
     queues_page,
@@ -42,6 +44,8 @@ PAGES = (
     execution_page,
     limits_page,
     limit_page,
+    notifications_page,
+    delivery_page,
     timeline_page,
     scans_page,
     places_page,

@@ -19,6 +19,7 @@ PLACES = [
     Place("/schedules", "Schedules", "event_repeat"),
     Place("/executions", "Executions", "list_alt"),
     Place("/limits", "Limits", "speed"),
+    Place("/notifications", "Notifications", "notifications"),
     Place("/timeline", "Timeline", "view_timeline"),
     Place("/scans", "Scans", "cookie"),
     Place("/places", "Places", "storefront", of_workflows=True),

@@ -21,6 +21,8 @@ from services.scanning.engines.browser.process import find_browser
 from services.schedule_repository import ScheduleRepository
 from services.web.auth.roles import Role
 from services.web.auth.tokens import ApiTokens
+from tests.support.ledger import Answer, Ledger
+from tests.support.notifying import Notifying, is_signed
 from tests.support.pipeline_stand_ins import PipelineWorld, google_says
 from tests.support.replicas import QUICK, Cluster
 from tests.support.waiting import eventually
@@ -55,8 +57,8 @@ FAINT_WORDS = """() => {
   return found;
 }"""
 PAGES = (
-    "/", "/schedules", "/schedules/new", "/executions", "/limits", "/timeline", "/scans", "/places", "/queues",
-    "/contacts", "/replicas",
+    "/", "/schedules", "/schedules/new", "/executions", "/limits", "/notifications", "/timeline", "/scans", "/places",
+    "/queues", "/contacts", "/replicas",
 )  # fmt: skip
 
 
@@ -664,6 +666,77 @@ def test_a_limit_is_added_shows_what_waits_for_it_and_is_deleted(page: Page, clu
     assert cluster.rows("SELECT changed_by FROM limit_changes")[0][0].startswith("token:olga")
 
 
+def test_a_channel_is_added_tested_and_a_failed_delivery_is_repeated(page: Page, cluster: Cluster) -> None:
+    notifying = Notifying(cluster.db)
+    with Ledger() as receiver:
+        receiver.answer("/hook", Answer(status=503), Answer())
+        page.goto("/notifications")
+        expect(page.get_by_text("No channels yet")).to_be_visible()
+        page.get_by_label("Name", exact=True).fill("ops")
+        configuration = page.get_by_label("Configuration (JSON)")
+        configuration.fill('{"url": "ftp://a.example"}')
+        page.get_by_role("button", name="Add").click()
+        expect(page.get_by_text("config.url: must start with http:// or https://")).to_be_visible()
+        configuration.fill(f'{{"url": "{receiver.url}/hook"}}')
+        page.get_by_role("button", name="Add").click()
+        secret = page.get_by_role("dialog").get_by_text(re.compile("^whsec_")).inner_text()
+        page.get_by_role("button", name="I have kept it").click()
+        expect(page.get_by_text("unused", exact=True)).to_be_visible()
+        page.get_by_role("button", name="Test ops").click()
+        expect(page.get_by_text("ops: 127.0.0.1 answered 503: ok")).to_be_visible()
+        expect(page.get_by_text("failing", exact=True)).to_be_visible()
+        page.get_by_role("link", name="Test of the notification channel ops").click()
+        expect(page.get_by_role("heading", name="Attempts")).to_be_visible()
+        page.get_by_role("button", name="Repeat").click()
+        expect(page.get_by_text("answered 200")).to_be_visible()
+        assert [is_signed(request, secret) for request in receiver.requests("/hook")] == [True, True]
+        assert notifying.all()[0].repeated_by is not None
+        page.goto("/notifications?state=failed")
+        expect(page.get_by_text("works", exact=True)).to_be_visible()
+        expect(page.get_by_text("No deliveries")).to_be_visible()
+        page.get_by_role("button", name="Disable ops").click()
+        expect(page.get_by_text("disabled", exact=True)).to_be_visible()
+        assert secret not in page.content()
+        page.get_by_role("button", name="Delete ops").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(page.get_by_text("No channels yet")).to_be_visible()
+
+
+def test_a_rule_is_made_tried_and_switched_off(page: Page, cluster: Cluster) -> None:
+    cluster.run("INSERT INTO notification_channels (name, kind, config) VALUES ('night', 'webhook', '{}')")
+    schedule = insert(cluster, f"told-{uuid4().hex[:6]}", "noop")
+    cluster.run(
+        "INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, completed_at, "
+        "error_message) VALUES (%s, 'told', 'told.example', gen_random_uuid(), 'failed', clock_timestamp(), "
+        "'disk full')",
+        schedule,
+    )
+    page.goto("/notifications")
+    expect(page.get_by_text("No rules yet")).to_be_visible()
+    page.get_by_label("Rule", exact=True).fill("failures")
+    page.get_by_role("button", name="Create rule").click()
+    expect(page.get_by_text("channels: must be a list of 1 to 10 items")).to_be_visible()
+    page.get_by_label("Channels").click()
+    page.get_by_role("option", name="night").click()
+    page.keyboard.press("Escape")
+    page.get_by_label("Filters, thresholds").fill('{"after_failure": 3}')
+    page.get_by_role("button", name="Create rule").click()
+    expect(page.get_by_text("after_failure: is unknown, did you mean 'after_failures'?")).to_be_visible()
+    page.get_by_label("Filters, thresholds").fill(f'{{"schedule_ids": ["{schedule}"]}}')
+    page.get_by_role("button", name="Create rule").click()
+    expect(page.get_by_text("failed, recovered; for schedule")).to_be_visible()
+    page.get_by_role("button", name="Try failures").click()
+    expect(page.get_by_role("dialog").get_by_text("told failed: disk full")).to_be_visible()
+    expect(page.get_by_role("dialog").get_by_text("Nothing was sent")).to_be_visible()
+    page.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Disable failures").click()
+    expect(page.get_by_role("button", name="Enable failures")).to_be_visible()
+    page.get_by_role("button", name="Delete rule failures").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("No rules yet")).to_be_visible()
+    cluster.run("DELETE FROM notification_channels WHERE name = 'night'")
+
+
 def test_a_button_stays_the_same_while_only_other_things_change(page: Page, cluster: Cluster) -> None:
     page.goto("/queues")
     pause = page.get_by_role("button", name="Pause").first
@@ -777,9 +850,12 @@ def test_every_page_fits_can_be_read_and_loads_nothing_from_elsewhere(
     execution_id = JobHistory(cluster.db).request_run(schedule_id, "test")
     eventually(lambda: cluster.rows("SELECT 1 FROM schedules WHERE name = %s AND last_status = 'failed'", name), 60)
     cluster.run("INSERT INTO limits (name, max_running) VALUES ('customer:*', 2) ON CONFLICT DO NOTHING")
+    notifying = Notifying(cluster.db)
+    notifying.tell(notifying.webhook("http://127.0.0.1:9/hook", f"hook-{width}"), title=name, text="one\ntwo")
+    delivery = next(each for each in notifying.all() if each.message.title == name)
     detail = (
         f"/schedules/{schedule_id}", f"/schedules/{schedule_id}/edit", f"/executions/{execution_id}",
-        "/limits/customer:*", "/api/docs",
+        "/limits/customer:*", f"/notifications/{delivery.delivery_id}", "/api/docs",
     )  # fmt: skip
     requested: list[str] = []
     page.on("request", lambda request: requested.append(request.url))

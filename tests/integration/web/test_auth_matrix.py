@@ -39,6 +39,12 @@ GET /api/v3/schedules/{schedule}/changes
 GET /api/v3/schedules/{schedule}/explain
 GET /api/v3/limits
 GET /api/v3/limits/{name:path}
+GET /api/v3/channels
+GET /api/v3/channels/{name}
+GET /api/v3/rules
+GET /api/v3/rules/{name}
+GET /api/v3/deliveries
+GET /api/v3/deliveries/{delivery_id}
 GET /api/v3/executions
 GET /api/v3/executions/{execution_id}
 GET /api/v3/executions/{execution_id}/log
@@ -76,6 +82,14 @@ POST /api/v3/schedules/{schedule}/run
 POST /api/v3/schedules/{schedule}/backfill
 POST /api/v3/limits
 PATCH /api/v3/limits/{name:path}
+POST /api/v3/channels
+PATCH /api/v3/channels/{name}
+POST /api/v3/channels/{name}/test
+POST /api/v3/channels/{name}/repeat
+POST /api/v3/rules
+PATCH /api/v3/rules/{name}
+GET /api/v3/rules/{name}/trial
+POST /api/v3/deliveries/{delivery_id}/repeat
 POST /api/v3/executions/{execution_id}/cancel
 POST /api/v3/executions/{execution_id}/retry
 POST /api/v3/places
@@ -102,6 +116,8 @@ POST /api/v3/schedules/bulk
 POST /api/v3/executions/bulk
 DELETE /api/v3/schedules/{schedule}
 DELETE /api/v3/limits/{name:path}
+DELETE /api/v3/channels/{name}
+DELETE /api/v3/rules/{name}
 POST /api/v3/sync/run
 POST /api/v3/sync/preview
 GET /api/v3/tokens

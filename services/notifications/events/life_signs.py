@@ -1,0 +1,119 @@
+"""What is so at the moment, found by looking: parked schedules, needs that nobody meets, lost replicas, open queues.
+
+A look finds all that is so; what was found before and is not there any more is over. A look that found more than it
+reads ends nothing.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row
+
+from services.notifications.incidents import Occurrence, Subject
+from services.notifications.rule_fields import Event
+from services.wording.durations import duration
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`doubtful`: subjects that are neither so nor over. `back`: only these are over; None: all that is not found."""
+
+    event: Event
+    found: list[Occurrence]
+    is_complete: bool = True
+    doubtful: frozenset[str] = frozenset()
+    back: frozenset[str] | None = None
+
+    def is_over(self, subject: str) -> bool:
+        if not self.is_complete or subject in self.doubtful:
+            return False
+        return subject in self.back if self.back is not None else subject not in {each.subject for each in self.found}
+
+
+def look(event: Event, rows: Iterable[Row[Any]], of_row: Callable[[Row[Any]], Occurrence], most: int) -> Look:
+    found = [of_row(row) for row in rows]
+    return Look(event, found, len(found) < most)
+
+
+def parked(row: Row[Any]) -> Occurrence:
+    return Occurrence(
+        event=Event.PARKED,
+        subject=str(row.schedule_id),
+        key=str(row.revision),
+        at=row.now,
+        about=Subject(
+            name=row.label, schedule_id=row.schedule_id, tags=tuple(row.tags), job_type=row.job_type, queue=row.queue
+        ),
+        words=f"is parked: {row.invalid_reason}",
+        pattern=row.invalid_reason,
+        facts={"Schedule": row.label},
+        data={"schedule_id": str(row.schedule_id), "reason": row.invalid_reason},
+        path=f"/schedules/{row.schedule_id}",
+    )
+
+
+def nobody_able(needs: tuple[str, ...], words: str, executions: int, now: datetime) -> Occurrence:
+    """`needs`: `job:<type>`, `queue:<name>`, labels."""
+    named = {kind: name for need in needs for kind, _, name in [need.partition(":")] if name}
+    return Occurrence(
+        event=Event.NOBODY_ABLE,
+        subject=", ".join(needs),
+        key=now.isoformat(),
+        at=now,
+        about=Subject(name=", ".join(needs), job_type=named.get("job"), queue=named.get("queue")),
+        words=f"is needed, and nobody has it: {words}",
+        pattern=", ".join(needs),
+        facts={"Needs": ", ".join(needs)},
+        data={"needs": list(needs), "executions": executions},
+        path="/replicas",
+    )
+
+
+def replica_lost(row: Row[Any]) -> Occurrence:
+    return Occurrence(
+        event=Event.REPLICA_LOST,
+        subject=row.instance_id,
+        key=str(row.incarnation),
+        at=row.now,
+        about=Subject(name=f"replica {row.instance_id}"),
+        words=f"is lost: no heartbeat for {duration(row.age)}",
+        pattern="replica lost",
+        facts={"Last heartbeat": f"{row.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC", "Host": row.host or "-"},
+        data={"instance_id": row.instance_id, "running": row.running},
+        path="/replicas",
+    )
+
+
+def queue_open(row: Row[Any]) -> Occurrence:
+    return Occurrence(
+        event=Event.QUEUE_OPEN,
+        subject=row.queue,
+        key=row.circuit_changed_at.isoformat(),
+        at=row.now,
+        about=Subject(name=f"queue {row.queue}", queue=row.queue),
+        words="does not run: its circuit breaker opened, too many of its last items failed",
+        pattern="circuit open",
+        facts={"Since": f"{row.circuit_changed_at:%Y-%m-%d %H:%M:%S} UTC"},
+        data={"queue": row.queue},
+        path="/queues",
+    )
+
+
+def no_success(row: Row[Any], seconds: int) -> Occurrence:
+    last = "never" if row.success_at is None else f"{row.success_at:%Y-%m-%d %H:%M:%S} UTC"
+    return Occurrence(
+        event=Event.NO_SUCCESS,
+        subject=str(row.schedule_id),
+        key=(row.success_at or row.effective_from).isoformat(),
+        at=row.now,
+        about=Subject(
+            name=row.label, schedule_id=row.schedule_id, tags=tuple(row.tags), job_type=row.job_type, queue=row.queue
+        ),
+        words=f"has had no success for {duration(seconds)}",
+        pattern="no success",
+        facts={"Schedule": row.label, "Last success": last},
+        data={"schedule_id": str(row.schedule_id), "no_success_seconds": seconds},
+        path=f"/schedules/{row.schedule_id}",
+    )

@@ -1,0 +1,98 @@
+"""The looks at what is so at the moment: one bounded statement each."""
+
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row
+
+from database.connection import DatabaseConnection
+from services.insight.unhandled_jobs import unhandled_jobs, unmet_needs
+from services.notifications import notifier_sql as sql
+from services.notifications.events.life_signs import (
+    Look,
+    look,
+    no_success,
+    nobody_able,
+    parked,
+    queue_open,
+    replica_lost,
+)
+from services.notifications.events.timing import Judged
+from services.notifications.incidents import Over, matches
+from services.notifications.rule_fields import Event
+from services.notifications.rules import RuleRecord
+
+SCHEDULES_AT_ONCE = 1000
+LOOKBACK = 1000  # executions of a schedule, among which its last success is looked for
+
+
+class Looks:
+    def __init__(self, db: DatabaseConnection, heartbeat_timeout_seconds: float) -> None:
+        self._db, self._timeout = db, heartbeat_timeout_seconds
+
+    def now(self, events: set[Event]) -> Iterator[Look]:
+        if Event.PARKED in events:
+            yield look(Event.PARKED, self._run(sql.PARKED), parked, sql.MOST)
+        if Event.QUEUE_OPEN in events:
+            yield self._queues()
+        if events & {Event.REPLICA_LOST, Event.NOBODY_ABLE} and self._somebody_lives():
+            if Event.REPLICA_LOST in events:
+                yield self._replicas()
+            if Event.NOBODY_ABLE in events:
+                yield self._needs()
+
+    def without_success(
+        self, connection: Connection, rules: Collection[RuleRecord], after: UUID
+    ) -> tuple[list[Judged], UUID | None]:
+        """Of the next schedules; with the last of them, None at the end."""
+        values = {
+            "after": after,
+            "most": SCHEDULES_AT_ONCE,
+            "lookback": LOOKBACK,
+            "seconds": min(rule.no_success_seconds or 0 for rule in rules),
+        }
+        rows = connection.exec_driver_sql(sql.NO_SUCCESS, values).all()
+        found = [judged for row in rows for rule in rules for judged in _judge(row, rule)]
+        return found, rows[-1].schedule_id if len(rows) == SCHEDULES_AT_ONCE else None
+
+    def _queues(self) -> Look:
+        rows = self._run(sql.OPEN_QUEUES)
+        found = [queue_open(row) for row in rows if row.circuit == "open"]
+        return Look(Event.QUEUE_OPEN, found, len(rows) < sql.MOST, frozenset(row.queue for row in rows))
+
+    def _replicas(self) -> Look:
+        """A lost replica is back when it lives again; one that is forgotten after a day is not."""
+        values = {"timeout": self._timeout}
+        found = [replica_lost(row) for row in self._run(sql.LOST, values)]
+        return Look(Event.REPLICA_LOST, found, back=frozenset(row.instance_id for row in self._run(sql.LIVING, values)))
+
+    def _needs(self) -> Look:
+        at: datetime = self._run(sql.NOW)[0].now
+        unmet = unmet_needs(self._db, self._timeout, also_handlers=True)
+        found = {each.needs: nobody_able(each.needs, each.words, each.executions, at) for each in unmet}
+        for job in unhandled_jobs(self._db, self._timeout):
+            if not job.known_to:
+                found.setdefault((f"job:{job.job_type}",), nobody_able((f"job:{job.job_type}",), job.words, 0, at))
+        return Look(Event.NOBODY_ABLE, list(found.values()))
+
+    def _somebody_lives(self) -> bool:
+        return bool(self._run(sql.SOMEBODY_LIVES, {"timeout": self._timeout})[0].lives)
+
+    def _run(self, statement: str, values: dict[str, Any] | None = None) -> list[Row[Any]]:
+        return self._db.run_alone(statement, values or {})
+
+
+def _judge(row: Row[Any], rule: RuleRecord) -> Iterator[Judged]:
+    if not row.is_due:
+        if row.last_status == "success":
+            over = Over(event=Event.NO_SUCCESS, subject=str(row.schedule_id), at=row.now, about=None)
+            yield Judged(rule, over)
+        return
+    seconds = rule.no_success_seconds or 0
+    since = row.success_at or row.effective_from
+    if since < row.now - timedelta(seconds=seconds) and row.effective_from < row.now - timedelta(seconds=seconds):
+        found = no_success(row, seconds)
+        if matches(rule, found.about):
+            yield Judged(rule, found)

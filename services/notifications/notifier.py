@@ -1,0 +1,342 @@
+"""The notifier: finds what the rules tell, and writes it as deliveries. One replica at a time, by a fenced lease.
+
+A tick walks the executions that ended (position.py), looks at life signs every few seconds, and tells what has been
+gathered (incidents.py). Each of its transactions first locks the lease's row and compares its token, so that a former
+holder writes nothing; position, memory and deliveries are written together or not at all.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row
+
+from config import Settings
+from database.connection import LOCK_TIMEOUT_SECONDS, DatabaseConnection
+from services.engine.loops import Loop
+from services.errors import Unavailable
+from services.notifications import notifier_sql as sql
+from services.notifications.deliveries import write
+from services.notifications.events.life_signs import Look
+from services.notifications.events.looking import Looks
+from services.notifications.events.timing import LEAST_SLOW_SECONDS, still
+from services.notifications.incidents import LONGEST_GATHER, Incident, Incidents, Kind, Over, Telling, apply
+from services.notifications.judging import OF_ENDED, OF_SCHEDULES, apply_judged, judge, needs_usual
+from services.notifications.position import NOTHING, Position
+from services.notifications.rule_fields import Event
+from services.notifications.rules import RuleRecord, enabled_rules
+from services.notifications.telling import DIGEST, Teller, Told, deliveries, delivery_subject, put_into_digest
+from services.notifications.usual import UsualDurations
+from services.telemetry import metrics
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+LOOK_SECONDS = 5.0
+LEASE_SECONDS = 15.0
+TRY_SECONDS = 5.0  # of a replica that has no lease, or no rules
+WALK_SECONDS = 0.5  # in one tick, until it looks at the rest
+BATCH = 1000
+FLUSHED_AT_ONCE = 2000
+FORGOTTEN_AT_ONCE = 5000
+PATIENCE_SECONDS = 120.0
+
+
+class LeaseLost(Exception):
+    """Another replica is the notifier now; the transaction is rolled back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """A transaction of the holder of the lease."""
+
+    connection: Connection
+    position: Position
+    now: datetime
+
+
+class Notifier:
+    def __init__(self, settings: Settings, db: DatabaseConnection, gather: Any = LONGEST_GATHER) -> None:
+        self._db, self._name, self._gather = db, settings.instance_id, gather
+        self._timeout = float(settings.heartbeat_timeout_seconds)
+        self._teller, self._usual = Teller(settings.public_url), UsualDurations()
+        self._looks = Looks(db, self._timeout)
+        self._token: int | None = None
+        self._look_at = 0.0
+        self.loop = Loop("notifier", self.tick, TICK_SECONDS, PATIENCE_SECONDS)
+
+    @property
+    def is_holder(self) -> bool:
+        return self._token is not None
+
+    def tick(self) -> float | None:
+        self._observe()
+        if not self._hold():
+            return TRY_SECONDS
+        try:
+            with self._db.transaction() as connection:
+                rules = enabled_rules(connection)
+            is_more = self.walk(rules)
+            if not rules:
+                return TRY_SECONDS
+            self.look(rules)
+            self.tell(rules)
+        except LeaseLost:
+            logger.warning("another replica is the notifier now", extra={"event": "notifier_lease_lost"})
+            self._token = None
+            return TRY_SECONDS
+        return 0.0 if is_more else None
+
+    def close(self) -> None:
+        """Give the lease back, so that another replica need not wait until it expires."""
+        token, self._token = self._token, None
+        if token is not None:
+            with suppress(Unavailable):
+                self._db.run_alone(sql.GIVE_BACK, {"token": token})
+
+    def tidy(self, _days: int) -> int:
+        deleted = 0
+        while batch := self._forget():
+            deleted += batch
+        return deleted
+
+    # --- the lease ---
+
+    def _hold(self) -> bool:
+        if self._token is None:
+            found = self._db.run_alone(sql.TAKE, {"holder": self._name, "seconds": LEASE_SECONDS})
+            if found:
+                self._token = found[0].token
+                logger.info("this replica is the notifier", extra={"event": "notifier_lease_taken"})
+        return self._token is not None
+
+    @contextmanager
+    def fenced(self) -> Iterator[Fenced]:
+        with self._db.transaction() as connection:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
+            values = {"token": self._token, "seconds": LEASE_SECONDS}
+            row = connection.exec_driver_sql(sql.FENCE, values).first()
+            if row is None:
+                raise LeaseLost
+            yield Fenced(connection, Position.from_json(row.position), row.now)
+
+    def _observe(self) -> None:
+        (row,) = self._db.run_alone(sql.AGE, {})
+        metrics.observe_notifier(age_seconds=float(row.seconds))
+
+    # --- ended executions ---
+
+    def walk(self, rules: Collection[RuleRecord]) -> bool:
+        """Says whether there is more. Rules that need no ended executions let the position jump to the present."""
+        concerned = [rule for rule in rules if any(Event(event) in OF_ENDED for event in rule.events)]
+        until = time.monotonic() + WALK_SECONDS
+        while True:
+            with self.fenced() as fenced:
+                position = self._walk_on(fenced, concerned)
+                values = {"position": json.dumps(position.to_json()), "token": self._token}
+                fenced.connection.exec_driver_sql(sql.MOVE, {**values, "is_round": position.round is None})
+            if position.round is None:
+                return False
+            if time.monotonic() >= until:
+                return True
+
+    def _walk_on(self, fenced: Fenced, rules: Collection[RuleRecord]) -> Position:
+        position, connection = fenced.position, fenced.connection
+        if position.round is None or not rules:
+            present = connection.exec_driver_sql(sql.NOW).one()
+            begin = position.begin if rules else position.jump
+            position = begin(present.snapshot, present.now)
+        if position.round is None:
+            return position
+        turn = position.round
+        values = {
+            "at": turn.at,
+            "id": turn.execution_id,
+            "until": turn.until,
+            "from": turn.first_xid,
+            "target": turn.target,
+            "most": BATCH,
+            "scans": any(rule.tells(Event.SCAN_CHANGED) for rule in rules),
+        }
+        rows = connection.exec_driver_sql(sql.WALK, values).all()
+        if new := [row for row in rows if row.is_new]:
+            self._judge(fenced, rules, new)
+        if not rows or rows[-1].looked < BATCH:
+            return position.done()
+        return replace(position, round=turn.after(rows[-1].completed_at, rows[-1].execution_id))
+
+    def _judge(self, fenced: Fenced, rules: Collection[RuleRecord], rows: list[Row[Any]]) -> None:
+        subjects = {str(row.schedule_id or f"job {row.label}") for row in rows}
+        incidents = self._load(fenced, sql.OF_SUBJECTS, {"subjects": list(subjects)})
+        usual = self._usual.of(fenced.connection, needs_usual(rows, rules))
+        judge(incidents, rules, rows, usual, fenced.now)
+        self._save(fenced, incidents)
+
+    # --- life signs ---
+
+    def look(self, rules: Collection[RuleRecord]) -> None:
+        if time.monotonic() < self._look_at:
+            return
+        events = {Event(event) for rule in rules for event in rule.events}
+        for found in self._looks.now(events):
+            self._apply_look(found, rules)
+        if events & {Event.LATE, Event.SLOW}:
+            self._look_at_unended([rule for rule in rules if rule.tells(Event.LATE) or rule.tells(Event.SLOW)])
+        if Event.NO_SUCCESS in events:
+            self._look_for_success([rule for rule in rules if rule.no_success_seconds is not None])
+        self._close_unwatched()
+        self._look_at = time.monotonic() + LOOK_SECONDS
+
+    def _apply_look(self, found: Look, rules: Collection[RuleRecord]) -> None:
+        with self.fenced() as fenced:
+            incidents = self._load(fenced, sql.OPEN_OF, {"event": found.event.value})
+            known = [incident.subject for incident in incidents.known.values()]
+            apply(incidents, rules, found.found, fenced.now)
+            over = (
+                Over(event=found.event, subject=subject, at=fenced.now, about=None)
+                for subject in dict.fromkeys(known)
+                if found.is_over(subject)
+            )
+            apply(incidents, rules, over, fenced.now)
+            self._save(fenced, incidents)
+
+    def _look_at_unended(self, rules: list[RuleRecord]) -> None:
+        with self.fenced() as fenced:
+            rows: list[Row[Any]] = []
+            if lateness := [rule.late_seconds for rule in rules if rule.late_seconds is not None]:
+                rows += fenced.connection.exec_driver_sql(sql.WAITING, {"seconds": min(lateness)})
+            limits = [rule.slower_than_seconds for rule in rules if rule.slower_than_seconds is not None]
+            limits += [int(LEAST_SLOW_SECONDS) for rule in rules if rule.slower_than_usual is not None]
+            running: list[Row[Any]] = []
+            if limits:
+                running = list(fenced.connection.exec_driver_sql(sql.RUNNING, {"seconds": min(limits)}))
+            by_usual = any(rule.slower_than_usual is not None for rule in rules)
+            asked = {row.schedule_id for row in running} if by_usual else set()
+            rows += running
+            if rows:
+                incidents = self._load(fenced, sql.OF_SUBJECTS, {"subjects": [str(row.schedule_id) for row in rows]})
+                apply_judged(incidents, still(rows, rules, self._usual.of(fenced.connection, asked)), fenced.now)
+                self._save(fenced, incidents)
+
+    def _look_for_success(self, rules: list[RuleRecord]) -> None:
+        with self.fenced() as fenced:
+            found, last = self._looks.without_success(fenced.connection, rules, fenced.position.schedules_after)
+            incidents = self._load(fenced, sql.OPEN_OF, {"event": Event.NO_SUCCESS.value})
+            apply_judged(incidents, found, fenced.now)
+            self._save(fenced, incidents)
+            position = replace(fenced.position, schedules_after=last or NOTHING)
+            values = {"position": json.dumps(position.to_json()), "token": self._token, "is_round": False}
+            fenced.connection.exec_driver_sql(sql.MOVE, values)
+
+    def _close_unwatched(self) -> None:
+        with self.fenced() as fenced:
+            events = [event.value for event in OF_SCHEDULES]
+            incidents = self._load(fenced, sql.UNWATCHED, {"events": events})
+            for incident in list(incidents.known.values()):
+                incidents.close(incident)
+            self._save(fenced, incidents)
+
+    # --- telling ---
+
+    def tell(self, rules: Collection[RuleRecord]) -> None:
+        (is_due,) = self._db.run_alone(sql.IS_DUE, {})
+        if is_due.gathered:
+            self._tell_gathered({rule.rule_id: rule for rule in rules})
+        if is_due.gathered or is_due.storms:
+            self._end_storms({rule.rule_id: rule for rule in rules})
+
+    def _tell_gathered(self, rules: dict[UUID, RuleRecord]) -> None:
+        with self.fenced() as fenced:
+            incidents = self._load(fenced, sql.DUE, {"most": FLUSHED_AT_ONCE})
+            for incident in list(incidents.known.values()):
+                if incident.rule_id not in rules:
+                    incidents.close(incident)
+            told = [
+                self._teller.digest(rules[incident.rule_id], incident)
+                for incident in incidents.known.values()
+                if incident.event == DIGEST and incident.flush_at is not None and incident.flush_at <= fenced.now
+            ]
+            self._deliver(fenced, told)
+            for each in told:
+                incidents.close(incidents.known[each.rule.rule_id, DIGEST, DIGEST])
+            self._tell(fenced, incidents, list(incidents.flush(rules, fenced.now)))
+
+    def _end_storms(self, rules: dict[UUID, RuleRecord]) -> None:
+        with self.fenced() as fenced:
+            incidents = self._load(fenced, sql.STORMS_OVER, {})
+            tellings: list[Telling] = []
+            for storm in list(incidents.known.values()):
+                if storm.rule_id in rules:
+                    tellings += incidents.end_storm(storm, rules[storm.rule_id], fenced.now)
+                else:
+                    incidents.close(storm)
+            self._tell(fenced, incidents, tellings)
+
+    def _tell(self, fenced: Fenced, incidents: Incidents, tellings: list[Telling]) -> None:
+        told = [self._teller.tell(telling, fenced.now) for telling in tellings]
+        digests = self._put_into_digests(fenced, told)
+        self._save(fenced, incidents)
+        self._write(fenced, [*digests.values()])
+        self._deliver(fenced, [each for each in told if each.rule.rule_id not in digests])
+        for telling in tellings:
+            if telling.kind is not Kind.STORM or not telling.is_update:
+                metrics.notification_told(telling.incident.event)
+
+    def _put_into_digests(self, fenced: Fenced, told: list[Told]) -> dict[UUID, Incident]:
+        wanted = {each.rule.rule_id for each in told if each.rule.digest != "none"}
+        if not wanted:
+            return {}
+        rows = fenced.connection.exec_driver_sql(sql.DIGESTS, {"rules": list(wanted)})
+        digests = {row.rule_id: _to_incident(row) for row in rows}
+        for each in told:
+            if each.rule.rule_id in wanted and not each.is_update:
+                found = put_into_digest(digests.get(each.rule.rule_id), each, fenced.now)
+                if found is not None:
+                    digests[each.rule.rule_id] = found
+        return digests
+
+    def _deliver(self, fenced: Fenced, told: list[Told]) -> None:
+        new = [delivery for each in told if not each.is_update for delivery in deliveries(each, fenced.now)]
+        write(fenced.connection, new)
+        for each in told:
+            if each.is_update:
+                ids = enumerate(each.rule.channel_ids)
+                values = {
+                    "rule_id": each.rule.rule_id,
+                    "event": each.event,
+                    "subjects": [delivery_subject(each.subject, one, is_first=place == 0) for place, one in ids],
+                    "message": json.dumps(each.message.to_json()),
+                }
+                fenced.connection.exec_driver_sql(sql.UPDATE_WAITING, values)
+
+    # --- what is remembered ---
+
+    def _load(self, fenced: Fenced, statement: str, values: dict[str, Any]) -> Incidents:
+        rows = fenced.connection.exec_driver_sql(statement, values)
+        return Incidents((_to_incident(row) for row in rows), self._gather)
+
+    def _save(self, fenced: Fenced, incidents: Incidents) -> None:
+        self._write(fenced, incidents.take_changed())
+
+    def _write(self, fenced: Fenced, incidents: list[Incident]) -> None:
+        if incidents:
+            rows = json.dumps([asdict(incident) for incident in incidents], default=_as_text)
+            fenced.connection.exec_driver_sql(sql.SAVE, {"rows": rows})
+
+    def _forget(self) -> int:
+        with self._db.transaction() as connection:
+            return connection.exec_driver_sql(sql.FORGET, {"most": FORGOTTEN_AT_ONCE}).rowcount
+
+
+def _to_incident(row: Row[Any]) -> Incident:
+    return Incident(**row._mapping)
+
+
+def _as_text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,0 +1,165 @@
+"""Equal failures become one message; quiet hours and digests decide when it is told."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from database.connection import DatabaseConnection
+from services.notifications import notifier as module
+from tests.support.newsroom import Newsroom, all_of
+
+
+@pytest.fixture
+def newsroom(db: DatabaseConnection) -> Newsroom:
+    return Newsroom(db)
+
+
+def many_fail(newsroom: Newsroom, count: int, error: str = "host name cannot be resolved") -> None:
+    newsroom.run(
+        """INSERT INTO schedules (domain_config_id, domain, frequency, time_config, name)
+           SELECT gen_random_uuid(), 'example.com', 'daily', '{"hour": 2, "minute": 0}', 'job-' || n
+           FROM generate_series(1, %(count)s) AS n ON CONFLICT DO NOTHING""",
+        count=count,
+    )
+    end_all(newsroom, "failed", error)
+
+
+def end_all(newsroom: Newsroom, status: str, error: str | None = None, where: str = "true") -> None:
+    newsroom.run(
+        f"""INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, due_at,
+               started_at, completed_at, duration_seconds, error_message)
+           SELECT schedule_id, name, domain, domain_config_id, %(status)s, now(), now(), now(), clock_timestamp(), 1,
+                  replace(%(error)s, '$', name) FROM schedules WHERE {where}""",
+        status=status,
+        error=error,
+    )
+
+
+def test_a_storm_of_500_equal_failures_is_one_message_and_its_end_is_another(newsroom: Newsroom) -> None:
+    newsroom.rule()
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    many_fail(newsroom, 500, "$.example: host name cannot be resolved")
+    all_of(notifier)
+    all_of(notifier)
+    (told,) = newsroom.told()
+    assert told.event == "storm"
+    assert told.title.startswith("500 schedules: …: host name cannot be resolved, since ")
+    assert "and 480 more" in told.message["text"]
+
+    end_all(newsroom, "success", where="name <> 'job-1'")
+    all_of(notifier)
+    assert newsroom.events() == ["storm"], "one of them still fails"
+    end_all(newsroom, "success")
+    all_of(notifier)
+    all_of(notifier)
+    assert newsroom.events() == ["storm", "recovered"]
+    assert newsroom.told()[1].title.startswith("500 schedules: over after")
+
+
+def test_a_storm_that_is_larger_than_one_batch_is_one_message(
+    newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FLUSHED_AT_ONCE", 40)
+    monkeypatch.setattr(module, "BATCH", 30)
+    newsroom.rule()
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    many_fail(newsroom, 100)
+    for _ in range(5):
+        all_of(notifier)
+    (told,) = newsroom.told()
+    assert told.title.startswith("100 schedules: host name cannot be resolved")
+
+
+def test_a_storm_that_grows_before_it_is_sent_says_so_and_is_not_told_again(newsroom: Newsroom) -> None:
+    newsroom.rule()
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    many_fail(newsroom, 5)
+    all_of(notifier)
+    many_fail(newsroom, 9)
+    all_of(notifier)
+    (told,) = newsroom.told()
+    assert told.title.startswith("9 schedules")
+    newsroom.run("UPDATE notification_deliveries SET state = 'sent', ended_at = now()")
+    many_fail(newsroom, 12)
+    all_of(notifier)
+    (told,) = newsroom.told()
+    assert told.title.startswith("9 schedules"), "what was sent was read so"
+    end_all(newsroom, "success")
+    all_of(notifier)
+    assert newsroom.told()[1].title.startswith("12 schedules: over")
+
+
+def test_different_errors_are_no_storm(newsroom: Newsroom) -> None:
+    newsroom.rule()
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    for error in ("connection refused", "disk full", "no such table"):
+        newsroom.failed(newsroom.schedule(), error)
+    all_of(notifier)
+    assert newsroom.events() == ["failed"] * 3
+
+
+def test_after_a_storm_a_new_one_is_told(newsroom: Newsroom) -> None:
+    newsroom.rule()
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    for status in ("failed", "success", "failed"):
+        (many_fail(newsroom, 10) if status == "failed" else end_all(newsroom, status))
+        all_of(notifier)
+        all_of(notifier)
+    assert newsroom.events() == ["storm", "recovered", "storm"]
+
+
+def test_in_quiet_hours_a_message_waits_for_their_end_and_an_error_may_pass(newsroom: Newsroom) -> None:
+    now = datetime.now(UTC)
+    quiet: dict[str, Any] = {
+        "quiet_from": f"{now - timedelta(hours=1):%H:%M}",
+        "quiet_to": f"{now + timedelta(hours=2):%H:%M}",
+        "quiet_timezone": "UTC",
+    }
+    newsroom.rule(name="quiet", **quiet)
+    newsroom.rule(name="passes", quiet_errors_pass=True, **quiet)
+    schedule, notifier = newsroom.schedule(), newsroom.notifier()
+    all_of(notifier)
+    newsroom.failed(schedule)
+    all_of(notifier)
+    newsroom.ended(schedule, "success")
+    all_of(notifier)
+    waits = {
+        (row.message["data"]["rule"], row.event): row.due_at > now + timedelta(minutes=110) for row in newsroom.told()
+    }
+    assert waits == {
+        ("quiet", "failed"): True,
+        ("quiet", "recovered"): True,
+        ("passes", "failed"): False,
+        ("passes", "recovered"): True,
+    }
+
+
+def test_a_digest_is_one_message_at_its_time(newsroom: Newsroom) -> None:
+    newsroom.rule(digest="daily", digest_at=f"{datetime.now(UTC) + timedelta(hours=3):%H:%M}")
+    one, two, notifier = newsroom.schedule("one"), newsroom.schedule("two"), newsroom.notifier()
+    all_of(notifier)
+    newsroom.failed(one)
+    all_of(notifier)
+    newsroom.failed(two, error="disk full")
+    newsroom.ended(one, "success")
+    all_of(notifier)
+    assert newsroom.told() == []
+    newsroom.run("UPDATE notification_incidents SET flush_at = now() WHERE event = 'digest'")
+    all_of(notifier)
+    all_of(notifier)
+    (told,) = newsroom.told()
+    assert told.event == "digest"
+    assert told.title.startswith("3 notifications since ")
+    assert told.message["facts"] == {"failed": "2", "recovered": "1"}
+    assert "one failed: connection refused" in told.message["text"]
+    newsroom.ended(two, "success")
+    all_of(notifier)
+    assert newsroom.events() == ["digest"]
+    (waiting,) = newsroom.run("SELECT phase FROM notification_incidents WHERE event = 'digest'")
+    assert waiting.phase == "gathering"
