@@ -61,7 +61,7 @@ def test_a_thread_that_ends_by_an_exception_is_noted(world: World) -> None:
 
 
 class Process:
-    name, label, dead, frozen_until, skew = "r1", "r1.1", False, 0.0, 0.0
+    name, label, scope, dead, frozen_until, skew = "r1", "r1.1", "replica", False, 0.0, 0.0
 
 
 def test_a_killed_process_makes_no_further_step_whatever_its_threads_catch(world: World) -> None:
