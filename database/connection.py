@@ -22,6 +22,7 @@ from database.forks import keep_from_copies
 from database.models import Base
 from database.prepared import Prepared
 from database.sqlstates import UNDEFINED_COLUMN, UNDEFINED_TABLE, sqlstate
+from database.uuids import read_uuids
 from services.embedded.servers import database_url
 from services.errors import ConfigurationError, SchedulerError, Unavailable
 
@@ -105,7 +106,7 @@ class DatabaseConnection:
             pool_use_lifo=True,  # idle connections stay at the bottom, so an idle process keeps only one
             connect_args=self.connect_args,
         )
-        event.listen(self.engine, "connect", lambda opened, _record: keep_from_copies(opened))
+        event.listen(self.engine, "connect", lambda opened, _record: _prepare_connection(opened))
         if transaction_pooler:
             event.listen(self.engine, "begin", self.set_for_this_transaction)
 
@@ -302,6 +303,11 @@ class Listener:
 
     def close(self) -> None:
         self._raw.close()
+
+
+def _prepare_connection(opened: Any) -> None:
+    keep_from_copies(opened)
+    read_uuids(opened)
 
 
 def _with_our_driver(url: str) -> URL:

@@ -324,7 +324,7 @@ class Dispatcher:
                 self._settle(replace(fire, due_at=report.due_at.get(fire, fire.due_at)), decision)
         if Decision.LATER in report.decisions.values():  # else the next fire of its schedule may still meet it
             self._pending_at = min(self._pending_at, time.monotonic() + BUSY_POLL_SECONDS)
-        places.waiting.was_free(fire.schedule_id for fire in fires if fire.schedule_id not in locked)
+        places.waiting.was_free(fire.schedule_id for fire in fires if not locked or fire.schedule_id not in locked)
         for some in locked.values():
             places.waiting.hold(some, self._clock.timestamp())
 
