@@ -39,6 +39,7 @@ MAY_WAIT = {
     "BEAT": "a worker's CONFIRM writes the same row",
     "CONFIRM": "the heart's BEAT writes the same row",
     "GONE": "the same",
+    "FENCE": "the notifier that took the lease from a silent one is writing",
     "INSERT": "the gap scan of another replica records the fires of the same deleted schedule",
 }
 OPEN = "SELECT count(*) FROM job_executions WHERE status IN ('pending', 'claimed', 'running')"

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 import psycopg2
 from psycopg2 import errors, extensions, extras
 
+from tests.proof.simulation.beginning import Beginning
 from tests.proof.simulation.prepared import Prepared, Statements
 from tests.proof.simulation.world import EPOCH, Crash, Owner, Task, World
 
@@ -65,18 +66,6 @@ CREATE FUNCTION sim.witness() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 END $$;
 CREATE TRIGGER witness AFTER UPDATE OF status, fencing_token OR DELETE ON job_executions
     FOR EACH ROW EXECUTE FUNCTION sim.witness();
-"""
-
-# TRUNCATE, not DELETE: where nothing else orders rows, their places do, and these must be equal for equal seeds.
-EMPTY = """
-SET session_replication_role = replica;
-TRUNCATE job_executions, schedules, schedule_changes, scheduler_instances, fires_watched, execution_hours,
-         fires_watched_by_bucket, limits, sim.sessions, sim.turns CASCADE;
-INSERT INTO fires_watched_by_bucket (bucket) SELECT generate_series(0, 1023);
-SELECT setval('sim.uuids', 1), setval('fencing_token_seq', 1), setval('schedule_revision_seq', 1),
-       setval('schedule_changes_change_id_seq', 1), setval('sim.turns_turn_seq', 1),
-       setval('sim.clock', 1900000000000000);
-SET session_replication_role = DEFAULT
 """
 
 OPENED = """
@@ -265,6 +254,7 @@ class Server:
         self.url = url
         self.control = Control(url)
         self.statements = Statements(self.control.run)
+        self._beginning: Beginning | None = None
         self.line: Line
         self.sessions: list[StepConnection] = []
         self.listeners: list[Any] = []
@@ -513,7 +503,9 @@ class Server:
     def begin_history(self) -> None:
         self._clock = 0
         self.waits.clear()
-        self.control.run(EMPTY)
+        if self._beginning is None:  # with the first one all tables are there
+            self._beginning = Beginning(self.control.run)
+        self._beginning.restore()
 
 
 def _ready(raw: Any, seconds: float) -> bool:
