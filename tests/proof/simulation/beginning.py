@@ -27,8 +27,10 @@ class Beginning:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        tables: dict[int, str] = dict(run(TABLES))  # type: ignore[arg-type]
-        self._copies = {name: f"sim.first_{oid}" for oid, name in tables.items() if run(f"SELECT 1 FROM {name} LIMIT 1")}
+        tables: dict[int, str] = dict(run(TABLES))
+        self._copies = {
+            name: f"sim.first_{oid}" for oid, name in tables.items() if run(f"SELECT 1 FROM {name} LIMIT 1")
+        }
         self._empty = {oid: name for oid, name in tables.items() if name not in self._copies}
         for name, copy in self._copies.items():
             run(f"CREATE UNLOGGED TABLE {copy} AS TABLE {name}")
