@@ -214,7 +214,7 @@ class StepConnection(extensions.connection):
     def close(self) -> None:
         self.server.end(self)
 
-    def set_isolation_level(self, level: int | str | None) -> None:
+    def set_isolation_level(self, level: int | None) -> None:
         if not self.closed:  # SQLAlchemy sets it back on what a dead process has left in its pool
             super().set_isolation_level(level)
 
