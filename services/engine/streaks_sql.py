@@ -38,10 +38,10 @@ PRESENT = "SELECT schedule_id FROM schedules WHERE schedule_id = ANY(%(ids)s::uu
 # schedule has on the average, would rather fetch all of them and sort: minutes of work for one with a long history.
 ALONG_THE_INDEX = "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off"
 
-# Under the locks, so that no finish comes between the count and what is made of it; no row before the newest success is
-# read. A fire is as its last attempt is. What did not run, and what has not ended, neither counts nor ends a streak; the
-# same holds for a failure that a person asked for, whose instant has fractions of a second or whose cause is a backfill.
-# Nothing before `effective_from` counts.
+# Under the locks, so that no finish comes between the count and what is made of it; no row before the newest success
+# is read. A fire is as its last attempt is. What did not run, and what has not ended, neither counts nor ends a streak;
+# the same holds for a failure that a person asked for, whose instant has fractions of a second or whose cause is a
+# backfill. Nothing before `effective_from` counts.
 COUNT = f"""
 SELECT s.schedule_id, coalesce(s.name, s.domain) AS label, s.job_type, s.failures_in_a_row, s.last_failed_for,
        s.backoff_until, s.pause_after_failures, s.backoff_after_failures, fires.*, latest.status, latest.error_message
