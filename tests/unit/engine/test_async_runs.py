@@ -451,7 +451,7 @@ def test_a_handler_that_waits_for_a_child_process_is_named_as_well(
     """Python waits for its output just as an idle loop waits for events."""
 
     async def handler(_context: ExecutionContext, _config: Any) -> None:
-        subprocess.run([sys.executable, "-c", "import time; time.sleep(2)"], check=True, capture_output=True)  # noqa: ASYNC221
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(2)"], check=True, capture_output=True)
 
     with caplog.at_level(logging.WARNING):
         bench.pool(handler).submit(a_context())
