@@ -169,6 +169,13 @@ class Shares:
         """The held buckets in which this replica is first."""
         return [bucket for bucket in buckets_in(self._mask) if self._rank(bucket) == 0]
 
+    @property
+    def is_first_to_count(self) -> bool:
+        """Among the replicas that count streaks. One of a version before is first in its buckets, too, but does not."""
+        members = self._membership.members
+        able = [each.identity for each in members if each.claiming and each.counts_streaks]
+        return bool(able) and min(able) == self._identity
+
     # --- what people read ---
 
     @property
