@@ -537,6 +537,21 @@ def test_shutdown_cancels_what_did_not_finish_and_leaves_no_thread(bench: Bench)
     eventually(lambda: not loop_threads())
 
 
+def test_an_answer_that_comes_after_the_end_starts_no_loop(bench: Bench) -> None:
+    asked, is_over = threading.Event(), threading.Event()
+
+    def answer(_context: ExecutionContext) -> bool:
+        asked.set()
+        return is_over.wait(30)
+
+    pool = bench.pool(forever, answer=answer)
+    pool.submit(a_context())
+    asked.wait(30)
+    pool.shutdown(0)
+    is_over.set()
+    eventually(lambda: not loop_threads())
+
+
 def test_a_handler_that_still_hangs_in_a_thread_of_its_own_does_not_keep_the_interpreter_alive() -> None:
     program = """
 import asyncio, threading, time
