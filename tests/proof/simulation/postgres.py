@@ -71,7 +71,9 @@ CREATE TRIGGER witness AFTER UPDATE OF status, fencing_token OR DELETE ON job_ex
 EMPTY = """
 SET session_replication_role = replica;
 TRUNCATE job_executions, schedules, schedule_changes, scheduler_instances, fires_watched, execution_hours,
-         fires_watched_by_bucket, limits, sim.sessions, sim.turns CASCADE;
+         fires_watched_by_bucket, limits, notifier, notification_rules, notification_channels,
+         notification_deliveries, sim.sessions, sim.turns CASCADE;
+INSERT INTO notifier DEFAULT VALUES;
 INSERT INTO fires_watched_by_bucket (bucket) SELECT generate_series(0, 1023);
 SELECT setval('sim.uuids', 1), setval('fencing_token_seq', 1), setval('schedule_revision_seq', 1),
        setval('schedule_changes_change_id_seq', 1), setval('sim.turns_turn_seq', 1),
