@@ -191,7 +191,7 @@ class Dispatcher:
 
         A tick that may claim nothing, or has nothing to claim, proves nothing.
         """
-        return self._claims_work or any(self._room(places) <= 0 for places in self._kinds)
+        return self._claims_work or all(self._room(places) <= 0 for places in self._kinds)
 
     def drain(self) -> None:
         """Hand back claims that were not started; for the end of the process, after the loop has stopped."""

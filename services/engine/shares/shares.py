@@ -174,6 +174,13 @@ class Shares:
             known = self._first = (ranks, mask, [bucket for bucket in buckets_in(mask) if self._rank(bucket) == 0])
         return known[2].copy()
 
+    @property
+    def is_first_to_count(self) -> bool:
+        """Among the replicas that count streaks. One of a version before is first in its buckets, too, but does not."""
+        members = self._membership.members
+        able = [each.identity for each in members if each.claiming and each.counts_streaks]
+        return bool(able) and min(able) == self._identity
+
     # --- what people read ---
 
     @property
