@@ -25,8 +25,9 @@ from services.notifications import notifier_sql as sql
 from services.notifications.deliveries import write
 from services.notifications.events.life_signs import Look
 from services.notifications.events.looking import Looks
+from services.notifications.events.rows import subject_of
 from services.notifications.events.timing import LEAST_SLOW_SECONDS, still
-from services.notifications.incidents import LONGEST_GATHER, Incident, Incidents, Kind, Over, Telling, apply
+from services.notifications.incidents import LONGEST_GATHER, Incident, Incidents, Kind, Over, Phase, Telling, apply
 from services.notifications.judging import OF_ENDED, OF_SCHEDULES, apply_judged, judge, needs_usual
 from services.notifications.position import NOTHING, Position
 from services.notifications.rule_fields import Event
@@ -172,7 +173,7 @@ class Notifier:
         return replace(position, round=turn.after(rows[-1].completed_at, rows[-1].execution_id))
 
     def _judge(self, fenced: Fenced, rules: Collection[RuleRecord], rows: list[Row[Any]]) -> None:
-        subjects = {str(row.schedule_id or f"job {row.label}") for row in rows}
+        subjects = {subject_of(row) for row in rows} | {str(row.scan_id) for row in rows if row.scan_changes}
         incidents = self._load(fenced, sql.OF_SUBJECTS, {"subjects": list(subjects)})
         usual = self._usual.of(fenced.connection, needs_usual(rows, rules))
         judge(incidents, rules, rows, usual, fenced.now)
@@ -195,15 +196,19 @@ class Notifier:
 
     def _apply_look(self, found: Look, rules: Collection[RuleRecord]) -> None:
         with self.fenced() as fenced:
-            incidents = self._load(fenced, sql.OPEN_OF, {"event": found.event.value})
-            known = [incident.subject for incident in incidents.known.values()]
+            values = {"event": found.event.value, "subjects": list(found.subjects), "most": sql.OPEN_MOST}
+            incidents = self._load(fenced, sql.OF_LOOK, values)
+            known = list(incidents.known.values())
             apply(incidents, rules, found.found, fenced.now)
             over = (
                 Over(event=found.event, subject=subject, at=fenced.now, about=None)
-                for subject in dict.fromkeys(known)
+                for subject in dict.fromkeys(incident.subject for incident in known)
                 if found.is_over(subject)
             )
             apply(incidents, rules, over, fenced.now)
+            for incident in known:
+                if incident.phase in (Phase.COUNTING, Phase.TOLD) and found.is_gone(incident.subject):
+                    incidents.close(incident)
             self._save(fenced, incidents)
 
     def _look_at_unended(self, rules: list[RuleRecord]) -> None:
@@ -227,7 +232,8 @@ class Notifier:
     def _look_for_success(self, rules: list[RuleRecord]) -> None:
         with self.fenced() as fenced:
             found, last = self._looks.without_success(fenced.connection, rules, fenced.position.schedules_after)
-            incidents = self._load(fenced, sql.OPEN_OF, {"event": Event.NO_SUCCESS.value})
+            subjects = list({each.found.subject for each in found})
+            incidents = self._load(fenced, sql.OF_SUBJECTS, {"subjects": subjects})
             apply_judged(incidents, found, fenced.now)
             self._save(fenced, incidents)
             position = replace(fenced.position, schedules_after=last or NOTHING)
@@ -265,14 +271,17 @@ class Notifier:
             self._deliver(fenced, told)
             for each in told:
                 incidents.close(incidents.known[each.rule.rule_id, DIGEST, DIGEST])
+            self._save(fenced, incidents)  # before what is told now is put into the next digest
             self._tell(fenced, incidents, list(incidents.flush(rules, fenced.now)))
 
     def _end_storms(self, rules: dict[UUID, RuleRecord]) -> None:
         with self.fenced() as fenced:
-            incidents = self._load(fenced, sql.STORMS_OVER, {})
+            rows = list(fenced.connection.exec_driver_sql(sql.STORMS_OVER))
+            recovered = {(row.rule_id, row.subject) for row in rows if row.has_recovered}
+            incidents = Incidents((_to_incident(row) for row in rows), self._gather)
             tellings: list[Telling] = []
             for storm in list(incidents.known.values()):
-                if storm.rule_id in rules:
+                if storm.rule_id in rules and (storm.rule_id, storm.subject) in recovered:
                     tellings += incidents.end_storm(storm, rules[storm.rule_id], fenced.now)
                 else:
                     incidents.close(storm)
@@ -311,7 +320,7 @@ class Notifier:
                     "rule_id": each.rule.rule_id,
                     "event": each.event,
                     "subjects": [delivery_subject(each.subject, one, is_first=place == 0) for place, one in ids],
-                    "message": json.dumps(each.message.to_json()),
+                    "message": json.dumps(each.message.stored()),
                 }
                 fenced.connection.exec_driver_sql(sql.UPDATE_WAITING, values)
 
@@ -335,7 +344,7 @@ class Notifier:
 
 
 def _to_incident(row: Row[Any]) -> Incident:
-    return Incident(**row._mapping)
+    return Incident(**{name: getattr(row, name) for name in Incident.__dataclass_fields__})
 
 
 def _as_text(value: Any) -> str:

@@ -6,6 +6,7 @@ from services.ledger.limits_sql import HAS_WAITED, WAITS_FOR_LIMIT
 
 MOST = 1000  # rows of one look
 STILL_MOST = 500
+OPEN_MOST = 5000  # of an event, that a look may end
 
 # Whoever takes the lease gets a new token; a former holder's writes compare the old one.
 TAKE = """
@@ -148,9 +149,9 @@ SELECT EXISTS (
       AND alive_since < clock_timestamp() - make_interval(secs => %(timeout)s)
 ) AS lives
 """
-LIVING = """
-SELECT DISTINCT instance_id FROM scheduler_instances
-WHERE kind = 'replica' AND heartbeat_at >= clock_timestamp() - make_interval(secs => %(timeout)s)
+REPLICAS = """
+SELECT instance_id, bool_or(heartbeat_at >= clock_timestamp() - make_interval(secs => %(timeout)s)) AS lives
+FROM scheduler_instances WHERE kind = 'replica' GROUP BY instance_id
 """
 
 OPEN_QUEUES = f"""
@@ -159,24 +160,31 @@ WHERE circuit <> 'closed' ORDER BY queue LIMIT {MOST}
 """
 
 # A page of the enabled schedules whose last execution was no success, or is too old; then their last success, looked
-# for among their newest executions. A definition that is younger than the time gets that time first.
+# for among their newest executions, and the first fire that was due since. A definition that is younger than the time
+# gets that time first. Only the success of the newest fire says that nothing was due after it: skips change no status.
 NO_SUCCESS = f"""
 WITH page AS MATERIALIZED (
-    SELECT {_SCHEDULE}, effective_from, last_status, last_run FROM schedules
+    SELECT {_SCHEDULE}, effective_from, last_status, last_run, next_run FROM schedules
     WHERE schedule_id > %(after)s::uuid AND enabled AND invalid_reason IS NULL
     ORDER BY schedule_id LIMIT %(most)s
 )
-SELECT page.*, clock_timestamp() AS now, is_due, CASE WHEN is_due THEN (
-    SELECT max(completed_at) FROM (
-        SELECT status, completed_at FROM job_executions AS e WHERE e.schedule_id = page.schedule_id
-        ORDER BY scheduled_for DESC LIMIT %(lookback)s
-    ) AS latest WHERE status = 'success'
-) END AS success_at
+SELECT page.*, clock_timestamp() AS now, is_fresh, is_due, success_at, looked,
+       greatest(effective_from, success_at) AS since, CASE WHEN is_due THEN coalesce(
+           (SELECT e.scheduled_for FROM job_executions AS e
+            WHERE e.schedule_id = page.schedule_id AND e.scheduled_for > greatest(effective_from, success_for)
+            ORDER BY e.scheduled_for LIMIT 1),
+           CASE WHEN next_run <= clock_timestamp() THEN next_run END) END AS first_due
 FROM page CROSS JOIN LATERAL (
-    SELECT effective_from < clock_timestamp() - make_interval(secs => %(seconds)s)
-       AND NOT coalesce(last_status = 'success' AND last_run > clock_timestamp() - make_interval(secs => %(seconds)s),
-                        false) AS is_due
-) AS judged
+    SELECT coalesce(last_status = 'success' AND last_run > clock_timestamp() - make_interval(secs => %(seconds)s),
+                    false) AS is_fresh
+) AS run CROSS JOIN LATERAL (
+    SELECT effective_from < clock_timestamp() - make_interval(secs => %(seconds)s) AND NOT is_fresh AS is_due
+) AS judged CROSS JOIN LATERAL (
+    SELECT max(completed_at) FILTER (WHERE status = 'success') AS success_at,
+           max(scheduled_for) FILTER (WHERE status = 'success') AS success_for, count(*) AS looked
+    FROM (SELECT status, scheduled_for, completed_at FROM job_executions AS e
+          WHERE is_due AND e.schedule_id = page.schedule_id ORDER BY scheduled_for DESC LIMIT %(lookback)s) AS latest
+) AS latest
 ORDER BY page.schedule_id
 """
 
@@ -185,8 +193,14 @@ _INCIDENT = """rule_id, event, subject, phase, began_at, key, pattern, streak, f
 
 OF_SUBJECTS = f"SELECT {_INCIDENT} FROM notification_incidents WHERE subject = ANY(%(subjects)s::text[])"
 
-OPEN_OF = f"""
-SELECT {_INCIDENT} FROM notification_incidents WHERE event = %(event)s AND phase <> 'over' ORDER BY subject LIMIT 5000
+# All of what was found, in whatever phase; of what is open a bounded number, the rest after these have ended.
+OF_LOOK = f"""
+SELECT {_INCIDENT} FROM notification_incidents
+WHERE subject = ANY(%(subjects)s::text[]) AND event = %(event)s
+UNION ALL (
+    SELECT {_INCIDENT} FROM notification_incidents
+    WHERE event = %(event)s AND phase <> 'over' AND subject <> ALL(%(subjects)s::text[])
+    ORDER BY subject LIMIT %(most)s)
 """
 
 # The groups of which something is due, with all that was gathered for them.
@@ -219,17 +233,20 @@ SELECT EXISTS (SELECT FROM notification_incidents WHERE flush_at <= clock_timest
 
 # Storms of which nothing is open any more, as of this moment.
 STORMS_OVER = f"""
-SELECT {_INCIDENT} FROM notification_incidents AS storm
+SELECT {_INCIDENT}, EXISTS (
+    SELECT FROM notification_incidents AS i
+    WHERE i.rule_id = storm.rule_id AND i.storm = storm.key AND i.content ? 'ended_at') AS has_recovered
+FROM notification_incidents AS storm
 WHERE event = 'storm' AND phase <> 'over' AND NOT EXISTS (
     SELECT FROM notification_incidents AS i
     WHERE i.rule_id = storm.rule_id AND i.storm = storm.key AND i.phase <> 'over')
 LIMIT {MOST}
 """
 
-# Of schedules that are gone or disabled.
+# Of schedules that are gone or disabled. What is told soon has happened, and is told.
 UNWATCHED = f"""
 SELECT {_INCIDENT} FROM notification_incidents AS i
-WHERE phase <> 'over' AND event = ANY(%(events)s::text[])
+WHERE phase IN ('counting', 'told') AND event = ANY(%(events)s::text[])
   AND CASE WHEN subject ~ '^[0-9a-f]{{8}}-[0-9a-f-]{{27}}$' THEN NOT EXISTS (
       SELECT FROM schedules AS s WHERE s.schedule_id = i.subject::uuid AND s.enabled) ELSE false END
 LIMIT {MOST}

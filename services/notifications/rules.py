@@ -96,7 +96,9 @@ class Rules:
             except IntegrityError as error:
                 raise _taken(error, spec.name) from None
             unwatched = (
-                before.events if not spec.enabled else [each for each in before.events if each not in spec.events]
+                before.events
+                if not (spec.enabled and before.enabled)
+                else [each for each in before.events if each not in spec.events]
             )
             connection.exec_driver_sql(sql.FORGET, {"rule_id": before.rule_id, "events": unwatched})
             return before, _present(connection, str(before.rule_id))

@@ -63,10 +63,16 @@ class Looks:
         return Look(Event.QUEUE_OPEN, found, len(rows) < sql.MOST, frozenset(row.queue for row in rows))
 
     def _replicas(self) -> Look:
-        """A lost replica is back when it lives again; one that is forgotten after a day is not."""
+        """A lost replica is back when it lives again. One whose row is gone is neither lost nor back."""
         values = {"timeout": self._timeout}
         found = [replica_lost(row) for row in self._run(sql.LOST, values)]
-        return Look(Event.REPLICA_LOST, found, back=frozenset(row.instance_id for row in self._run(sql.LIVING, values)))
+        known = self._run(sql.REPLICAS, values)
+        return Look(
+            Event.REPLICA_LOST,
+            found,
+            back=frozenset(row.instance_id for row in known if row.lives),
+            here=frozenset(row.instance_id for row in known),
+        )
 
     def _needs(self) -> Look:
         at: datetime = self._run(sql.NOW)[0].now
@@ -86,13 +92,15 @@ class Looks:
 
 def _judge(row: Row[Any], rule: RuleRecord) -> Iterator[Judged]:
     if not row.is_due:
-        if row.last_status == "success":
+        if row.is_fresh:
             over = Over(event=Event.NO_SUCCESS, subject=str(row.schedule_id), at=row.now, about=None)
             yield Judged(rule, over)
         return
-    seconds = rule.no_success_seconds or 0
-    since = row.success_at or row.effective_from
-    if since < row.now - timedelta(seconds=seconds) and row.effective_from < row.now - timedelta(seconds=seconds):
-        found = no_success(row, seconds)
+    if row.first_due is None:
+        return  # nothing was due since
+    asked = timedelta(seconds=rule.no_success_seconds or 0)
+    is_rare = row.first_due > row.since + asked  # no fire could have kept it
+    if (row.first_due if is_rare else row.since) < row.now - asked:
+        found = no_success(row, rule.no_success_seconds or 0, LOOKBACK)
         if matches(rule, found.about):
             yield Judged(rule, found)
