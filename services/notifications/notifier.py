@@ -8,19 +8,22 @@ holder writes nothing; position, memory and deliveries are written together or n
 import json
 import logging
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Row
+from sqlalchemy.exc import DBAPIError
 
 from config import Settings
 from database.connection import LOCK_TIMEOUT_SECONDS, DatabaseConnection
+from database.sqlstates import VALUE_ERRORS, sqlstate
 from services.engine.loops import Loop
-from services.errors import Unavailable
+from services.errors import SchedulerError, Unavailable
 from services.notifications import notifier_sql as sql
 from services.notifications.deliveries import write
 from services.notifications.events.life_signs import Look
@@ -49,6 +52,9 @@ FORGOTTEN_AT_ONCE = 5000
 PATIENCE_SECONDS = 120.0
 
 
+MOST_BAD_ROWS = 20  # of a batch in which none is good: it is our own fault then, and nothing is skipped
+
+
 class LeaseLost(Exception):
     """Another replica is the notifier now; the transaction is rolled back."""
 
@@ -70,6 +76,7 @@ class Notifier:
         self._looks = Looks(db, self._timeout)
         self._token: int | None = None
         self._look_at = 0.0
+        self._checked: dict[UUID, tuple[RuleRecord, bool]] = {}  # whether it makes sense
         self.loop = Loop("notifier", self.tick, TICK_SECONDS, PATIENCE_SECONDS)
 
     @property
@@ -82,12 +89,11 @@ class Notifier:
             return TRY_SECONDS
         try:
             with self._db.transaction() as connection:
-                rules = enabled_rules(connection)
-            is_more = self.walk(rules)
+                rules = self._sensible(enabled_rules(connection))
             if not rules:
+                self.walk(rules)
                 return TRY_SECONDS
-            self.look(rules)
-            self.tell(rules)
+            is_more = any(_each(lambda: self.walk(rules), lambda: self.look(rules), lambda: self.tell(rules)))
         except LeaseLost:
             logger.warning("another replica is the notifier now", extra={"event": "notifier_lease_lost"})
             self._token = None
@@ -106,6 +112,19 @@ class Notifier:
         while batch := self._forget():
             deleted += batch
         return deleted
+
+    def _sensible(self, rules: list[RuleRecord]) -> list[RuleRecord]:
+        """Without those that make no sense, which are said once."""
+        before, self._checked = self._checked, {}
+        for rule in rules:
+            known = before.get(rule.rule_id)
+            if known is None or known[0] != rule:
+                known = rule, rule.problem is None
+                if not known[1]:
+                    facts = {"event": "rule_invalid", "rule": rule.name}
+                    logger.error("rule %s tells nothing: %s", rule.name, rule.problem, extra=facts)
+            self._checked[rule.rule_id] = known
+        return [rule for rule in rules if self._checked[rule.rule_id][1]]
 
     # --- the lease ---
 
@@ -173,6 +192,34 @@ class Notifier:
         return replace(position, round=turn.after(rows[-1].completed_at, rows[-1].execution_id))
 
     def _judge(self, fenced: Fenced, rules: Collection[RuleRecord], rows: list[Row[Any]]) -> None:
+        """A row that makes no sense is said and skipped: it would stop the walk for ever."""
+        if self._try_to_judge(fenced, rules, rows) is None:
+            return
+        bad = {}
+        for row in rows:
+            if (error := self._try_to_judge(fenced, rules, [row])) is not None:
+                bad[row.execution_id] = error
+        if len(bad) == len(rows) > MOST_BAD_ROWS:
+            raise next(iter(bad.values()))
+        for execution_id, error in bad.items():
+            facts = {"event": "execution_not_judged", "execution_id": str(execution_id)}
+            words = "execution %s cannot be judged by the rules, and is skipped: %s"
+            logger.error(words, execution_id, repr(error), extra=facts)
+
+    def _try_to_judge(self, fenced: Fenced, rules: Collection[RuleRecord], rows: list[Row[Any]]) -> Exception | None:
+        """What is wrong with the rows; errors of the server are raised."""
+        try:
+            with fenced.connection.begin_nested():
+                self._judge_all(fenced, rules, rows)
+        except Exception as error:
+            if isinstance(error, SchedulerError) or (
+                isinstance(error, DBAPIError) and sqlstate(error)[:2] not in VALUE_ERRORS
+            ):
+                raise
+            return error
+        return None
+
+    def _judge_all(self, fenced: Fenced, rules: Collection[RuleRecord], rows: list[Row[Any]]) -> None:
         subjects = {subject_of(row) for row in rows} | {str(row.scan_id) for row in rows if row.scan_changes}
         incidents = self._load(fenced, sql.OF_SUBJECTS, {"subjects": list(subjects)})
         usual = self._usual.of(fenced.connection, needs_usual(rows, rules))
@@ -184,15 +231,18 @@ class Notifier:
     def look(self, rules: Collection[RuleRecord]) -> None:
         if time.monotonic() < self._look_at:
             return
-        events = {Event(event) for rule in rules for event in rule.events}
-        for found in self._looks.now(events):
-            self._apply_look(found, rules)
-        if events & {Event.LATE, Event.SLOW}:
-            self._look_at_unended([rule for rule in rules if rule.tells(Event.LATE) or rule.tells(Event.SLOW)])
-        if Event.NO_SUCCESS in events:
-            self._look_for_success([rule for rule in rules if rule.no_success_seconds is not None])
-        self._close_unwatched()
         self._look_at = time.monotonic() + LOOK_SECONDS
+        events = {Event(event) for rule in rules for event in rule.events}
+        steps: list[Callable[[], None]] = [partial(self._look_by, one, rules) for one in self._looks.now(events)]
+        if events & {Event.LATE, Event.SLOW}:
+            timed = [rule for rule in rules if rule.tells(Event.LATE) or rule.tells(Event.SLOW)]
+            steps.append(lambda: self._look_at_unended(timed))
+        if Event.NO_SUCCESS in events:
+            steps.append(lambda: self._look_for_success([rule for rule in rules if rule.tells(Event.NO_SUCCESS)]))
+        _each(*steps, self._close_unwatched)
+
+    def _look_by(self, look: Callable[[], Look], rules: Collection[RuleRecord]) -> None:
+        self._apply_look(look(), rules)
 
     def _apply_look(self, found: Look, rules: Collection[RuleRecord]) -> None:
         with self.fenced() as fenced:
@@ -341,6 +391,21 @@ class Notifier:
     def _forget(self) -> int:
         with self._db.transaction() as connection:
             return connection.exec_driver_sql(sql.FORGET, {"most": FORGOTTEN_AT_ONCE}).rowcount
+
+
+def _each(*steps: Callable[[], bool | None]) -> list[bool | None]:
+    """All of them, whatever becomes of one; then its error is raised."""
+    found, failed = [], None
+    for step in steps:
+        try:
+            found.append(step())
+        except (LeaseLost, Unavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return found
 
 
 def _to_incident(row: Row[Any]) -> Incident:

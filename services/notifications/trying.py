@@ -101,7 +101,7 @@ class _Trial:
 
     def _look(self, heartbeat_timeout_seconds: float) -> None:
         looks = Looks(self._db, heartbeat_timeout_seconds)
-        found: list[Look] = list(looks.now({Event(event) for event in self._rule.events}))
+        found: list[Look] = [look() for look in looks.now({Event(event) for event in self._rule.events})]
         for each in found:
             apply(self._incidents, [self._rule], each.found, self._now)
         if self._rule.tells(Event.NO_SUCCESS):

@@ -1,6 +1,6 @@
 """The looks at what is so at the moment: one bounded statement each."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -32,16 +32,17 @@ class Looks:
     def __init__(self, db: DatabaseConnection, heartbeat_timeout_seconds: float) -> None:
         self._db, self._timeout = db, heartbeat_timeout_seconds
 
-    def now(self, events: set[Event]) -> Iterator[Look]:
+    def now(self, events: set[Event]) -> Iterator[Callable[[], Look]]:
+        """Each to be called by itself: one that fails is none of the others' business."""
         if Event.PARKED in events:
-            yield look(Event.PARKED, self._run(sql.PARKED), parked, sql.MOST)
+            yield lambda: look(Event.PARKED, self._run(sql.PARKED), parked, sql.MOST)
         if Event.QUEUE_OPEN in events:
-            yield self._queues()
+            yield self._queues
         if events & {Event.REPLICA_LOST, Event.NOBODY_ABLE} and self._somebody_lives():
             if Event.REPLICA_LOST in events:
-                yield self._replicas()
+                yield self._replicas
             if Event.NOBODY_ABLE in events:
-                yield self._needs()
+                yield self._needs
 
     def without_success(
         self, connection: Connection, rules: Collection[RuleRecord], after: UUID

@@ -6,6 +6,8 @@ from uuid import uuid4
 import pytest
 
 from database.connection import DatabaseConnection
+from services.errors import InvalidInput
+from services.notifications import rules as rules_module
 from services.notifications.rules import Rules
 from tests.support.newsroom import Newsroom, all_of
 
@@ -219,3 +221,14 @@ def test_a_rule_that_is_switched_on_again_knows_nothing_of_before(newsroom: News
     newsroom.failed(schedule)
     all_of(notifier)
     assert newsroom.events() == ["failed"]
+
+
+def test_a_rule_that_would_never_be_looked_at_is_refused(newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules_module, "MOST_RULES", 2)
+    newsroom.rule(name="one")
+    newsroom.rule(name="two")
+    newsroom.rule(name="off", enabled=False)
+    with pytest.raises(InvalidInput, match="2 rules are enabled already"):
+        newsroom.rule(name="three")
+    with pytest.raises(InvalidInput, match="2 rules are enabled already"):
+        Rules(newsroom.db).edit("off", {"enabled": True}, "test")
