@@ -31,7 +31,7 @@ from services.notifications.events.looking import Looks
 from services.notifications.events.rows import subject_of
 from services.notifications.events.timing import LEAST_SLOW_SECONDS, still
 from services.notifications.incidents import LONGEST_GATHER, Incident, Incidents, Kind, Over, Phase, Telling, apply
-from services.notifications.judging import OF_ENDED, OF_SCHEDULES, apply_judged, judge, needs_usual
+from services.notifications.judging import OF_ENDED, OF_SCHEDULES, apply_judged, judge, needs_usual, thresholds
 from services.notifications.position import NOTHING, Position
 from services.notifications.rule_fields import Event
 from services.notifications.rules import RuleRecord, enabled_rules
@@ -182,7 +182,8 @@ class Notifier:
             "from": turn.first_xid,
             "target": turn.target,
             "most": BATCH,
-            "scans": any(rule.tells(Event.SCAN_CHANGED) for rule in rules),
+            **thresholds(rules),
+            "all": False,
         }
         rows = connection.exec_driver_sql(sql.WALK, values).all()
         if new := [row for row in rows if row.is_new]:

@@ -53,7 +53,9 @@ WITH page AS MATERIALIZED (
     ORDER BY completed_at, execution_id LIMIT %(most)s
 ), numbered AS (
     SELECT page.*, CASE WHEN xid > horizon THEN xid - 4294967296 ELSE xid END AS full_xid,
-           row_number() OVER (ORDER BY completed_at, execution_id) AS place, count(*) OVER () AS looked
+           row_number() OVER (ORDER BY completed_at, execution_id) AS place, count(*) OVER () AS looked,
+           bool_or(status <> 'success' OR lateness > %(late)s OR duration_seconds > %(slow)s
+                   OR (scan_id IS NOT NULL AND %(scans)s)) OVER (PARTITION BY schedule_id) AS begins
     FROM page
 )"""
 
@@ -76,14 +78,20 @@ _FAILURE = f"""CASE
         ORDER BY before.attempt DESC LIMIT 1
     ) END"""
 
+# Most executions succeed in time, and nothing is open of their schedules: those stay where they are. Whatever begins in
+# a page may end in it, too. `all`: for a walk whose incidents are not in the table.
 WALK = f"""{_PAGE}
 SELECT n.*, is_new, CASE WHEN is_new THEN {_FAILURE} END AS failure, clock_timestamp() AS now,
        s.tags, s.job_type, s.queue, CASE WHEN is_new AND n.scan_id IS NOT NULL AND %(scans)s THEN (
            SELECT scans.changes FROM scans WHERE scans.scan_id = n.scan_id AND scans.previous_scan_id IS NOT NULL
        ) END AS scan_changes
 FROM numbered AS n
-CROSS JOIN LATERAL (SELECT n.full_xid >= %(from)s AND pg_visible_in_snapshot(n.full_xid::text::xid8,
-                    %(target)s::pg_snapshot) AS is_new) AS judged
+CROSS JOIN LATERAL (
+    SELECT n.full_xid >= %(from)s AND pg_visible_in_snapshot(n.full_xid::text::xid8, %(target)s::pg_snapshot)
+       AND (n.begins OR %(all)s OR n.schedule_id IS NULL OR EXISTS (
+           SELECT FROM notification_incidents AS i
+           WHERE i.subject = n.schedule_id::text AND i.phase <> 'over' OFFSET 0)) AS is_new
+) AS judged
 LEFT JOIN schedules AS s ON s.schedule_id = n.schedule_id AND is_new
 WHERE is_new OR n.place = n.looked
 ORDER BY n.place

@@ -18,7 +18,7 @@ from services.notifications.events.life_signs import Look
 from services.notifications.events.looking import Looks
 from services.notifications.hours import digest_due, quiet_until
 from services.notifications.incidents import STORM, Incidents, Telling, apply
-from services.notifications.judging import apply_judged, judge, needs_usual
+from services.notifications.judging import apply_judged, judge, needs_usual, thresholds
 from services.notifications.messages import Message, Severity
 from services.notifications.position import AHEAD, NOTHING
 from services.notifications.rule_fields import Event
@@ -86,11 +86,11 @@ class _Trial:
         return Trial(since, at, walked, told[:MOST_TOLD], is_complete)
 
     def _pages(self, since: datetime) -> Iterator[list[Row[Any]]]:
-        at, execution_id = since, NOTHING
+        at, execution_id, wanted = since, NOTHING, {**thresholds([self._rule]), "all": True}
         while True:
             values = {"at": at, "id": execution_id, "until": self._now + AHEAD, "from": 0, "most": PAGE}
             with self._db.transaction() as connection:
-                found = connection.exec_driver_sql(sql.WALK, {**values, "target": self._snapshot, "scans": True}).all()
+                found = connection.exec_driver_sql(sql.WALK, {**values, "target": self._snapshot, **wanted}).all()
                 rows = [row for row in found if row.is_new]
                 self._usual_of = self._usual.of(connection, needs_usual(rows, [self._rule]))
             if rows:

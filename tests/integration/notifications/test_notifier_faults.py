@@ -198,8 +198,8 @@ def test_fifty_thousand_ended_executions_are_walked_in_bounded_batches(
     seconds, cpu = time.monotonic() - began, time.process_time() - cpu
     record_property("seconds_per_1000", round(seconds / 50, 4))
     record_property("cpu_seconds_per_1000", round(cpu / 50, 4))
-    assert sum(sizes) == 50_000
     assert max(sizes) <= module.BATCH
+    assert sum(sizes) <= 2_000, "a success of which nothing was open has no business here"
     assert newsroom.events() == ["failed"]
     assert len(schedules) == 100
 
@@ -215,7 +215,7 @@ def test_a_walk_reads_the_index_of_ends_and_never_the_table(newsroom: Newsroom) 
     )
     newsroom.run("ANALYZE job_executions")
     values = {"at": "2020-01-01T00:00Z", "id": str(schedule), "until": "2100-01-01", "from": 0, "most": 1000}
-    plan = newsroom.run("EXPLAIN " + WALK, **values, scans=True, target="1:1:")
+    plan = newsroom.run("EXPLAIN " + WALK, **values, late=None, slow=1.0, scans=True, all=False, target="1:1:")
     lines = "\n".join(row[0] for row in plan)
     assert "job_executions_ended_idx" in lines
     assert "Seq Scan on job_executions" not in lines
