@@ -21,7 +21,7 @@ from enhanced_scheduler.texts import HIDDEN, json_size
 from services.errors import ChannelNotFound, InvalidInput, Problem
 from services.notifications import deliveries_sql as sql
 from services.notifications.channels import apprise
-from services.notifications.channels.kinds import Config, config_of
+from services.notifications.channels.kinds import Config, check_names, config_of
 from services.notifications.channels.webhook import hidden_from, new_secret
 from services.notifications.deliveries import COUNTED, Deliveries
 from services.notifications.messages import Message
@@ -166,6 +166,7 @@ class Channels:
             row = _present(connection, name, lock=True)
             written = dict(values)
             if "config" in values:
+                check_names(row.kind, values["config"])
                 merged = {**row.stored, **values["config"]}
                 kept = {field: value for field, value in merged.items() if value is not None}
                 written["config"] = _stored(row.kind, kept)

@@ -167,33 +167,43 @@ SELECT queue, circuit, circuit_changed_at, clock_timestamp() AS now FROM workflo
 WHERE circuit <> 'closed' ORDER BY queue LIMIT {MOST}
 """
 
-# A page of the enabled schedules whose last execution was no success, or is too old; then their last success, looked
-# for among their newest executions, and the first fire that was due since. A definition that is younger than the time
-# gets that time first. Only the success of the newest fire says that nothing was due after it: skips change no status.
+# A page of the enabled schedules, with those whose last execution was no success, or is too old. A definition that is
+# younger than the time gets that time first. `told`: the rules that have said so already.
 NO_SUCCESS = f"""
 WITH page AS MATERIALIZED (
-    SELECT {_SCHEDULE}, effective_from, last_status, last_run, next_run FROM schedules
-    WHERE schedule_id > %(after)s::uuid AND enabled AND invalid_reason IS NULL
+    SELECT {_SCHEDULE}, effective_from, next_run,
+           coalesce(last_status = 'success' AND last_run > clock_timestamp() - make_interval(secs => %(seconds)s),
+                    false) AS is_fresh
+    FROM schedules WHERE schedule_id > %(after)s::uuid AND enabled AND invalid_reason IS NULL
     ORDER BY schedule_id LIMIT %(most)s
 )
-SELECT page.*, clock_timestamp() AS now, is_fresh, is_due, success_at, looked,
-       greatest(effective_from, success_at) AS since, CASE WHEN is_due THEN coalesce(
-           (SELECT e.scheduled_for FROM job_executions AS e
-            WHERE e.schedule_id = page.schedule_id AND e.scheduled_for > greatest(effective_from, success_for)
-            ORDER BY e.scheduled_for LIMIT 1),
-           CASE WHEN next_run <= clock_timestamp() THEN next_run END) END AS first_due
+SELECT page.*, clock_timestamp() AS now, is_due, CASE WHEN is_due THEN ARRAY(
+    SELECT rule_id FROM notification_incidents AS i
+    WHERE i.subject = page.schedule_id::text AND i.event = 'no_success' AND i.phase <> 'over') END AS told
 FROM page CROSS JOIN LATERAL (
-    SELECT coalesce(last_status = 'success' AND last_run > clock_timestamp() - make_interval(secs => %(seconds)s),
-                    false) AS is_fresh
-) AS run CROSS JOIN LATERAL (
     SELECT effective_from < clock_timestamp() - make_interval(secs => %(seconds)s) AND NOT is_fresh AS is_due
-) AS judged CROSS JOIN LATERAL (
-    SELECT max(completed_at) FILTER (WHERE status = 'success') AS success_at,
-           max(scheduled_for) FILTER (WHERE status = 'success') AS success_for, count(*) AS looked
-    FROM (SELECT status, scheduled_for, completed_at FROM job_executions AS e
-          WHERE is_due AND e.schedule_id = page.schedule_id ORDER BY scheduled_for DESC LIMIT %(lookback)s) AS latest
-) AS latest
+) AS judged
 ORDER BY page.schedule_id
+"""
+
+# The last success among the newest executions of each, and the first fire that was due since. The walk along the index
+# ends at the success; `is_long` says that there were more than it looks at. Skips change no last_status.
+LAST_SUCCESS = """
+SELECT s.schedule_id, success.completed_at AS success_at, greatest(s.effective_from, success.completed_at) AS since,
+       success.completed_at IS NULL AND EXISTS (
+           SELECT FROM job_executions AS e WHERE e.schedule_id = s.schedule_id
+           ORDER BY e.scheduled_for DESC OFFSET %(lookback)s LIMIT 1) AS is_long,
+       coalesce((SELECT e.scheduled_for FROM job_executions AS e WHERE e.schedule_id = s.schedule_id
+                   AND e.scheduled_for > greatest(s.effective_from, success.scheduled_for)
+                 ORDER BY e.scheduled_for LIMIT 1),
+                CASE WHEN s.next_run <= clock_timestamp() THEN s.next_run END) AS first_due
+FROM schedules AS s LEFT JOIN LATERAL (
+    SELECT scheduled_for, completed_at FROM (
+        SELECT status, scheduled_for, completed_at FROM job_executions AS e
+        WHERE e.schedule_id = s.schedule_id ORDER BY scheduled_for DESC LIMIT %(lookback)s) AS latest
+    WHERE status = 'success' LIMIT 1
+) AS success ON true
+WHERE s.schedule_id = ANY(%(ids)s::uuid[])
 """
 
 _INCIDENT = """rule_id, event, subject, phase, began_at, key, pattern, streak, fire_at, attempt, flush_at, storm,

@@ -112,7 +112,7 @@ class _Trial:
     def _look_for_success(self, looks: Looks, connection: Connection) -> None:
         after = NOTHING
         for _ in range(MOST_PAGES_OF_SCHEDULES):
-            found, last = looks.without_success(connection, [self._rule], after)
+            found, last = looks.without_success(connection, [self._rule], after, again=True)
             apply_judged(self._incidents, found, self._now)
             if last is None:
                 return

@@ -13,6 +13,7 @@ from sqlalchemy import Row
 
 from services.notifications.incidents import Occurrence, Subject
 from services.notifications.rule_fields import Event
+from services.notifications.rules import RuleRecord
 from services.wording.durations import duration
 
 
@@ -53,9 +54,7 @@ def parked(row: Row[Any]) -> Occurrence:
         subject=str(row.schedule_id),
         key=f"{row.revision}:{row.now.isoformat()}",  # what was repaired may break again, of itself
         at=row.now,
-        about=Subject(
-            name=row.label, schedule_id=row.schedule_id, tags=tuple(row.tags), job_type=row.job_type, queue=row.queue
-        ),
+        about=schedule_of(row),
         words=f"is parked: {row.invalid_reason}",
         pattern=row.invalid_reason,
         facts={"Schedule": row.label},
@@ -115,25 +114,29 @@ def queue_open(row: Row[Any]) -> Occurrence:
     )
 
 
-def no_success(row: Row[Any], seconds: int, most: int) -> Occurrence:
+def no_success(row: Row[Any], last: Row[Any], rule: RuleRecord, most: int) -> Occurrence:
+    seconds = rule.no_success_seconds or 0
     words = f"has had no success for {duration(seconds)}"
-    if row.success_at is not None:
-        last = f"{row.success_at:%Y-%m-%d %H:%M:%S} UTC"
-    elif row.looked < most:
-        last = "none in its history"
+    if last.success_at is not None:
+        known = f"{last.success_at:%Y-%m-%d %H:%M:%S} UTC"
+    elif last.is_long:
+        words, known = f"has had no success in its last {most:,} executions", f"before its last {most:,} executions"
     else:
-        words, last = f"has had no success in its last {most:,} executions", f"before its last {most:,} executions"
+        known = "none in its history"
     return Occurrence(
         event=Event.NO_SUCCESS,
         subject=str(row.schedule_id),
-        key=row.since.isoformat(),
+        key=last.since.isoformat(),
         at=row.now,
-        about=Subject(
-            name=row.label, schedule_id=row.schedule_id, tags=tuple(row.tags), job_type=row.job_type, queue=row.queue
-        ),
+        about=schedule_of(row),
         words=words,
         pattern="no success",
-        facts={"Schedule": row.label, "Last success": last},
+        facts={"Schedule": row.label, "Last success": known},
         data={"schedule_id": str(row.schedule_id), "no_success_seconds": seconds},
         path=f"/schedules/{row.schedule_id}",
     )
+
+
+def schedule_of(row: Row[Any]) -> Subject:
+    tags = tuple(row.tags or ())
+    return Subject(name=row.label, schedule_id=row.schedule_id, tags=tags, job_type=row.job_type, queue=row.queue)

@@ -18,6 +18,7 @@ from services.notifications.events.life_signs import (
     parked,
     queue_open,
     replica_lost,
+    schedule_of,
 )
 from services.notifications.events.timing import Judged
 from services.notifications.incidents import Over, matches
@@ -45,17 +46,25 @@ class Looks:
                 yield self._needs
 
     def without_success(
-        self, connection: Connection, rules: Collection[RuleRecord], after: UUID
+        self, connection: Connection, rules: Collection[RuleRecord], after: UUID, *, again: bool = False
     ) -> tuple[list[Judged], UUID | None]:
-        """Of the next schedules; with the last of them, None at the end."""
-        values = {
-            "after": after,
-            "most": SCHEDULES_AT_ONCE,
-            "lookback": LOOKBACK,
-            "seconds": min(rule.no_success_seconds or 0 for rule in rules),
-        }
+        """Of the next schedules; with the last of them, None at the end. `again`: also what was told already."""
+        seconds = min(rule.no_success_seconds or 0 for rule in rules)
+        values = {"after": after, "most": SCHEDULES_AT_ONCE, "seconds": seconds}
         rows = connection.exec_driver_sql(sql.NO_SUCCESS, values).all()
-        found = [judged for row in rows for rule in rules for judged in _judge(row, rule)]
+        found = [_success(row, rule) for row in rows if row.is_fresh for rule in rules]
+        concerned = {
+            row.schedule_id: (row, [rule for rule in rules if _concerns(rule, row, again)])
+            for row in rows
+            if row.is_due
+        }
+        ids = [schedule_id for schedule_id, (_, theirs) in concerned.items() if theirs]
+        if ids:
+            for last in connection.exec_driver_sql(sql.LAST_SUCCESS, {"ids": ids, "lookback": LOOKBACK}):
+                row, theirs = concerned[last.schedule_id]
+                found += [
+                    Judged(rule, no_success(row, last, rule, LOOKBACK)) for rule in theirs if _lacks(row, last, rule)
+                ]
         return found, rows[-1].schedule_id if len(rows) == SCHEDULES_AT_ONCE else None
 
     def _queues(self) -> Look:
@@ -91,17 +100,18 @@ class Looks:
         return self._db.run_alone(statement, values or {})
 
 
-def _judge(row: Row[Any], rule: RuleRecord) -> Iterator[Judged]:
-    if not row.is_due:
-        if row.is_fresh:
-            over = Over(event=Event.NO_SUCCESS, subject=str(row.schedule_id), at=row.now, about=None)
-            yield Judged(rule, over)
-        return
-    if row.first_due is None:
-        return  # nothing was due since
+def _success(row: Row[Any], rule: RuleRecord) -> Judged:
+    return Judged(rule, Over(event=Event.NO_SUCCESS, subject=str(row.schedule_id), at=row.now, about=None))
+
+
+def _concerns(rule: RuleRecord, row: Row[Any], again: bool) -> bool:
+    return (again or rule.rule_id not in row.told) and matches(rule, schedule_of(row))
+
+
+def _lacks(row: Row[Any], last: Row[Any], rule: RuleRecord) -> bool:
+    if last.first_due is None:
+        return False  # nothing was due since
     asked = timedelta(seconds=rule.no_success_seconds or 0)
-    is_rare = row.first_due > row.since + asked  # no fire could have kept it
-    if (row.first_due if is_rare else row.since) < row.now - asked:
-        found = no_success(row, rule.no_success_seconds or 0, LOOKBACK)
-        if matches(rule, found.about):
-            yield Judged(rule, found)
+    is_rare = last.first_due > last.since + asked  # no fire could have kept it
+    since: datetime = last.first_due if is_rare else last.since
+    return bool(since < row.now - asked)

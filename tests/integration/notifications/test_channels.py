@@ -353,3 +353,9 @@ def test_a_secret_that_is_no_header_is_said_without_being_shown(
     assert receiver.requests() == []
     assert str(notifying.all()[0].last_error).startswith("header X-Key: its value must be one line of ASCII")
     assert "hunter22" not in str(notifying.all()[0].last_error)
+
+
+def test_a_field_that_is_to_be_removed_has_to_exist(notifying: Notifying) -> None:
+    notifying.webhook("https://hooks.example.com/x")
+    with pytest.raises(InvalidInput, match=r"config\.frobnicate: is no field of kind webhook \(known: url"):
+        notifying.channels.edit("hook", {"config": {"frobnicate": None}}, "ann")

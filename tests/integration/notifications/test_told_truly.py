@@ -8,6 +8,7 @@ import pytest
 from database.connection import DatabaseConnection
 from services.errors import InvalidInput
 from services.notifications import rules as rules_module
+from services.notifications.events import looking
 from services.notifications.rules import Rules
 from tests.support.newsroom import Newsroom, all_of
 
@@ -232,3 +233,32 @@ def test_a_rule_that_would_never_be_looked_at_is_refused(newsroom: Newsroom, mon
         newsroom.rule(name="three")
     with pytest.raises(InvalidInput, match="2 rules are enabled already"):
         Rules(newsroom.db).edit("off", {"enabled": True}, "test")
+
+
+def test_a_schedule_that_skips_or_misses_all_its_fires_lacks_a_success(newsroom: Newsroom) -> None:
+    newsroom.rule("no_success", no_success_seconds=3600)
+    schedule = newsroom.schedule("held")
+    age_timing(newsroom, 30, next_run=timedelta(minutes=5))
+    newsroom.ended(schedule, "success", at=datetime.now(UTC) - timedelta(hours=5))
+    newsroom.run("UPDATE job_executions SET completed_at = now() - interval '5 hours'")
+    newsroom.run("UPDATE schedules SET last_status = 'success', last_run = now() - interval '5 hours'")
+    for hours in (4, 3, 2):
+        newsroom.ended(schedule, "skipped", at=datetime.now(UTC) - timedelta(hours=hours), reason="overlap")
+    all_of(newsroom.notifier())
+    assert [row.title for row in newsroom.told()] == ["held has had no success for 1 h"]
+
+
+def test_a_success_that_lies_too_far_back_is_not_called_none(
+    newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "LOOKBACK", 3)
+    newsroom.rule("no_success", no_success_seconds=3600)
+    schedule = newsroom.schedule("busy")
+    age_timing(newsroom, 30, next_run=timedelta(minutes=5))
+    newsroom.ended(schedule, "success", at=datetime.now(UTC) - timedelta(hours=9))
+    for hours in (8, 7, 6, 5):
+        newsroom.failed(schedule, at=datetime.now(UTC) - timedelta(hours=hours))
+    all_of(newsroom.notifier())
+    (told,) = newsroom.told()
+    assert told.title == "busy has had no success in its last 3 executions"
+    assert told.message["facts"]["Last success"] == "before its last 3 executions"
