@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -52,6 +52,7 @@ FORGOTTEN_AT_ONCE = 5000
 PATIENCE_SECONDS = 120.0
 
 
+BEGINNING = datetime.min.replace(tzinfo=UTC), NOTHING
 MOST_BAD_ROWS = 20  # of a batch in which none is good: it is our own fault then, and nothing is skipped
 
 
@@ -76,6 +77,7 @@ class Notifier:
         self._looks = Looks(db, self._timeout)
         self._token: int | None = None
         self._look_at = 0.0
+        self._places: dict[str, tuple[datetime, UUID]] = {}  # of what runs or waits, up to where it was looked at
         self._checked: dict[UUID, tuple[RuleRecord, bool]] = {}  # whether it makes sense
         self.loop = Loop("notifier", self.tick, TICK_SECONDS, PATIENCE_SECONDS)
 
@@ -266,12 +268,12 @@ class Notifier:
         with self.fenced() as fenced:
             rows: list[Row[Any]] = []
             if lateness := [rule.late_seconds for rule in rules if rule.late_seconds is not None]:
-                rows += fenced.connection.exec_driver_sql(sql.WAITING, {"seconds": min(lateness)})
+                rows += self._next(fenced, sql.WAITING, min(lateness))
             limits = [rule.slower_than_seconds for rule in rules if rule.slower_than_seconds is not None]
             limits += [int(LEAST_SLOW_SECONDS) for rule in rules if rule.slower_than_usual is not None]
             running: list[Row[Any]] = []
             if limits:
-                running = list(fenced.connection.exec_driver_sql(sql.RUNNING, {"seconds": min(limits)}))
+                running = self._next(fenced, sql.RUNNING, min(limits))
             by_usual = any(rule.slower_than_usual is not None for rule in rules)
             asked = {row.schedule_id for row in running} if by_usual else set()
             rows += running
@@ -279,6 +281,15 @@ class Notifier:
                 incidents = self._load(fenced, sql.OF_SUBJECTS, {"subjects": [str(row.schedule_id) for row in rows]})
                 apply_judged(incidents, still(rows, rules, self._usual.of(fenced.connection, asked)), fenced.now)
                 self._save(fenced, incidents)
+
+    def _next(self, fenced: Fenced, statement: str, seconds: int) -> list[Row[Any]]:
+        """What follows the last look; after the end it begins anew."""
+        at, execution_id = self._places.get(statement, BEGINNING)
+        values = {"seconds": seconds, "at": at, "id": execution_id, "most": sql.STILL_MOST}
+        rows = list(fenced.connection.exec_driver_sql(statement, values))
+        is_end = len(rows) < sql.STILL_MOST
+        self._places[statement] = BEGINNING if is_end else (rows[-1].place, rows[-1].execution_id)
+        return rows
 
     def _look_for_success(self, rules: list[RuleRecord]) -> None:
         with self.fenced() as fenced:

@@ -114,21 +114,24 @@ _STILL = """execution_id, e.schedule_id, {label} AS label, e.status, e.reason, e
 _LABEL = "CASE WHEN e.job_id = e.schedule_id::text THEN e.domain ELSE e.job_id END"
 _STILL = _STILL.format(label=_LABEL)
 
+# Both walk along what runs or waits, some at a time: many of no concern must not hide the one that hangs.
 RUNNING = f"""
-SELECT {_STILL}, date_part('epoch', clock_timestamp() - e.started_at) AS seconds
+SELECT {_STILL}, e.started_at AS place, date_part('epoch', clock_timestamp() - e.started_at) AS seconds
 FROM job_executions AS e JOIN schedules AS s ON s.schedule_id = e.schedule_id
 WHERE e.status IN ('claimed', 'running') AND e.status = 'running'
   AND e.started_at < clock_timestamp() - make_interval(secs => %(seconds)s)
-ORDER BY e.started_at LIMIT {STILL_MOST}
+  AND (e.started_at, e.execution_id) > (%(at)s::timestamptz, %(id)s::uuid)
+ORDER BY e.started_at, e.execution_id LIMIT %(most)s
 """
 
 WAITING = f"""
-SELECT {_STILL}, date_part('epoch', clock_timestamp() - e.due_at) AS seconds
+SELECT {_STILL}, e.due_at AS place, date_part('epoch', clock_timestamp() - e.due_at) AS seconds
 FROM job_executions AS e JOIN schedules AS s ON s.schedule_id = e.schedule_id
 WHERE e.status = 'pending' AND e.due_at < now() - make_interval(secs => %(seconds)s)
   AND e.cause = 'schedule' AND e.attempt = 1 AND NOT {HAS_WAITED}
   AND NOT {WAITS_FOR_LIMIT}
-ORDER BY e.due_at LIMIT {STILL_MOST}
+  AND (e.due_at, e.execution_id) > (%(at)s::timestamptz, %(id)s::uuid)
+ORDER BY e.due_at, e.execution_id LIMIT %(most)s
 """
 
 _SCHEDULE = "schedule_id, coalesce(name, domain) AS label, tags, job_type, coalesce(queue, 'default') AS queue"
