@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from enhanced_scheduler.containment import Raised, contained
 from enhanced_scheduler.context import ExecutionContext
+from enhanced_scheduler.extras import how_to_install
 from enhanced_scheduler.model_errors import reason_of
 from enhanced_scheduler.results import PermanentFailure
 
@@ -216,6 +217,8 @@ def _why_not_imported(name: str, error: BaseException) -> str:
         return f"name it as `import` does: {path.stem}, and put its directory, {path.parent}, on the PYTHONPATH"
     if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
         return "there is no such module beside manage.py, on the PYTHONPATH or among the installed packages"
+    if isinstance(error, ImportError) and "greenlet" in str(error):  # SQLAlchemy would name its own extra
+        return f"sqlalchemy.ext.asyncio needs {how_to_install('async')}"
     return f"{type(error).__name__}: {_with_place(error)}"
 
 

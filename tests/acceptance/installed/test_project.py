@@ -25,6 +25,7 @@ FILES = {
     "services/__init__.py": "",
     "services/billing.py": "import database\n\n\ndef total() -> int:\n    return sum(database.prices())\n",
     "shop_jobs.py": '''
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -65,6 +66,24 @@ def patient(context, config_):
     while True:
         context.check()
         time.sleep(0.01)
+
+
+@job("prices")
+async def prices(context, config_):
+    context.log("asking")
+    context.progress(1, 2)
+    totals = await asyncio.gather(*(asyncio.to_thread(billing.total) for _ in range(2)))
+    return {"totals": totals, "currency": config.CURRENCY, "pid": os.getpid()}
+
+
+@job("awaiting")
+async def awaiting(context, config_):
+    Path("begun").touch()
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        context.log("told to stop")
+        raise
 ''',
     "app.py": """
 import os
@@ -117,11 +136,13 @@ class Shop:
         finally:
             program.end()
 
-    def schedule(self, job_type: str, **job_config: Any) -> str:
+    def schedule(self, job_type: str, timeout_seconds: int = 60, **job_config: Any) -> str:
         self._made += 1
         name = f"{job_type}-{self._made}"
         words = ["schedule", "add", name, "--name", name, "--when", "monthly 1 00:00", "--job-type", job_type]
-        done = self.command(*words, "--job-config", json.dumps(job_config), "--set", "timeout_seconds=60")
+        done = self.command(
+            *words, "--job-config", json.dumps(job_config), "--set", f"timeout_seconds={timeout_seconds}"
+        )
         assert done.returncode == 0, done.stderr
         return name
 
@@ -130,6 +151,20 @@ class Shop:
         name = self.schedule(job_type, **job_config)
         done = self.command("schedule", "run", name, "--wait", "--timeout", "10m", "--json")
         return dict(json.loads(done.stdout))
+
+    def cancelled(self, job_type: str) -> dict[str, Any]:
+        """An execution that was cancelled after its handler had begun, once it has ended."""
+        begun = self.directory / "begun"
+        begun.unlink(missing_ok=True)
+        execution = self.command("schedule", "run", self.schedule(job_type)).stdout.strip()
+        eventually(begun.exists, 300)
+        self.command("cancel", execution)
+
+        def ended() -> dict[str, Any]:
+            found = json.loads(self.command("execution", execution, "--json").stdout)
+            return dict(found) if found["status"] != "running" else {}
+
+        return eventually(ended, 300)
 
 
 class Program:
@@ -213,11 +248,17 @@ def test_an_application_with_our_names_starts_a_replica_that_runs_its_handlers(s
     failed = shop.run("refused")
     assert (failed["status"], failed["error_message"], failed["error_details"]["tray"]) == ("failed", "no paper", 2)
 
-    name = shop.schedule("patient")
-    execution = shop.command("schedule", "run", name).stdout.strip()
-    eventually((shop.directory / "begun").exists, 300)
-    shop.command("cancel", execution)
-    eventually(lambda: '"status": "cancelled"' in shop.command("execution", execution, "--json").stdout, 300)
+    asked = shop.run("prices")
+    kept = asked["details"]
+    assert (asked["status"], kept["result"]["totals"], kept["result"]["currency"]) == ("success", [6, 6], "EUR")
+    assert kept["result"]["pid"] not in (facts["replica"], app.process.pid)
+    assert (kept["log"][0].endswith("Z asking"), kept["progress"]) == (True, {"done": 1, "total": 2})
+
+    assert shop.cancelled("patient")["status"] == "cancelled"
+    told = shop.cancelled("awaiting")
+    assert (told["status"], told["details"]["log"][0].endswith("Z told to stop")) == ("cancelled", True)
+    late = shop.run("awaiting", timeout_seconds=2)
+    assert (late["status"], late["details"]["log"][0].endswith("Z told to stop")) == ("timed_out", True)
 
     os.kill(facts["replica"], signal.SIGKILL)
     eventually(lambda: (now := app.facts()) and now["ready"] and now["replica"] != facts["replica"], 300)
@@ -269,6 +310,9 @@ def test_celery_workers_of_the_fleet_run_the_handlers_of_a_project(shop: Shop) -
         done = json.loads(shop.command(*words).stdout)
         kept = done["details"]["result"]
         assert (done["status"], kept["total"], kept["currency"]) == ("success", 18, "EUR"), worker.log.read_text()
+        shop.command("schedule", "edit", name, "--job-type", "prices", "--job-config", "{}")
+        asked = json.loads(shop.command(*words).stdout)
+        assert (asked["status"], asked["details"]["result"]["totals"]) == ("success", [6, 6]), asked
         ran = [line for line in worker.log.read_text().splitlines() if done["execution_id"] in line]
         assert ran, "the worker ran it, and no replica"
         worker.process.send_signal(signal.SIGTERM)
