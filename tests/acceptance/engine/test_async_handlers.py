@@ -147,10 +147,10 @@ def test_a_handler_that_swallows_its_cancellation_ends_all_the_same(cluster: Clu
 
 def test_a_replica_that_is_asked_to_stop_finishes_what_waits_in_its_event_loop(cluster: Cluster) -> None:
     (replica,) = cluster.start(1)
-    repository(cluster).save_schedules(waiting(2) for _ in range(20))
-    eventually(lambda: len(cluster.calls()) == 20, 15)
+    repository(cluster).save_schedules(waiting(2) for _ in range(100))
+    eventually(lambda: len(cluster.calls()) == 100, 15)
     assert replica.stop() == 0
-    assert cluster.rows("SELECT status, count(*) FROM job_executions GROUP BY 1") == [("success", 20)]
+    assert cluster.rows("SELECT status, count(*) FROM job_executions GROUP BY 1") == [("success", 100)]
     assert cluster.rows("SELECT count(*) FROM scheduler_instances") == [(0,)]
 
 
