@@ -75,10 +75,11 @@ def run_alone(coroutine: Coroutine[Any, Any, object], context: ExecutionContext)
 
     async def obey() -> object:
         task = asyncio.create_task(coroutine)
+        await asyncio.sleep(0)  # it comes to its first `await`: one that is stopped already hears it there
         while not task.done():
-            await asyncio.wait({task}, timeout=OBEY_SECONDS)
             if context.must_stop and not context.noticed_stop and task.cancel():
                 context.notice_stop()
+            await asyncio.wait({task}, timeout=OBEY_SECONDS)
         return task.result()
 
     try:

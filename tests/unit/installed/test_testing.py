@@ -1,5 +1,6 @@
 """The test kit that users import: what a call of a handler comes to, and when a schedule fires."""
 
+import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +11,7 @@ from pydantic import BaseModel, PositiveInt
 from enhanced_scheduler import ExecutionContext, JobFailed, JobSkipped
 from enhanced_scheduler.jobs import JobDefinition
 from enhanced_scheduler.statuses import ExecutionStatus
-from enhanced_scheduler.testing import CommandFailed, fires_between, run_job
+from enhanced_scheduler.testing import CommandFailed, JobRun, fires_between, run_job
 
 
 class Report(BaseModel):
@@ -52,6 +53,38 @@ def test_a_call_that_is_cancelled_or_skips_ends_so() -> None:
     assert (cancelled.status, cancelled.error_message) == (ExecutionStatus.CANCELLED, "cancelled: by anna")
     assert (run_job(skip).status, run_job(skip).reason) == (ExecutionStatus.SKIPPED, "holiday")
     assert run_job(report, {"pages": 1}, timeout_seconds=0).status is ExecutionStatus.TIMED_OUT
+
+
+def test_an_async_handler_is_called_to_its_end_also_by_an_async_test() -> None:
+    async def wait(context: ExecutionContext, config: Mapping[str, Any]) -> dict[str, Any]:
+        context.log("before")
+        await asyncio.sleep(0.01)
+        return {"pages": config["pages"]}
+
+    async def an_async_test() -> JobRun:
+        return run_job(wait, {"pages": 2})
+
+    for done in (run_job(wait, {"pages": 2}), asyncio.run(an_async_test())):
+        assert (done.result, done.log) == ({"pages": 2}, ["before"])
+
+
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [({"cancel": "by anna"}, ExecutionStatus.CANCELLED), ({"timeout_seconds": 0}, ExecutionStatus.TIMED_OUT)],
+)
+def test_an_async_handler_that_should_stop_hears_it_at_its_first_await(
+    how: Mapping[str, Any], status: ExecutionStatus
+) -> None:
+    async def quick(context: ExecutionContext, config: Any) -> None:
+        context.log("begun")
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            context.log("told to stop")
+            raise
+
+    done = run_job(quick, **how)
+    assert (done.status, done.log) == (status, ["begun", "told to stop"])
 
 
 def test_a_declared_handler_gets_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
