@@ -114,6 +114,27 @@ def facts() -> dict[str, object]:
 }
 
 
+WAITING = """
+import asyncio
+import os
+
+from enhanced_scheduler import job
+
+begun = 0
+all_begun = asyncio.Event()
+
+
+@job("wait")
+async def wait(context, config):
+    global begun
+    begun += 1
+    if begun == 5:
+        all_begun.set()
+    await all_begun.wait()
+    return {"at_once": begun, "pid": os.getpid()}
+"""
+
+
 class Shop:
     """The project, its environment variables, and the commands that people run in its directory."""
 
@@ -264,6 +285,33 @@ def test_an_application_with_our_names_starts_a_replica_that_runs_its_handlers(s
     eventually(lambda: (now := app.facts()) and now["ready"] and now["replica"] != facts["replica"], 300)
     assert app.end() in (0, -signal.SIGTERM)  # uvicorn ends by the signal that it was sent, after its shutdown
     assert "stopped with 0 unfinished" in app.log.read_text()
+
+
+def test_a_project_without_our_names_has_its_async_handlers_wait_in_the_replica(shop: Shop) -> None:
+    """As the page says: with JOB_MODULES alone they wait at once, and none takes a process or a thread."""
+    (shop.directory / "waiting.py").write_text(WAITING)
+    del shop.environment["JOB_PROJECT"]
+    shop.environment["JOB_MODULES"] = "waiting"
+    assert shop.command("migrate").returncode == 0
+    words = ["schedule", "add", "wait", "--name", "wait", "--when", "monthly 1 00:00", "--job-type", "wait"]
+    assert shop.command(*words, "--set", "max_instances=100").returncode == 0
+    program = """
+import json, subprocess, sys
+from enhanced_scheduler import Scheduler
+
+if __name__ == "__main__":
+    with Scheduler(settings={"JOB_MODULES": "waiting", "MAX_WORKERS": "1"}) as scheduler:
+        ask = [sys.argv[1], "schedule", "run", "wait"]
+        for _ in range(4):
+            subprocess.run(ask, check=True, stdout=subprocess.DEVNULL)
+        done = subprocess.run([*ask, "--wait", "--json"], check=True, capture_output=True, text=True)
+        print(json.dumps({"pid": scheduler.pid, "result": json.loads(done.stdout)["details"]["result"]}))
+"""
+    words = [str(shop.installed.python), "-c", program, str(shop.installed.command)]
+    done = shop.installed.run(*words, cwd=shop.directory, environment=shop.environment)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["result"] == {"at_once": 5, "pid": said["pid"]}
 
 
 def test_two_replicas_and_the_dashboard_serve_a_project(shop: Shop, free_port: int) -> None:
