@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from enhanced_scheduler.application import ROOT
 from enhanced_scheduler.containment import Raised, contained
 from enhanced_scheduler.context import ExecutionContext
 from enhanced_scheduler.extras import how_to_install
@@ -227,6 +228,6 @@ def _with_place(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.msg} ({error.filename}, line {error.lineno})"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    own = [frame for frame in frames if frame.filename not in (__file__, contained.__code__.co_filename)]
-    imported = [frame for frame in own if frame.filename != importlib.__file__]
+    ours = (__file__, contained.__code__.co_filename, importlib.__file__, f"{ROOT / 'services'}/")
+    imported = [frame for frame in frames if not frame.filename.startswith(ours)]
     return f"{error} ({imported[-1].filename}, line {imported[-1].lineno})" if imported else str(error)

@@ -1,6 +1,8 @@
 """The test kit that users import: what a call of a handler comes to, and when a schedule fires."""
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -66,6 +68,30 @@ def test_an_async_handler_is_called_to_its_end_also_by_an_async_test() -> None:
 
     for done in (run_job(wait, {"pages": 2}), asyncio.run(an_async_test())):
         assert (done.result, done.log) == ({"pages": 2}, ["before"])
+
+
+def test_what_an_async_handler_leaves_behind_costs_it_nothing() -> None:
+    """As in a replica's event loop: a task that swallows its cancellation, and a thread that hangs."""
+    is_over = threading.Event()
+
+    async def stubborn() -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+    async def leave(context: ExecutionContext, config: Any) -> dict[str, int]:
+        tasks.append(asyncio.create_task(stubborn()))
+        asyncio.get_running_loop().run_in_executor(None, is_over.wait)
+        await asyncio.sleep(0)
+        return {"pages": 1}
+
+    tasks: list[asyncio.Task[None]] = []
+    done = run_job(leave)
+    is_over.set()
+    assert (done.result, done.log) == (
+        {"pages": 1},
+        ["the handler has ended; 1 tasks that it had started are cancelled"],
+    )
 
 
 @pytest.mark.parametrize(
