@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from enhanced_scheduler.application import ROOT
 from enhanced_scheduler.containment import Raised, contained
 from enhanced_scheduler.context import ExecutionContext
+from enhanced_scheduler.extras import how_to_install
 from enhanced_scheduler.model_errors import reason_of
 from enhanced_scheduler.results import PermanentFailure
 
@@ -217,6 +219,8 @@ def _why_not_imported(name: str, error: BaseException) -> str:
         return f"name it as `import` does: {path.stem}, and put its directory, {path.parent}, on the PYTHONPATH"
     if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
         return "there is no such module beside manage.py, on the PYTHONPATH or among the installed packages"
+    if isinstance(error, ImportError) and "greenlet" in str(error):  # SQLAlchemy would name its own extra
+        return f"sqlalchemy.ext.asyncio needs {how_to_install('async')}"
     return f"{type(error).__name__}: {_with_place(error)}"
 
 
@@ -225,6 +229,6 @@ def _with_place(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.msg} ({error.filename}, line {error.lineno})"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    own = [frame for frame in frames if frame.filename not in (__file__, contained.__code__.co_filename)]
-    imported = [frame for frame in own if frame.filename != importlib.__file__]
+    ours = (__file__, contained.__code__.co_filename, importlib.__file__, f"{ROOT / 'services'}/")
+    imported = [frame for frame in frames if not frame.filename.startswith(ours)]
     return f"{error} ({imported[-1].filename}, line {imported[-1].lineno})" if imported else str(error)

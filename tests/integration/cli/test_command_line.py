@@ -783,7 +783,7 @@ def test_the_doctor_says_that_a_browser_without_its_driver_is_none(cli: Cli, mon
     get_settings.cache_clear()
     result = cli("doctor")
     assert "warn  browser      none found; only scans with engine: browser need one" in result.stdout
-    assert "run `make browser`" in result.stdout
+    assert "run `pip install -r requirements-browser.txt`" in result.stdout
 
 
 def test_the_doctor_names_replicas_that_are_not_like_the_others(cli: Cli, db: Any) -> None:
