@@ -1,5 +1,7 @@
 """What is announced to the broker: due rows of fleet queues, never more messages than rows, again and again."""
 
+import gc
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -166,6 +168,19 @@ def test_a_broker_that_accepts_and_never_answers_holds_the_publisher_for_a_secon
                 Publisher(outbox, messages).tick()
                 assert time.monotonic() - began_at < 8, "a minute with Celery's defaults"
                 assert rows(db, "published_at") == [(None,)]
+
+
+def test_a_connection_to_the_broker_that_is_given_up_is_closed_at_once(messages: Messages, queue: str) -> None:
+    """Not when Python gets round to it: each try of a long outage makes one."""
+    gc.disable()
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        messages.depth(queue)
+        assert len(os.listdir("/proc/self/fd")) > before
+        messages.close()
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        gc.enable()
 
 
 def test_nothing_is_announced_while_a_replica_of_the_version_before_lives(
