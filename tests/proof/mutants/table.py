@@ -1122,7 +1122,7 @@ A_DEAD_REPLICA_COSTS_SECONDS = (
                 "services/ledger/waiting.py",
                 "            yield self._take_from([lane for lane in lanes if wish.wants(lane)], wish)\n",
                 "            pass\n"
-                "        yield from [self._take_from([each for each in lanes if one.wants(each)], one) for one in wishes]\n",
+                "        yield from [self._take_from([a for a in lanes if one.wants(a)], one) for one in wishes]\n",
             ),
         ),
         f"{IN_DISPATCHER}rows_taken_for_threads_run_although_none_can_be_taken_for_the_event_loop",
