@@ -79,7 +79,7 @@ class Notifier:
         self._look_at = 0.0
         self._places: dict[str, tuple[datetime, UUID]] = {}  # of what runs or waits, up to where it was looked at
         self._checked: dict[UUID, tuple[RuleRecord, bool]] = {}  # whether it makes sense
-        self.loop = Loop("notifier", self.tick, TICK_SECONDS, PATIENCE_SECONDS)
+        self.loop = Loop("notifier", self.tick, TRY_SECONDS, PATIENCE_SECONDS)
 
     @property
     def is_holder(self) -> bool:
@@ -100,7 +100,7 @@ class Notifier:
             logger.warning("another replica is the notifier now", extra={"event": "notifier_lease_lost"})
             self._token = None
             return TRY_SECONDS
-        return 0.0 if is_more else None
+        return 0.0 if is_more else TICK_SECONDS
 
     def close(self) -> None:
         """Give the lease back, so that another replica need not wait until it expires."""

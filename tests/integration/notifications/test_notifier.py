@@ -14,6 +14,14 @@ def newsroom(db: DatabaseConnection) -> Newsroom:
     return Newsroom(db)
 
 
+def test_a_replica_asks_every_second_only_if_it_is_the_notifier_and_has_rules(newsroom: Newsroom) -> None:
+    first, second = newsroom.notifier(), newsroom.notifier("replica-2")
+    assert [each.loop._tick_safely() for each in (first, second)] == [5.0, 5.0]
+    newsroom.rule()
+    all_of(first)
+    assert [each.loop._tick_safely() for each in (first, second)] == [1.0, 5.0]
+
+
 def test_a_failure_is_told_once_and_so_is_its_end(newsroom: Newsroom) -> None:
     newsroom.rule()
     schedule, notifier = newsroom.schedule("nightly"), newsroom.notifier()

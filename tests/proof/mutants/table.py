@@ -1118,6 +1118,20 @@ A_CHANGE_IS_OBEYED = (
 
 A_DEAD_REPLICA_COSTS_SECONDS = (
     Mutant(
+        "rows_of_the_first_kind_forgotten",
+        "G6",
+        "That rows taken for threads are kept although none can be taken for the event loop.",
+        (
+            Edit(
+                "services/ledger/waiting.py",
+                "            yield self._take_from([lane for lane in lanes if wish.wants(lane)], wish)\n",
+                "            pass\n"
+                "        yield from [self._take_from([a for a in lanes if one.wants(a)], one) for one in wishes]\n",
+            ),
+        ),
+        f"{IN_DISPATCHER}rows_taken_for_threads_run_although_none_can_be_taken_for_the_event_loop",
+    ),
+    Mutant(
         "no_fence_at_start",
         "G6",
         "The token that a start has to show.",
