@@ -76,6 +76,7 @@ class Notifier:
         self._teller, self._usual = Teller(settings.public_url), UsualDurations()
         self._looks = Looks(db, self._timeout)
         self._token: int | None = None
+        self._is_whole = True  # the last tick
         self._look_at = 0.0
         self._places: dict[str, tuple[datetime, UUID]] = {}  # of what runs or waits, up to where it was looked at
         self._checked: dict[UUID, tuple[RuleRecord, bool]] = {}  # whether it makes sense
@@ -95,7 +96,10 @@ class Notifier:
             if not rules:
                 self.walk(rules)
                 return TRY_SECONDS
-            is_more = any(_each(lambda: self.walk(rules), lambda: self.look(rules), lambda: self.tell(rules)))
+            self._is_whole, was_whole = False, self._is_whole
+            walk = partial(self.walk, rules, is_proof=was_whole)
+            is_more = any(_each(walk, lambda: self.look(rules), lambda: self.tell(rules)))
+            self._is_whole = True
         except LeaseLost:
             logger.warning("another replica is the notifier now", extra={"event": "notifier_lease_lost"})
             self._token = None
@@ -154,15 +158,18 @@ class Notifier:
 
     # --- ended executions ---
 
-    def walk(self, rules: Collection[RuleRecord]) -> bool:
-        """Says whether there is more. Rules that need no ended executions let the position jump to the present."""
+    def walk(self, rules: Collection[RuleRecord], *, is_proof: bool = True) -> bool:
+        """Says whether there is more. Rules that need no ended executions let the position jump to the present.
+
+        `is_proof`: that all is well; the age of the walk grows as long as another part of the ticks fails.
+        """
         concerned = [rule for rule in rules if any(Event(event) in OF_ENDED for event in rule.events)]
         until = time.monotonic() + WALK_SECONDS
         while True:
             with self.fenced() as fenced:
                 position = self._walk_on(fenced, concerned)
                 values = {"position": json.dumps(position.to_json()), "token": self._token}
-                fenced.connection.exec_driver_sql(sql.MOVE, {**values, "is_round": position.round is None})
+                fenced.connection.exec_driver_sql(sql.MOVE, {**values, "is_round": is_proof and position.round is None})
             if position.round is None:
                 return False
             if time.monotonic() >= until:

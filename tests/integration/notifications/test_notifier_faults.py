@@ -279,6 +279,14 @@ def test_a_look_that_fails_keeps_nothing_else_from_being_told(newsroom: Newsroom
         with pytest.raises(Exception, match=r"circuit|schema"):
             all_of(notifier)
     assert sorted(newsroom.events()) == ["failed", "parked"]
+    walked = newsroom.run("SELECT walked_at FROM notifier")
+    with pytest.raises(Exception, match=r"circuit|schema"):
+        all_of(notifier)
+    assert newsroom.run("SELECT walked_at FROM notifier") == walked, "the alert of a stalled notifier has to see it"
+    newsroom.run("ALTER TABLE workflow_queues RENAME COLUMN circuit_ TO circuit")
+    all_of(notifier)
+    all_of(notifier)
+    assert newsroom.run("SELECT walked_at FROM notifier") != walked
 
 
 def test_a_notifier_in_a_restored_copy_tells_what_happens_there(newsroom: Newsroom) -> None:

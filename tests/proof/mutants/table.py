@@ -34,6 +34,15 @@ SCHEMA = "migrations/versions/0002_enhanced_scheduler.py"
 NEWEST_STAMP = "migrations/versions/0032_streaks.py"
 STREAKS = "services/engine/streaks.py"
 
+NOTIFIER = "services/notifications/notifier.py"
+NOTIFIER_SQL = "services/notifications/notifier_sql.py"
+INCIDENTS = "services/notifications/incidents.py"
+POSITION = "services/notifications/position.py"
+
+IN_NOTIFIER = "tests/integration/notifications/test_notifier.py::test_"
+IN_NOTIFIER_FAULTS = "tests/integration/notifications/test_notifier_faults.py::test_"
+IN_STORMS = "tests/integration/notifications/test_storms.py::test_"
+IN_TOLD_TRULY = "tests/integration/notifications/test_told_truly.py::test_"
 IN_CLAIMS = "tests/integration/ledger/test_claims.py::test_"
 IN_WAITING = "tests/integration/ledger/test_waiting.py::test_"
 IN_LIMITS = "tests/integration/ledger/test_limits.py::test_"
@@ -1500,6 +1509,54 @@ POSTGRES_MAY_VANISH = (
 )
 
 BAD_INPUT_IS_AN_ANSWER = (
+    Mutant(
+        "bad_row_stops_the_notifier",
+        "G9",
+        "That beside an ended execution which makes no sense the others are judged.",
+        (
+            Edit(
+                NOTIFIER,
+                "        for row in rows:\n            if (error",
+                "        for row in rows[:0]:\n            if (error",
+            ),
+        ),
+        f"{IN_NOTIFIER_FAULTS}a_row_that_makes_no_sense_is_said_and_all_others_are_told",
+    ),
+    Mutant(
+        "bad_rule_stops_the_notifier",
+        "G9",
+        "That a rule which makes no sense is left out.",
+        (Edit(NOTIFIER, "known = rule, rule.problem is None", "known = rule, True"),),
+        f"{IN_NOTIFIER_FAULTS}a_rule_that_makes_no_sense_tells_nothing_says_so_and_stops_no_other",
+    ),
+    Mutant(
+        "failing_look_silences_all",
+        "G9",
+        "That a look which fails keeps nothing else from being told.",
+        (Edit(NOTIFIER, "            failed = failed or error\n", "            raise\n"),),
+        f"{IN_NOTIFIER_FAULTS}a_look_that_fails_keeps_nothing_else_from_being_told",
+    ),
+    Mutant(
+        "storm_swallows_the_next",
+        "G3",
+        "That a storm takes only what follows it closely.",
+        (Edit(INCIDENTS, "JOINED_WITHIN = timedelta(minutes=30)", "JOINED_WITHIN = timedelta(days=3650)"),),
+        f"{IN_STORMS}after_a_storm_of_which_one_still_fails_the_next_one_is_told",
+    ),
+    Mutant(
+        "pause_silences_its_failure",
+        "G3",
+        "That what is told soon is told although its schedule is disabled meanwhile.",
+        (Edit(NOTIFIER_SQL, "WHERE phase IN ('counting', 'told') AND event", "WHERE phase <> 'over' AND event"),),
+        f"{IN_TOLD_TRULY}a_failure_that_pauses_its_schedule_at_once_is_told",
+    ),
+    Mutant(
+        "late_commit_of_an_end_missed",
+        "G3",
+        "That the walk goes back to what a transaction has ended that commits late.",
+        (Edit(POSITION, "first = min([seen.xmax, *finished])", "first = seen.xmax"),),
+        f"{IN_NOTIFIER}a_transaction_that_ends_an_execution_and_commits_late_is_not_missed",
+    ),
     Mutant(
         "bad_row_stops_the_watcher",
         "G9",
