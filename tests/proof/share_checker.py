@@ -202,7 +202,7 @@ def _taken_late(
 
 
 def no_bucket_is_without_a_holder_for_long(story: ShareStory, bounds: Bounds, own: ShareBounds) -> Iterator[Violation]:
-    weather = story.weather_of(frozenset(story.offers), bounds)
+    weather = story.weather_of(frozenset(story.offers) - story.fleet, bounds)  # a worker holds none
     since: float | None = None
     for sight in story.sights:
         if not sight.orphaned:

@@ -90,6 +90,8 @@ KEYS = ((), ("key:a",), ("key:b",), ("key:a", "key:b"))
 LONG_WORK_SECONDS = 1.0  # with limits, fires that do not coalesce would wait for each other for minutes
 SETTLES_LONGER = 4  # with limits or a fleet
 FLEET_SHARE = 0.25  # of the histories, in which some schedules run on Celery workers
+TELLING = frozenset({"notifier", "sender"})  # a sixth of all statements, of which none is about a fire
+TELLING_SHARE = 0.25  # of the histories, in which these threads run
 LATE_JOIN_SHARE = 0.3  # of the histories, in which one replica starts in the middle
 DIFFER_SHARE = 0.5  # of the histories without a queue, in which the replicas do not offer the same
 LONG_AWAY_SHARE = 0.04  # of the ends of a process: its next one comes later than its buckets are missed
@@ -145,6 +147,7 @@ class History:
         self._broker = VirtualBroker(world, self._net)
         server.line = self._net
         server.begin_history()
+        world.left_out = frozenset() if dice.roll("a notifier") < TELLING_SHARE else TELLING
         world.is_free, world.strike = server.is_free, self._strike
         Work.now = self._work = Work(
             mean_seconds=dice.one_of("work", (0.05, 0.2, 0.5, 3.0)), failing=dice.one_of("failing", (0.0, 0.0, 0.2))

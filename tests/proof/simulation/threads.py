@@ -58,7 +58,7 @@ class VirtualThread:
         self._task: Task | None = None
 
     def start(self) -> None:
-        if self._name not in LEFT_OUT:
+        if self._name not in LEFT_OUT and self._name not in world().left_out:
             place = self._owner.label if self._owner else "somebody"
             self._task = world().spawn(f"{place}/{self._name}", self._owner, self._target)
 

@@ -82,6 +82,7 @@ class World:
         self.counts: Counter[str] = Counter()
         self.lines: list[tuple[float, str]] = []  # the history, as people read it
         self.escaped: list[str] = []
+        self.left_out: frozenset[str] = frozenset()  # threads that do not begin in this history
         self.strike: Callable[[Task], bool] = lambda _task: False  # a fault that hits this task right now
         self.is_free: Callable[[Task], bool] = lambda _task: False  # asked for each task that waits for a lock
         self._heap: list[tuple[float, float, int, int, Task | Callable[[], None]]] = []

@@ -120,3 +120,11 @@ def test_a_row_of_the_fleet_may_wait_for_a_worker_or_a_replica_that_is_well() ->
 def test_what_a_worker_of_the_fleet_runs_must_be_of_its_queue() -> None:
     routes = {"a": [Route(since=0.0)]}
     assert broken(replace(FLEET, routes=routes)) == ["run by one that is not able"]
+
+
+def test_a_worker_of_the_fleet_holds_no_bucket_however_well_it_is() -> None:
+    orphaned = [Sight(at=float(at), orphaned=3 if 102 <= at <= 112 else 0) for at in range(100, 120)]
+    stopped = Disturbance(kind="drain", at=100.0, until=115.0, scope="replica", replica="plain")
+    story = replace(FLEET, sights=orphaned)
+    assert broken(story) == ["a bucket without a holder"]
+    assert broken(replace(story, disturbances=[*FLEET.disturbances, stopped])) == []
