@@ -36,6 +36,7 @@ browser: $(RUNS) ## install Debian's Chromium, for scans with engine: browser
 
 test: $(READY) ## run all tests against real servers; ARGS="tests/unit -k cron" runs a part, one by one
 	@sh tests/support/install_browser.sh || echo "The tests of the browser engine will fail."
+	@sh tests/support/install_rabbitmq.sh || echo "The test with RabbitMQ will be skipped."
 	@$(BIN)/pytest $(if $(ARGS),$(ARGS),-n $(strip $(WORKERS)))
 
 quick: check ## the checks, the unit tests and the core of the integration tests, in two minutes

@@ -56,6 +56,7 @@ class ExecutionRecord:
     fencing_token: int | None
     cancel_requested_at: datetime | None
     reason: str | None
+    published_at: datetime | None = None  # when the workers of its queue were last told of it
     note: str | None = None  # what was unknown when the row was written; derived when it is read
 
     @property

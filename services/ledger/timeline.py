@@ -1,4 +1,4 @@
-"""The timeline of one execution: scheduled, due, claimed, started, cancellation requested, ended."""
+"""The timeline of one execution: scheduled, due, announced, claimed, started, cancellation requested, ended."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from services.wording.durations import duration
 @dataclass(frozen=True, slots=True)
 class Moment:
     at: datetime
-    what: str  # scheduled, due, claimed, started, cancel_requested, or the status that it ended with
+    what: str  # scheduled, due, announced, claimed, started, cancel_requested, or the status that it ended with
     text: str
 
 
@@ -24,6 +24,7 @@ def timeline(record: ExecutionRecord) -> list[Moment]:
     known: list[tuple[datetime | None, str, str]] = [
         (record.scheduled_for, "scheduled", asked if record.cause == "manual" else "nominal time"),
         (record.due_at, "due", "due" if record.attempt == 1 else f"due as attempt {record.attempt}"),
+        (record.published_at, "announced", "announced to the workers of its queue"),
         (record.claimed_at, "claimed", f"claimed{by}"),
         (record.started_at, "started", f"started{by}"),
         (record.cancel_requested_at, "cancel_requested", cancelled),

@@ -121,8 +121,8 @@ class Fleet:
 
 
 def run(cluster: Cluster, fleet: Fleet, **schedule: Any) -> UUID:
-    """A fire for the fleet, in a second."""
-    return repository(cluster).create_schedule(**once(soon(1), queue=fleet.queue) | schedule)
+    """A fire for the fleet, in one to two seconds: what is due before its row is committed would never be."""
+    return repository(cluster).create_schedule(**once(soon(2), queue=fleet.queue) | schedule)
 
 
 def running(cluster: Cluster) -> bool:

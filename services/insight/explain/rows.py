@@ -71,7 +71,7 @@ class RowsExplained:
         if first.claimed_at is not None and first.started_at is not None:
             if first.claimed_at - self.due_at >= WORTH_TELLING and first.cause != Cause.CATCHUP:
                 after = duration(first.claimed_at - self.due_at)
-                yield f"Replica {first.instance_id} claimed it {after} after it was due."
+                yield f"{_kind(first).capitalize()} {first.instance_id} claimed it {after} after it was due."
             if first.started_at - first.claimed_at >= WORTH_TELLING:
                 yield f"After the claim it waited {duration(first.started_at - first.claimed_at)} for a free worker."
         running, replicas = self._history.running_at(self.due_at)
@@ -92,10 +92,14 @@ class RowsExplained:
         yield from self._by_status[ExecutionStatus(record.status)](self, record)
 
     def _waited(self, record: ExecutionRecord) -> Iterator[str]:
-        """For a limit, until it started or was given up."""
+        """For a limit, until it started or was given up; for a worker of the fleet, until it started."""
         until, due_at = record.started_at or record.completed_at, record.due_at or record.scheduled_for
         if until is not None and (key := _key_of(record)) is not None:
             yield f"It waited {duration(round((until - due_at).total_seconds()))} for limit {key}."
+        if record.published_at is not None and record.started_at is not None:
+            waited, row = duration(record.started_at - due_at), self._definition.row if self._definition else None
+            queue = f"the queue {row.queue!r}" if row and row.queue else "its queue"
+            yield f"It waited {waited}, announced to the workers of {queue} at {self._at(record.published_at)}."
 
     def _waiting(self, record: ExecutionRecord) -> Iterator[str]:
         now, due_at = self._circumstances.now, record.due_at or record.scheduled_for
@@ -107,16 +111,16 @@ class RowsExplained:
         elif due_at > now:
             yield f"It is waiting until {self._at(due_at)}: the backoff before a retry."
         else:
-            yield f"It has been waiting for a free slot{self._of_whom()} since {self._at(due_at)}."
+            yield f"It has been waiting for a free slot{self._of_whom(record)} since {self._at(due_at)}."
             yield from self._blocked_by(record, now)
 
-    def _of_whom(self) -> str:
-        """On which replicas, if the schedule asks for special ones. An old line of the log knows neither."""
+    def _of_whom(self, record: ExecutionRecord) -> str:
+        """On which replicas or workers, if the schedule asks for special ones. An old line of the log knows neither."""
         row = self._definition.row if self._definition else None
         queue, requires = (row.queue, row.requires) if row else (None, None)
         asked = [f"serves the queue {queue!r}"] if queue else []
         asked += [f"offers {', '.join(requires)}"] if requires else []
-        return f" on a replica that {' and '.join(asked)}" if asked else ""
+        return f" on a {_kind(record)} that {' and '.join(asked)}" if asked else ""
 
     def _claimed(self, record: ExecutionRecord) -> Iterator[str]:
         yield f"Replica {record.instance_id} claimed it at {self._at(record.claimed_at)} and is about to start it."
@@ -137,7 +141,7 @@ class RowsExplained:
     def _abandoned(self, record: ExecutionRecord) -> Iterator[str]:
         yield (
             f"Its replica {record.instance_id} stopped sending heartbeats, so it was abandoned at "
-            f"{self._at(record.completed_at)}; anything that replica did afterwards was not recorded."
+            f"{self._at(record.completed_at)}; anything that {_kind(record)} did afterwards was not recorded."
         )
 
     def _cancelled(self, record: ExecutionRecord) -> Iterator[str]:
@@ -273,6 +277,11 @@ class RowsExplained:
 
 def _key_of(record: ExecutionRecord) -> str | None:
     return key_waited_for(record.reason, record.details)
+
+
+def _kind(record: ExecutionRecord) -> str:
+    """Who takes it. An announced row may also be taken by a replica, if the queue has changed since."""
+    return "replica" if record.published_at is None else "worker"
 
 
 def _after(record: ExecutionRecord) -> str:

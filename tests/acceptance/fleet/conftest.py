@@ -29,3 +29,13 @@ def fleet_of(request: pytest.FixtureRequest) -> Iterator[FleetOf]:
 @pytest.fixture
 def fleet(cluster: Cluster, fleet_of: FleetOf) -> Fleet:
     return fleet_of(cluster)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failed test shows what its workers said, too."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    fleet = getattr(item, "funcargs", {}).get("fleet")
+    if report.when == "call" and report.failed and isinstance(fleet, Fleet):
+        report.sections.append(("workers", fleet.logs()))

@@ -214,7 +214,7 @@ def test_a_place_that_a_replica_frees_rings_for_the_row_that_a_worker_could_not_
     cluster.run("INSERT INTO limits (name, max_running) VALUES ('site', 1)")
     cluster.start(1, **fleet.environment)
     fleet.start(*SOLO)
-    held = once(soon(1), job_type="sleep", job_config={"seconds": 60}, limit_keys=["site"])
+    held = once(soon(2), job_type="sleep", job_config={"seconds": 60}, limit_keys=["site"])
     holder = repository(cluster).create_schedule(**held)
     eventually(lambda: running(cluster), 30)
     run(cluster, fleet, limit_keys=["site"])

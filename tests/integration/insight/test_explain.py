@@ -19,6 +19,7 @@ from services.job_history import JobHistory
 from services.jobs import JobRegistry
 from services.ledger.claims import ExecutionStore
 from services.ledger.fires import Claim, Decision, Ending
+from services.ledger.timeline import timeline
 from services.schedule_repository import ScheduleRepository
 from tests.support.executions import POLICY, TOLERANCES, Make, age, ago, fire
 from tests.support.schedules import VALID
@@ -494,6 +495,48 @@ def test_a_row_that_waits_for_a_special_replica_says_which(
             "INSERT INTO scheduler_instances (instance_id, incarnation) VALUES ('replica', gen_random_uuid())"
         )
     words = "waiting for a free slot on a replica that serves the queue 'browser' and offers eu since"
+    assert words in said(explainer.explain(schedule_id, ago(30)))
+
+
+def test_what_a_fleet_ran_says_where_it_waited_and_ran(
+    explainer: Explainer, store: ExecutionStore, make: Make, db: Any
+) -> None:
+    schedule_id = make(queue="browser")
+    claim = start(store, schedule_id, 100)
+    end(store, claim, ExecutionStatus.SUCCESS)
+    run_sql(
+        db,
+        """UPDATE job_executions SET published_at = scheduled_for + '1 s', claimed_at = scheduled_for + '60 s',
+                                    started_at = scheduled_for + '60 s', instance_id = 'worker-1-857'""",
+    )
+    words = said(explainer.explain(schedule_id, ago(100)))
+    assert "It waited 1 min, announced to the workers of the queue 'browser' at" in words
+    assert "Worker worker-1-857 claimed it 1 min after it was due." in words
+    assert "It ran on worker-1-857 and succeeded" in words
+    record = JobHistory(db).get_execution(claim.execution_id)
+    assert record is not None
+    moments = [(moment.what, moment.text) for moment in timeline(record)][1:-1]
+    assert moments == [
+        ("due", "due"),
+        ("announced", "announced to the workers of its queue"),
+        ("claimed", "claimed by worker-1-857"),
+        ("started", "started by worker-1-857"),
+    ]
+
+
+def test_a_row_that_waits_for_a_worker_says_for_which(explainer: Explainer, make: Make, db: DatabaseConnection) -> None:
+    schedule_id = make(queue="browser")
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, due_at,
+                                           published_at)
+               VALUES (%(id)s, 'job', 'job', %(id)s, 'pending', %(at)s, %(at)s, %(at)s)""",
+            {"id": schedule_id, "at": ago(30)},
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO scheduler_instances (instance_id, incarnation) VALUES ('replica', gen_random_uuid())"
+        )
+    words = "waiting for a free slot on a worker that serves the queue 'browser' since"
     assert words in said(explainer.explain(schedule_id, ago(30)))
 
 
