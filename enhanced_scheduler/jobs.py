@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # a job type without a model needs no pydantic
 ISOLATION_KEY = "isolation"  # reserved in every job_config; never reaches the handler's model
 
 Isolation = Literal["thread", "process"]
+ISOLATIONS = get_args(Isolation)  # asked for each call
 Returned = Mapping[str, Any] | None
 Handler = Callable[[ExecutionContext, Any], Returned | Awaitable[Returned]]
 H = TypeVar("H", bound=Handler)
@@ -74,12 +75,12 @@ class JobDefinition:
     def isolation_of(self, job_config: Mapping[str, Any]) -> Isolation:
         """The configuration may ask for the other kind; a wrong word is refused by `parse_config`."""
         asked = job_config.get(ISOLATION_KEY, self.isolation)
-        return asked if asked in get_args(Isolation) else self.isolation
+        return asked if asked in ISOLATIONS else self.isolation
 
     def problems(self, job_config: Mapping[str, Any]) -> list[FieldProblem]:
         asked = job_config.get(ISOLATION_KEY, self.isolation)
         problems = []
-        if asked not in get_args(Isolation):
+        if asked not in ISOLATIONS:
             problems.append(("job_config.isolation", f"must be 'thread' or 'process', got {asked!r}"))
         if self.config_model is not None:
             problems += _problems_of(self.config_model, without_isolation(job_config))

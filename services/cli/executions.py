@@ -22,6 +22,8 @@ from services.schedule_repository import get_schedule_repository
 from services.schedules.spec import parse_uuid
 from services.wording.short_ids import ID_PREFIX
 
+COLUMNS = ("id", "job", "scheduled for (UTC)", "attempt", "status", "seconds", "replica", "why")
+WIDTHS = (ID_PREFIX, 24, 19, 9, 9, 8, 20, 0)  # of a line that is printed before the next one is known
 FOLLOW_SECONDS = 1.0
 LIVE = [status for status in ExecutionStatus if not status.is_terminal]
 LATE_COMMIT = timedelta(seconds=10)  # a row may become visible this long after its created_at
@@ -174,10 +176,7 @@ def stats(
 
 
 def execution_table(records: list[ExecutionRecord]) -> Table:
-    table = Table(
-        id_column(), "job", "scheduled for (UTC)", "attempt", "status", "seconds", "replica", "why",
-        header_style="bold", box=None, pad_edge=False,
-    )  # fmt: skip
+    table = Table(id_column(), *COLUMNS[1:], header_style="bold", box=None, pad_edge=False)
     for record in records:
         table.add_row(*_cells(record), style=STYLES.get(record.status))
     return table
@@ -271,6 +270,8 @@ def _follow(where: ExecutionFilter, page: ExecutionPage, as_json: bool) -> None:
     said = AttemptLogs(get_job_history().logs)
     said.skip(follower.running)
     try:
+        if not as_json:
+            console().print(_in_columns(COLUMNS), style="bold")
         while True:
             for record in fresh:
                 _print_line(record, as_json)
@@ -287,6 +288,8 @@ def _print_line(record: ExecutionRecord, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(record, default=plain, ensure_ascii=False))
     else:
-        widths = (ID_PREFIX, 24, 19, 9, 9, 8, 20, 0)
-        line = "  ".join(f"{cell:<{width}}" for cell, width in zip(_cells(record), widths, strict=True))
-        console().print(line.rstrip(), style=STYLES.get(record.status))
+        console().print(_in_columns(_cells(record)), style=STYLES.get(record.status))
+
+
+def _in_columns(cells: tuple[str, ...]) -> str:
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()

@@ -56,9 +56,19 @@ def print_lines(out: Console, lines: Sequence[LoggedLine], with_execution: bool 
         out.print(f"{which}  {line.at:%H:%M:%S}  {level}{line.text}", style=STYLES.get(line.level))
 
 
+def _why_empty(record: ExecutionRecord) -> str:
+    """Of an execution that has not started."""
+    said = f"{str(record.execution_id)[:ID_PREFIX]} is {record.status}{f' ({record.why})' if record.why else ''}"
+    if record.is_terminal:
+        return f"{said}: it never started, so it has no log"
+    return f"{said}: its log begins when it starts; Ctrl-C ends this command, not the execution"
+
+
 def follow_log(record: ExecutionRecord, as_json: bool) -> None:
     """Until the log is complete, or Ctrl-C. An execution of a version before has its lines in its own row."""
     follower, any_line = get_job_history().follow_log(record.execution_id), False
+    if record.started_at is None:
+        typer.echo(_why_empty(record), err=True)
     try:
         while True:
             look = follower.look()

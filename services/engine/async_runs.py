@@ -79,6 +79,8 @@ class AsyncRuns:
 
     def submit(self, run: Run) -> None:
         with self._lock:
+            if self._is_closed:  # the pool has taken it back
+                return
             hall = self._open_hall()
             hall.waiting.append(run)
         self._has_runs.set()

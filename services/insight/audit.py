@@ -1,11 +1,14 @@
 """The proof of G3: recompute every due fire from the schedules' own history and compare it with the rows.
 
-Two ordered streams, the periods of timing and the rows, are read side by side in one snapshot, in constant memory.
-Start reading at `audit`.
+Schedules are judged in ranges of their ids, a batch after the other, each in a short snapshot of its own: a long one
+would keep dead rows from being cleaned up. Every schedule is in one range, and a later snapshot sees more rows, never
+fewer, so each fire of the window is judged once. Within a batch the periods of timing and the rows are read side by
+side, in constant memory. Start reading at `audit`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -18,13 +21,16 @@ from sqlalchemy import Connection, Row
 from config import Settings
 from database.connection import DatabaseConnection
 from services.errors import InvalidInput, InvalidSchedule, Problem
-from services.insight.audit_sql import DUPLICATES, ROWS, SEGMENTS, UNFINISHED, WATCHED
+from services.insight.audit_sql import DUPLICATES, RANGE, ROWS, SEGMENTS, STRANGERS, UNFINISHED, WATCHED
 from services.ledger.verdicts import CHANGE_EDGE, EARLY, Tolerances
 from services.schedules.buckets import BUCKETS
 from services.triggers import spread_offset, trigger_of
 
 SHOWN = 100  # findings of each kind that are listed; all are counted
 FETCHED = 2000
+BATCH_SCHEDULES, BATCH_FIRES = 500, 2000  # a batch ends with the schedule that reaches one of them
+SLICE = timedelta(minutes=10)
+LEAST, MOST = UUID(int=0), UUID(int=2**128 - 1)
 
 Progress = Callable[[int], None]
 Stretch = tuple[datetime, datetime]
@@ -134,7 +140,7 @@ def audit(
     max_instances: int = 1,
     horizon_seconds: float = 86_400,
 ) -> AuditReport:
-    """Judge every fire in (since, until]; `on_progress` receives the number of schedules so far.
+    """Judge every fire in (since, until]; `on_progress` receives the number of schedules so far, between two batches.
 
     `audit_by` derives the tolerances from the settings: how long a fire may lack a row until a gap scan has verified
     it, and how long an execution may stay open. Grace, timeout and instances are the defaults of a schedule without
@@ -145,19 +151,40 @@ def audit(
         vouch = timedelta(seconds=settle_seconds if vouch_seconds is None else vouch_seconds)
         window = _window(connection, since, until, timedelta(seconds=settle_seconds), vouch)
         report = AuditReport(window.since, window.until)
-        values = {"since": window.since, "until": window.until}
         report.watched = {row.bucket: (row.since, row.until) for row in connection.exec_driver_sql(WATCHED)}
-        report.duplicates = connection.exec_driver_sql(DUPLICATES, values).scalar_one()
         limits = {"grace": misfire_grace_seconds, "timeout": timeout_seconds, "patience": patience_seconds}
         limits |= {"max_instances": max_instances, "horizon": horizon_seconds}
         for row in connection.exec_driver_sql(UNFINISHED, limits):
             _note_open(row, report)
-        segments, rows = _stream(connection, SEGMENTS, values), _stream(connection, ROWS, values)
-        for stretches, found in _side_by_side(segments, rows):
-            _judge(window, stretches, found, report)
-            if on_progress:
-                on_progress(report.schedules)
+    heard = on_progress or (lambda _: None)
+    strangers = _strangers(db, window, lambda: heard(0))
+    first: UUID | None = LEAST
+    while first is not None:
+        first = _judge_batch(db, window, first, strangers, report)
+        heard(report.schedules)
     return report
+
+
+def _judge_batch(
+    db: DatabaseConnection, window: _Window, first: UUID, strangers: list[UUID], report: AuditReport
+) -> UUID | None:
+    """Judge the schedules from this id on, as many as fit into one batch; returns the id after them, if any is left."""
+    with _snapshot(db) as connection:
+        last = _end_of_range(connection, first, strangers)
+        values: dict[str, Any] = {"since": window.since, "until": window.until, "first": first, "last": last}
+        segments = list(connection.exec_driver_sql(SEGMENTS, values))
+        among = strangers[bisect_left(strangers, first) : bisect_right(strangers, last)]
+        ids = sorted({*among, *(segment.schedule_id for segment in segments)})
+        judged = 0
+        with closing(_stream(connection, ROWS, {**values, "ids": ids})) as rows:
+            for schedule_id, stretches, found in _side_by_side(segments, rows):
+                judged += _judge(window, stretches, found, report)
+                if judged >= BATCH_FIRES:
+                    last = schedule_id
+                    break
+        whole = ids[: bisect_right(ids, last)]
+        report.duplicates += connection.exec_driver_sql(DUPLICATES, {**values, "ids": whole}).scalar_one()
+    return None if last == MOST else UUID(int=last.int + 1)
 
 
 class _Rows:
@@ -169,6 +196,7 @@ class _Rows:
         self._window, self._rows, self._report = window, rows, report
         self._ends = [segment.ended_at for segment in segments if segment.enabled and segment.ended_at]
         self._next = next(rows, None)
+        self.taken = 0
         self._summaries: list[Row[Any]] = []
 
     def account_for(self, at: datetime) -> bool:
@@ -184,6 +212,7 @@ class _Rows:
             self._take(self._next, is_fire=False)
 
     def _take(self, row: Row[Any], *, is_fire: bool) -> None:
+        self.taken += 1
         finding = Finding(row.schedule_id, row.domain, row.scheduled_for, row.status)
         self._summaries = [summary for summary in self._summaries if summary.covers_until >= row.scheduled_for]
         if row.is_run and any(summary.created_at < row.created_at for summary in self._summaries):
@@ -223,9 +252,10 @@ def audit_by(
     )
 
 
-def _judge(window: _Window, segments: list[Row[Any]], found: Iterator[Row[Any]], report: AuditReport) -> None:
-    """One schedule: walk through its fires and rows together, both in order of time."""
+def _judge(window: _Window, segments: list[Row[Any]], found: Iterator[Row[Any]], report: AuditReport) -> int:
+    """One schedule: walk through its fires and rows together, both in order of time; returns how many there were."""
     report.schedules += bool(segments)
+    before = report.expected + report.on_the_edge
     rows = _Rows(window, segments, found, report)
     for segment in segments:
         for at, due_at, is_certain in window.fires(segment):
@@ -236,6 +266,7 @@ def _judge(window: _Window, segments: list[Row[Any]], found: Iterator[Row[Any]],
             else:
                 _note_fire(segment, at, due_at, is_accounted, report)
     rows.take_rest()
+    return report.expected + report.on_the_edge - before + rows.taken
 
 
 def _note_fire(segment: Row[Any], at: datetime, due_at: datetime, is_accounted: bool, report: AuditReport) -> None:
@@ -281,27 +312,53 @@ def _window(
     return _Window(since, last, now - settle, now - vouch)
 
 
-def _stream(connection: Connection, sql: str, values: dict[str, datetime]) -> Iterator[Row[Any]]:
+def _strangers(db: DatabaseConnection, window: _Window, rest: Callable[[], None]) -> list[UUID]:
+    """The ids in the window's rows that belong to no schedule, in order."""
+    found: set[UUID] = set()
+    begin: datetime | None = window.since - timedelta(minutes=1)
+    while begin is not None:
+        with _snapshot(db) as connection:
+            values = {"begin": begin, "slice": SLICE, "until": window.until}
+            begin, strangers = connection.exec_driver_sql(STRANGERS, values).one()
+        found.update(strangers)
+        rest()
+    return sorted(found)
+
+
+def _end_of_range(connection: Connection, first: UUID, strangers: list[UUID]) -> UUID:
+    """The last id of a range with at most as many schedules as a batch may have; open at the end if all are in it."""
+    values = {"first": first, "schedules": BATCH_SCHEDULES}
+    ids = list(connection.exec_driver_sql(RANGE, values).scalars())
+    begin = bisect_left(strangers, first)
+    ids = sorted({*ids, *strangers[begin : begin + BATCH_SCHEDULES]})[:BATCH_SCHEDULES]
+    return ids[-1] if len(ids) == BATCH_SCHEDULES else MOST
+
+
+def _stream(connection: Connection, sql: str, values: dict[str, Any]) -> Generator[Row[Any], None, None]:
     """Read from a server-side cursor in chunks."""
-    return iter(connection.execution_options(yield_per=FETCHED).exec_driver_sql(sql, values))
+    result = connection.execution_options(yield_per=FETCHED).exec_driver_sql(sql, values)
+    try:
+        yield from result
+    finally:
+        result.close()
 
 
 def _side_by_side(
     segments: Iterable[Row[Any]], rows: Iterable[Row[Any]]
-) -> Iterator[tuple[list[Row[Any]], Iterator[Row[Any]]]]:
+) -> Iterator[tuple[UUID, list[Row[Any]], Iterator[Row[Any]]]]:
     """Merges both streams, ordered by schedule: segments with rows of each schedule; either may be missing."""
     by_schedule = attrgetter("schedule_id")
     groups = groupby(rows, by_schedule)
     group = next(groups, None)
     for schedule_id, stretches in groupby(segments, by_schedule):
         while group is not None and group[0] < schedule_id:
-            yield [], group[1]
+            yield group[0], [], group[1]
             group = next(groups, None)
         if group is not None and group[0] == schedule_id:
-            yield list(stretches), group[1]
+            yield schedule_id, list(stretches), group[1]
             group = next(groups, None)
         else:
-            yield list(stretches), iter(())
+            yield schedule_id, list(stretches), iter(())
     while group is not None:
-        yield [], group[1]
+        yield group[0], [], group[1]
         group = next(groups, None)

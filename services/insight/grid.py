@@ -9,6 +9,7 @@ from uuid import UUID
 from sqlalchemy import Row
 
 from database.connection import DatabaseConnection
+from database.models import ExecutionStatus
 from services.insight import grid_sql as sql
 from services.ledger.listing import FAILED
 
@@ -16,6 +17,7 @@ FIRES = 30
 SCHEDULES = 40
 LOOKED_AT = 2_000  # executions in which schedules are looked for
 RECOVERED = "recovered"
+TROUBLE = (*FAILED, ExecutionStatus.MISSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +39,15 @@ class GridRow:
     cells: tuple[Cell, ...]  # oldest first
 
     @property
-    def failures(self) -> int:
-        return sum(cell.status in FAILED for cell in self.cells)
+    def troubles(self) -> int:
+        """Its fires that failed for good or were missed."""
+        return sum(cell.status in TROUBLE for cell in self.cells)
 
     @property
-    def is_failing(self) -> bool:
-        """The last fire that ran has failed."""
-        ran = (cell.status for cell in reversed(self.cells) if cell.status in (*FAILED, "success", RECOVERED))
-        return next(ran, "") in FAILED
+    def is_in_trouble(self) -> bool:
+        """The last fire that ran has failed, or one was missed after it."""
+        told = (cell.status for cell in reversed(self.cells) if cell.status in (*TROUBLE, "success", RECOVERED))
+        return next(told, "") in TROUBLE
 
 
 class Grid:
@@ -52,7 +55,7 @@ class Grid:
         self._db = db
 
     def rows(self, hours: int, schedules: int = SCHEDULES, fires: int = FIRES) -> list[GridRow]:
-        """The failing ones first, then those with the most failures; `hours` is how far back trouble counts."""
+        """Those in trouble first, then those that had the most; `hours` is how far back trouble counts."""
         values = {"hours": hours, "schedules": schedules, "fires": fires, "looked_at": LOOKED_AT}
         with self._db.transaction() as connection:
             found = connection.exec_driver_sql(sql.GRID, values).all()
@@ -60,7 +63,7 @@ class Grid:
             GridRow(schedule_id, label, tuple(_cell(row) for row in reversed(list(rows))))
             for (schedule_id, label), rows in groupby(found, key=lambda row: (row.schedule_id, row.label))
         ]
-        return sorted(lines, key=lambda line: (not line.is_failing, -line.failures))
+        return sorted(lines, key=lambda line: (not line.is_in_trouble, -line.troubles))
 
 
 def _cell(row: Row[Any]) -> Cell:

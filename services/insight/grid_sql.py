@@ -2,7 +2,10 @@
 
 from services.ledger.fate_sql import FAILED
 
-# Those whose last run failed, those with a failed attempt in the window, and those that ran last; in this order.
+_TROUBLE = FAILED.replace(")", ", 'missed')")
+
+# Those whose last run failed, those with a failed attempt or a missed fire in the window, and those that ran last; in
+# this order.
 # Without an index by last_status (docs/decisions.md): the table is read once. The fires of each come from its unique
 # key, the last attempt of each fire first, until there are enough.
 GRID = f"""
@@ -12,7 +15,7 @@ WITH failing AS MATERIALIZED (
 ), troubled AS MATERIALIZED (
     SELECT schedule_id, max(created_at) AS at FROM (
         SELECT schedule_id, created_at FROM job_executions
-        WHERE status IN {FAILED} AND created_at >= now() - make_interval(hours => %(hours)s)
+        WHERE status IN {_TROUBLE} AND created_at >= now() - make_interval(hours => %(hours)s)
         ORDER BY created_at DESC LIMIT %(looked_at)s
     ) AS newest GROUP BY schedule_id
 ), lately AS MATERIALIZED (

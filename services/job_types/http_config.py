@@ -14,6 +14,7 @@ from enhanced_scheduler.results import PermanentFailure
 from enhanced_scheduler.texts import map_texts
 from services.checks.job_secrets import REFERENCE, JobSecrets
 from services.fetching import Private
+from services.jobs.schema import LONG
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # Headers that decide where a message ends or which host receives it: they would bypass the address check.
@@ -39,7 +40,9 @@ class HttpRequestConfig(BaseModel):
     )
     headers: dict[str, str] = Field(default_factory=dict, description="sent in addition to the scheduler's own headers")
     json_body: Any = Field(None, alias="json", description="sent as the JSON body; not together with body")
-    body: str | None = Field(None, description="sent as it is, in UTF-8; not together with json")
+    body: Annotated[str, Field(json_schema_extra={"format": LONG})] | None = Field(
+        None, description="sent as it is, in UTF-8; not together with json"
+    )
     timeout_seconds: float | None = Field(
         None, gt=0, le=86_400, description="time limit of the whole call; unset: REQUEST_TIMEOUT"
     )

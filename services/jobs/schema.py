@@ -1,13 +1,15 @@
-"""The fields of a job type's job_config, derived from its model, for the command line and the documentation."""
+"""The fields of a job type's job_config, derived from its model, for command line, forms and documentation."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from enhanced_scheduler.jobs import ISOLATION_KEY, JobDefinition
 
 ISOLATION = "thread: in the replica; process: in a separate process, which is killed on timeout or cancellation"
+LONG = "textarea"  # the `format` of a text that may have several lines
 KINDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 
 
@@ -22,6 +24,34 @@ class JobField:
     description: str
 
 
+class Shape(StrEnum):
+    """What a form asks for."""
+
+    TEXT = "text"
+    LONG_TEXT = "long text"
+    NUMBER = "number"
+    FLAG = "true or false"
+    CHOICE = "one of some words"
+    LINES = "list of texts"
+    JSON = "anything else"
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """How a form shows one field."""
+
+    field: JobField
+    shape: Shape
+    limits: str = ""  # of a number
+    choices: tuple[str, ...] = ()
+
+    @property
+    def hint(self) -> str:
+        kind = self.field.kind if self.shape is Shape.JSON else self.limits
+        default = f"default {self.field.default}" if self.field.default else ""
+        return "; ".join(filter(None, (self.field.description, kind, default)))
+
+
 def summary(definition: JobDefinition) -> str:
     """The first paragraph of the handler's docstring."""
     return " ".join(definition.doc.split("\n\n", 1)[0].split())
@@ -32,6 +62,15 @@ def fields_of(definition: JobDefinition) -> list[JobField]:
     schema = json_schema(definition)
     required = schema.get("required", [])
     return [_field(name, item, schema, name in required) for name, item in schema["properties"].items()]
+
+
+def controls_of(definition: JobDefinition) -> list[Control]:
+    """One for each of `fields_of`, in the same order."""
+    schema = json_schema(definition)
+    items = schema["properties"].values()
+    return [
+        _control(field, item, schema.get("$defs", {})) for field, item in zip(fields_of(definition), items, strict=True)
+    ]
 
 
 def json_schema(definition: JobDefinition) -> dict[str, Any]:
@@ -50,6 +89,36 @@ def _field(name: str, item: Mapping[str, Any], schema: Mapping[str, Any], requir
         default="" if required or default is None else json.dumps(default, ensure_ascii=False),
         description=" ".join(str(item.get("description", "")).split()),
     )
+
+
+def _control(field: JobField, item: Mapping[str, Any], definitions: Mapping[str, Any]) -> Control:
+    item = _only(item, definitions)
+    words = item.get("enum", [item["const"]] if "const" in item else [])
+    if words:
+        return Control(field, Shape.CHOICE, choices=tuple(words)) if _are_texts(words) else Control(field, Shape.JSON)
+    match item.get("type"):
+        case "string":
+            return Control(field, Shape.LONG_TEXT if item.get("format") == LONG else Shape.TEXT)
+        case "integer" | "number":
+            return Control(field, Shape.NUMBER, limits=_limits(item).strip(" ()"))
+        case "boolean":
+            return Control(field, Shape.FLAG)
+        case "array" if _only(item.get("items", {}), definitions).get("type") == "string":
+            return Control(field, Shape.LINES)
+        case _:
+            return Control(field, Shape.JSON)
+
+
+def _only(item: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a reference refers to, and what an optional value is if it is there."""
+    if "$ref" in item:
+        return _only(definitions[item["$ref"].rpartition("/")[2]], definitions)
+    some = [one for one in item.get("anyOf", []) if one.get("type") != "null"]
+    return _only(some[0], definitions) if len(some) == 1 else item
+
+
+def _are_texts(values: list[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _kind(item: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Takes the pictures of docs/images from a running demo: python -m tests.support.pictures [MINUTES]
 
-It starts `manage.py dev` with its own servers, waits until the charts have data, and photographs the dashboard.
+It starts `manage.py dev` with its own servers, waits until the charts have data, and photographs the dashboard. A rule
+tells of what fails by e-mail to a server of this program.
 """
 
 import os
@@ -20,6 +21,7 @@ from playwright.sync_api import Page, sync_playwright
 from config import PROJECT_ROOT, load_settings
 from services.embedded import stop_servers
 from services.scanning.engines.browser.process import find_browser
+from tests.support.mail import MailServer
 from tests.support.waiting import eventually
 
 IMAGES = PROJECT_ROOT / "docs" / "images"
@@ -31,15 +33,18 @@ FAILING = {
     "name": "ledger import", "domain": "ledger import", "frequency": "interval", "time_config": {"seconds": 30},
     "job_type": "http_request", "job_config": {"url": "http://127.0.0.1:9/ledger"},
 }  # fmt: skip
+RULE = {"name": "everything", "channels": ["night-shift"], "events": ["failed", "recovered"]}
 
 
 def take(minutes: float) -> None:
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, MailServer() as mails:
         environment = {"PATH": os.defpath, "ENV_FILE": "", "EMBEDDED_DIR": directory, "SCAN_BROWSER": "none"}
+        environment["FETCH_ALLOW_PRIVATE_ADDRESSES"] = "true"  # the mail server is here
         with _demo(environment, Path(directory) / "dev.log") as (url, token):
             api = requests.Session()
             api.headers["Authorization"] = f"Bearer {token}"
-            api.post(f"{url}/api/v3/schedules", json=FAILING, timeout=30).raise_for_status()
+            for path, given in (("channels", _mails_to(mails)), ("rules", RULE), ("schedules", FAILING)):
+                api.post(f"{url}/api/v3/{path}", json=given, timeout=30).raise_for_status()
             pause = ["queue", "pause", "sitemap_jobs", "--reason", "quota until Monday"]
             subprocess.run([sys.executable, "manage.py", *pause], cwd=PROJECT_ROOT, env=environment, check=True)
             eventually(
@@ -48,8 +53,24 @@ def take(minutes: float) -> None:
             time.sleep(minutes * 60)
             with _logged_in(url, token) as page:
                 _save(page, "overview.png")
+                page.goto("/timeline")
+                _save(page, "grid.png")
+                page.goto(f"/notifications/{_delivered(api, url)}")
+                _save(page, "notification.png")
                 page.goto(f"/scans/{_scan_with_most_changes(api, url)}")
                 _save(page, "scan.png")
+
+
+def _mails_to(mails: MailServer) -> dict[str, Any]:
+    server = {"host": "127.0.0.1", "port": mails.port, "security": "none"}
+    addresses = {"from": "scheduler@example.com", "to": ["night-shift@example.com"]}
+    return {"name": "night-shift", "kind": "email", "config": {**server, **addresses}}
+
+
+def _delivered(api: requests.Session, url: str) -> str:
+    """The first delivery; the mail server has received it."""
+    items: list[dict[str, Any]] = api.get(f"{url}/api/v3/deliveries", timeout=30).json()["items"]
+    return str(next(item for item in reversed(items) if item["state"] == "sent")["delivery_id"])
 
 
 @contextmanager

@@ -51,7 +51,10 @@ def unit_of(nodeid: str, root: Path = PROJECT_ROOT) -> str:
 @cache
 def _stays_together(path: str, root: Path) -> bool:
     """Quick tests, and those that share what is costly to make: each worker would make its own."""
-    return path.startswith("tests/unit/") or 'scope="module"' in (root / path).read_text()
+    files = root / path, (root / path).with_name("conftest.py")
+    return path.startswith("tests/unit/") or any(
+        'scope="module"' in file.read_text() for file in files if file.exists()
+    )
 
 
 def seconds_of(nodeid: str) -> float:

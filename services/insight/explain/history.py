@@ -113,7 +113,9 @@ class ScheduleHistory:
             return [to_execution(row) for row in rows]
 
     def summary_covering(self, schedule_id: UUID, at: datetime) -> ExecutionRecord | None:
-        row = self._first(sql.SUMMARY, id=schedule_id, at=at)
+        return self._record(self._first(sql.SUMMARY, id=schedule_id, at=at))
+
+    def _record(self, row: Row[Any] | None) -> ExecutionRecord | None:
         if row is None:
             return None
         with self._db.transaction() as connection:
@@ -128,9 +130,9 @@ class ScheduleHistory:
         values = {"id": record.schedule_id, "at": record.scheduled_for, "created_at": record.created_at}
         return self._first(sql.COALESCED_INTO, **values)
 
-    def coalesced_behind(self, record: ExecutionRecord) -> Row[Any] | None:
+    def coalesced_behind(self, record: ExecutionRecord) -> ExecutionRecord | None:
         values = {"id": record.schedule_id, "at": record.scheduled_for, "created_at": record.created_at}
-        return self._first(sql.COALESCED_BEHIND, **values)
+        return self._record(self._first(sql.COALESCED_BEHIND, **values))
 
     def failed_before(self, record: ExecutionRecord) -> Row[Any] | None:
         return self._first(sql.FAILED_BEFORE, id=record.schedule_id, at=record.scheduled_for)

@@ -81,9 +81,9 @@ WHERE schedule_id = %(id)s AND scheduled_for > %(at)s AND attempt = 1 AND create
 ORDER BY scheduled_for LIMIT 1
 """
 
-# The fire whose row waited when it came due.
+# The fire whose row waited when it came due; what it waits for is in its reason, or in its metadata after it started.
 COALESCED_BEHIND = f"""
-SELECT scheduled_for, status FROM job_executions
+SELECT execution_id, scheduled_for, status FROM job_executions
 WHERE schedule_id = %(id)s AND scheduled_for < %(at)s AND attempt = 1 AND cause IN ('schedule', 'catchup')
   AND created_at < %(created_at)s AND (claimed_at IS NULL OR claimed_at > %(created_at)s)
   AND (completed_at IS NULL OR completed_at > %(created_at)s) AND reason IS DISTINCT FROM '{Reason.COALESCED}'

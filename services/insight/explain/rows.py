@@ -194,6 +194,8 @@ class RowsExplained:
                 if ran is None and (waited := self._history.coalesced_behind(record)) is not None:
                     yield "An earlier fire of this schedule was still waiting; with coalesce enabled, it runs for both."
                     yield f"That fire is {self._at(waited.scheduled_for)} ({waited.status})."
+                    if (key := _key_of(waited)) is not None:
+                        yield self._elder_waits(waited, key)
                     return
                 yield "It was overdue together with later fires; with coalesce enabled, only the latest one runs."
                 if ran is not None:
@@ -211,6 +213,14 @@ class RowsExplained:
                 yield from self._changed_by(record)
             case reason:
                 yield f"It was skipped: {OF_QUEUES.get(reason or '', reason) or 'no reason was recorded'}."
+
+    def _elder_waits(self, elder: ExecutionRecord, key: str) -> str:
+        """For a limit; what the elder waits for, the younger one waits for, too."""
+        due_at, began_at = elder.due_at or elder.scheduled_for, elder.started_at or elder.completed_at
+        if began_at is not None:
+            return f"It waited {duration(round((began_at - due_at).total_seconds()))} for limit {key}."
+        waits = self._history.limits.waits_in_words(key, (self._circumstances.now - due_at).total_seconds())
+        return f"It has been waiting {waits}, since {self._at(due_at)}."
 
     def _backed_off(self, record: ExecutionRecord) -> Iterator[str]:
         yield "It was skipped: after several failures in a row the schedule backs off (backoff_after_failures)."

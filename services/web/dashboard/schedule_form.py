@@ -1,7 +1,7 @@
 """The form of a new or an existing schedule, with errors at the fields and a live preview of the next fires."""
 
-import json
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -10,15 +10,15 @@ from zoneinfo import ZoneInfo, available_timezones
 from nicegui import ui
 from nicegui.elements.mixins.validation_element import ValidationElement
 
-from services.checks import strict_json
-from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict, UnknownJobType
+from config import Settings
+from services.errors import InvalidInput, InvalidSchedule, Problem, RevisionConflict
 from services.jobs import default_registry
-from services.jobs.schema import fields_of
 from services.schedules.batch import ScheduleRecord
 from services.schedules.field_rules import RULES, Rule, Whole, rule_of
 from services.schedules.preview import Preview, preview_definition
 from services.triggers.when import EXAMPLES, parse_when, when_words
 from services.web.auth.roles import Role
+from services.web.dashboard.config_editor import FLAGS, ConfigEditor, within
 from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Newest, Once
 from services.web.dashboard.look import card, empty, fire_words
@@ -37,7 +37,10 @@ POLICIES = {
 }
 CATCHUP = "Catch-up"
 CATCHUPS = {"": "default", "none": "record as missed", "one": "run the latest", "all": "run all, up to the limit"}
-# The settings that apply to empty fields; the others default to 0.
+COALESCE = "Coalesce overdue fires"
+COALESCES = {"": "default", "true": "one run for all of them", "false": "each on its own"}
+CHOICES = {"catchup": CATCHUPS, "coalesce": COALESCES}
+# What applies to an empty field: a setting, or what the word says.
 DEFAULTS = {
     "max_instances": "JOB_MAX_INSTANCES",
     "timeout_seconds": "JOB_TIMEOUT_SECONDS",
@@ -45,10 +48,13 @@ DEFAULTS = {
     "retry_backoff_seconds": "JOB_RETRY_BACKOFF_SECONDS",
     "misfire_grace_seconds": "JOB_MISFIRE_GRACE_TIME",
     "catchup": "JOB_CATCHUP",
+    "coalesce": "JOB_COALESCE",
     "pause_after_failures": "never",
     "backoff_after_failures": "never",
+    "spread_seconds": "0",
+    "priority": "0",
 }
-TIMING_FIELDS = ("frequency", "time_config", "start_at", "end_at")
+SPLIT = ("frequency", "time_config")  # two fields of a schedule, one of the form: "when"
 
 
 @for_visitors("/schedules/new")
@@ -78,11 +84,20 @@ async def _show_form(visitor: Visitor, record: ScheduleRecord | None) -> None:
     await ScheduleForm(visitor, record, announced).preview(blaming=record is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """What the database refused, and the value of the field at that moment."""
+
+    problem: Problem
+    value: Any
+
+
 class ScheduleForm:
     def __init__(self, visitor: Visitor, record: ScheduleRecord | None, announced: Collection[str]) -> None:
         self._visitor, self._record, self._announced = visitor, record, announced
         self._fields: dict[str, ValidationElement[Any]] = {}
         self._preview: Preview | None = None
+        self._refused: list[_Refused] = []
         self._once, self._newest = Once(), Newest()
         with ui.element("div").classes("es-grid"):
             with card("Job"):
@@ -107,12 +122,11 @@ class ScheduleForm:
         self._text("domain", "Domain or subject", record.domain if record else "")
         self._text("name", "Name (optional, unique)", (record.name or "") if record else "")
         job_type = record.job_type if record else "cookie_scan"
-        chosen = ui.select(sorted(known), label="Job type", value=job_type, on_change=self.preview)
+        chosen = ui.select(sorted(known), label="Job type", value=job_type)
         self._put("job_type", chosen)
-        config = json.dumps(dict(record.job_config), indent=2, ensure_ascii=False) if record else "{}"
-        area = ui.textarea("Configuration (JSON)", value=config, on_change=self.preview)
-        self._put("job_config", area.props('input-class="es-mono" autogrow'))
-        ui.label().classes("es-faint").bind_text_from(chosen, "value", field_words)
+        config = dict(record.job_config) if record else {}
+        self._config = ConfigEditor(job_type, config, self.preview)
+        chosen.on_value_change(lambda event: self._config.choose(event.value))
         self._text("tags", "Tags (comma-separated)", ", ".join(record.tags) if record else "")
         self._text("requires", "Required labels (comma-separated)", ", ".join(record.requires) if record else "")
         self._text("queue", "Queue (empty: default)", (record.queue or "") if record else "")
@@ -140,20 +154,25 @@ class ScheduleForm:
             field.value = typed
 
     def _build_policies(self, record: ScheduleRecord | None) -> None:
-        ui.label("Empty fields use the setting named below them, or 0.").classes("es-faint")
+        ui.label("An empty field means its default, which it shows in grey.").classes("es-faint")
+        settings = self._visitor.parts.settings
         with ui.element("div").classes("es-fields"):
             for name, label in POLICIES.items():
                 value = getattr(record, name) if record else None
-                self._put(name, ui.number(label, value=value, precision=0, on_change=self.preview))
-            chosen = (record.catchup or "") if record else ""
-            self._put("catchup", ui.select(CATCHUPS, label=CATCHUP, value=chosen))
+                field = ui.number(label, value=value, precision=0, on_change=self.preview)
+                field.props["placeholder"] = default_of(name, settings)
+                self._put(name, field.props("stack-label"))
+            for name, label in (("catchup", CATCHUP), ("coalesce", COALESCE)):
+                value = getattr(record, name) if record else None
+                words = CHOICES[name] | {"": f"default: {default_of(name, settings)}"}
+                self._put(name, ui.select(words, label=label, value=_choice(value)))
 
     def _text(self, name: str, label: str, value: str) -> None:
         self._put(name, ui.input(label, value=value, on_change=self.preview))
 
     def _put(self, name: str, field: ValidationElement[Any]) -> None:
         self._fields[name] = field.props('outlined dense debounce="300"').classes("w-full")
-        if hint := field_hint(name):
+        if hint := field_hint(name, self._visitor.parts.settings):
             field.props["hint"] = hint
 
     # --- input ---
@@ -161,7 +180,6 @@ class ScheduleForm:
     def _definition(self) -> tuple[dict[str, Any], list[Problem]]:
         """The definition as far as it can be parsed, and the problems with the rest."""
         values = {name: field.value for name, field in self._fields.items()}
-        problems: list[Problem] = []
         given: dict[str, Any] = {
             "domain": values["domain"] or "",
             "name": (values["name"] or "").strip() or None,
@@ -174,16 +192,13 @@ class ScheduleForm:
             "ping_url": (values["ping_url"] or "").strip() or None,
             "enabled": self._enabled.value,
             "catchup": values["catchup"] or None,
+            "coalesce": FLAGS.get(values["coalesce"]),
             "start_at": (values["start_at"] or "").strip() or None,
             "end_at": (values["end_at"] or "").strip() or None,
             **{name: _whole(values[name], 0 if name in ("spread_seconds", "priority") else None) for name in POLICIES},
         }
-        try:
-            given["job_config"] = strict_json.loads(values["job_config"] or "{}")
-        except strict_json.DuplicateKey as error:
-            problems.append(Problem("job_config", str(error)))
-        except ValueError as error:
-            problems.append(Problem("job_config", f"is not JSON: {error}"))
+        config, problems = self._config.read()
+        given["job_config"] = {} if config is None else config
         try:
             given["frequency"], given["time_config"] = parse_when(values["when"] or "")
         except InvalidSchedule as error:
@@ -201,28 +216,44 @@ class ScheduleForm:
         self._fires.refresh()
 
     async def _look(self) -> tuple[Preview | None, list[Problem]]:
+        """The preview, if the timing is valid, and the problems of all fields."""
         given, problems = self._definition()
-        if any(problem.field == "when" for problem in problems):
-            return None, problems
+        told = {problem.field for problem in problems}  # what cannot be read has no further problems
         announced = self._visitor.parts.repository.announced_types
+        preview: Preview | None = None
         try:
             preview = await self._visitor.read(lambda: preview_definition(given, announced=announced))
         except InvalidInput as error:
-            return None, [*problems, *error.problems]
-        return preview, [*problems, *preview.problems]
+            found = error.problems
+        else:
+            found = preview.problems
+        return preview, [*problems, *(problem for problem in found if self._field_of(problem.field) not in told)]
 
     def _show_problems(self, problems: list[Problem]) -> None:
         """Show each error at its field, and errors without a field below the form."""
-        by_field: dict[str, list[str]] = {}
-        for problem in problems:
-            by_field.setdefault(self._field_of(problem.field), []).append(_words(problem))
+        by_field: dict[str, list[Problem]] = {}
+        for problem in [*problems, *self._still_refused({problem.field for problem in problems})]:
+            by_field.setdefault(self._field_of(problem.field), []).append(problem)
+        self._config.show_problems(by_field.pop("job_config", []))
         for name, field in self._fields.items():
-            field.error = "; ".join(by_field.pop(name, [])) or None
-        self._problem.text = "; ".join(text for texts in by_field.values() for text in texts)
+            field.error = "; ".join(map(within, by_field.pop(name, []))) or None
+        self._problem.text = "; ".join(within(problem) for found in by_field.values() for problem in found)
+
+    def _still_refused(self, told: Collection[str]) -> list[Problem]:
+        """What the database refused stays at its field until the field has another value."""
+        return [
+            refused.problem
+            for refused in self._refused
+            if refused.problem.field not in told and refused.value == self._value_of(refused.problem.field)
+        ]
+
+    def _value_of(self, name: str) -> Any:
+        field = self._field_of(name)
+        return self._fields[field].value if field in self._fields else None
 
     def _field_of(self, name: str) -> str:
         first = name.partition(".")[0]
-        return "when" if first in ("frequency", "time_config") else first
+        return "when" if first in SPLIT else first
 
     @ui.refreshable_method
     def _fires(self) -> None:
@@ -244,16 +275,19 @@ class ScheduleForm:
 
     async def _save(self) -> bool:
         """Returns whether it was saved, so that the page is left."""
-        given, problems = self._definition()
+        self._refused = []
+        _, problems = await self._look()
         if problems:
             self._show_problems(problems)
             return False
+        given, _ = self._definition()
         saved = await self._visitor.act(Role.OPERATOR, lambda: self._write(given))
         if isinstance(saved, UUID):
             ui.navigate.to(f"/schedules/{saved}")
             return True
         if saved is not None:
-            self._show_problems(saved)
+            self._refused = [_Refused(problem, self._value_of(problem.field)) for problem in saved]
+            self._show_problems([])
         return False
 
     def _write(self, given: Mapping[str, Any]) -> UUID | list[Problem]:
@@ -271,24 +305,25 @@ class ScheduleForm:
         return record.schedule_id
 
 
-def field_words(job_type: str) -> str:
-    """`Fields: url (required), method, …`; empty for a job type that only the replicas know."""
-    try:
-        fields = fields_of(default_registry.get(job_type))
-    except UnknownJobType:
-        return ""
-    return "Fields: " + ", ".join(f"{field.name} (required)" if field.required else field.name for field in fields)
-
-
-def field_hint(name: str) -> str:
-    """`1 to 1,000, or JOB_MAX_INSTANCES`: the range of a number, and the setting that applies if it is empty."""
+def field_hint(name: str, settings: Settings) -> str:
+    """`1 to 1,000; default 1 (JOB_MAX_INSTANCES)`: the range of a number, and what an empty field means."""
     words = range_of(rule_of(name)) if name in RULES else ""
-    return ", or ".join([*([words] if words else []), *([DEFAULTS[name]] if name in DEFAULTS else [])])
+    default = f"default {unset(name, settings)}" if name in DEFAULTS else ""
+    return "; ".join(filter(None, (words, default)))
 
 
-def unset(name: str) -> str:
-    """What a policy without a value means."""
-    return f"default ({DEFAULTS[name]})" if DEFAULTS[name].isupper() else DEFAULTS[name]
+def unset(name: str, settings: Settings) -> str:
+    """What a policy without a value means: `1 (JOB_MAX_INSTANCES)`."""
+    source = DEFAULTS[name]
+    return f"{default_of(name, settings)} ({source})" if source.isupper() else source
+
+
+def default_of(name: str, settings: Settings) -> str:
+    source = DEFAULTS[name]
+    if not source.isupper():
+        return source
+    value = getattr(settings, source.lower())
+    return CHOICES[name][_choice(value)] if name in CHOICES else f"{value:,}"
 
 
 def range_of(rule: Rule) -> str:
@@ -305,6 +340,6 @@ def _whole(value: float | None, otherwise: int | None) -> float | int | None:
     return int(value) if float(value).is_integer() else value
 
 
-def _words(problem: Problem) -> str:
-    inner = problem.field.partition(".")[2]
-    return f"{inner}: {problem.reason}" if inner else problem.reason
+def _choice(value: object) -> str:
+    """The key of a choice: a word, `true` or `false`, or empty for the default."""
+    return "" if value is None else str(value).lower()

@@ -240,12 +240,12 @@ class _Page:
 
     @ui.refreshable_method
     def _definition(self) -> None:
-        record = self._seen.record
+        record, settings = self._seen.record, self._visitor.parts.settings
         with ui.element("dl").classes("es-facts"):
             for name, label in POLICIES.items():
                 value = getattr(record, name)
-                fact(label, unset(name) if value is None else str(value))
-            fact(CATCHUP, CATCHUPS[record.catchup] if record.catchup else unset("catchup"))
+                fact(label, f"default: {unset(name, settings)}" if value is None else str(value))
+            fact(CATCHUP, CATCHUPS[record.catchup] if record.catchup else f"default: {unset('catchup', settings)}")
             for name, at in (("Not before", record.start_at), ("Not after", record.end_at)):
                 if at is not None:
                     fact(name, fire_words(at, ZoneInfo("UTC"), self._visitor.zone))

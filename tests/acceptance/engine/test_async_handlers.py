@@ -41,7 +41,8 @@ def most_at_once(cluster: Cluster) -> int:
         """SELECT max(n) FROM (
                SELECT sum(step) OVER (ORDER BY at, step) AS n FROM (
                    SELECT started_at AS at, 1 AS step FROM job_executions
-                   UNION ALL SELECT completed_at, -1 FROM job_executions WHERE completed_at IS NOT NULL) AS steps
+                   UNION ALL SELECT started_at + make_interval(secs => duration_seconds), -1 FROM job_executions
+                   WHERE duration_seconds IS NOT NULL) AS steps
            ) AS counts"""
     )
     return int(most)

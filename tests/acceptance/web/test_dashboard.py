@@ -1,164 +1,31 @@
 """The dashboard's main journeys, in a real browser against a real web process and a real replica."""
 
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import requests
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-from config import PROJECT_ROOT
 from database.connection import DatabaseConnection
-from services.embedded import Addresses
 from services.job_history import JobHistory
-from services.scanning.engines.browser.process import find_browser
 from services.schedule_repository import ScheduleRepository
 from services.web.auth.roles import Role
 from services.web.auth.tokens import ApiTokens
+from tests.support.dashboard import FAINT_WORDS, PATIENCE_MS, enabled, insert, log_in
 from tests.support.ledger import Answer, Ledger
 from tests.support.notifying import Notifying, is_signed
 from tests.support.pipeline_stand_ins import PipelineWorld, google_says
-from tests.support.replicas import QUICK, Cluster
+from tests.support.replicas import Cluster
 from tests.support.waiting import eventually
 
-PATIENCE_MS = 60_000
-# Words with less contrast than WCAG AA asks for.
-FAINT_WORDS = """() => {
-  const brush = Object.assign(document.createElement('canvas'), {width: 1, height: 1})
-    .getContext('2d', {willReadFrequently: true});
-  const channels = colour => {
-    brush.clearRect(0, 0, 1, 1); brush.fillStyle = colour; brush.fillRect(0, 0, 1, 1);
-    return [...brush.getImageData(0, 0, 1, 1).data];
-  };
-  const over = ([r, g, b, a], under) => [r, g, b].map((value, i) => (value * a + under[i] * (255 - a)) / 255);
-  const ground = element => {
-    const own = element ? channels(getComputedStyle(element).backgroundColor) : [255, 255, 255, 255];
-    return own[3] === 255 ? own.slice(0, 3) : over(own, ground(element.parentElement));
-  };
-  const light = colour => colour.map(value => value / 255)
-    .map(value => value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, value, i) => sum + value * [0.2126, 0.7152, 0.0722][i], 0.05);
-  const found = [], texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (texts.nextNode()) {
-    const words = texts.currentNode.textContent.trim(), element = texts.currentNode.parentElement;
-    if (!words || !element.checkVisibility({visibilityProperty: true})) continue;
-    if (element.closest('script, style, .disabled, .q-icon')) continue;
-    const style = getComputedStyle(element), below = ground(element);
-    const [a, b] = [light(over(channels(element.closest('svg') ? style.fill : style.color), below)), light(below)];
-    const contrast = Math.max(a, b) / Math.min(a, b);
-    if (contrast < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5)) found.push(words + ' ' + contrast.toFixed(2));
-  }
-  return found;
-}"""
 PAGES = (
     "/", "/schedules", "/schedules/new", "/executions", "/limits", "/notifications", "/timeline", "/scans", "/places",
     "/queues", "/contacts", "/replicas",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(find_browser(None)), args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def cluster(
-    new_database: Callable[[str | None], str],
-    template: str,
-    servers: Addresses,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Cluster]:
-    """One replica for all journeys: each of them has schedules of its own."""
-    url = new_database(template)
-    db = DatabaseConnection(url)
-    cluster = Cluster(
-        db, {**QUICK, "DATABASE_URL": url, "REDIS_URL": servers.redis_url}, tmp_path_factory.mktemp("web")
-    )
-    cluster.start(1)
-    yield cluster
-    cluster.end()
-    db.close()
-
-
-@pytest.fixture(scope="module")
-def town() -> Iterator[PipelineWorld]:
-    """Where the web process finds Google's places."""
-    with PipelineWorld() as world:
-        yield world
-
-
-@pytest.fixture(scope="module")
-def web(cluster: Cluster, town: PipelineWorld) -> Iterator[str]:
-    """The address of a `manage.py web`."""
-    log = cluster.directory / "web.log"
-    environment = {
-        **cluster.environment,
-        **town.environment,
-        "PATH": os.defpath,
-        "WEB_PORT": "0",
-        "WEB_RATE_LIMIT_PER_MINUTE": "0",
-    }
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "manage.py", "web"],
-            cwd=PROJECT_ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
-        )  # fmt: skip
-    eventually(lambda: "serving on" in log.read_text() or process.poll() is not None, 120)
-    assert process.poll() is None, log.read_text()
-    yield re.findall(r"serving on (\S+)", log.read_text())[0]
-    process.terminate()
-    process.wait(30)
-
-
-@pytest.fixture
-def token(cluster: Cluster) -> str:
-    return ApiTokens(cluster.db).create(f"olga-{uuid4().hex[:6]}", Role.ADMIN, "test").text
-
-
-@pytest.fixture
-def page(token: str, web: str, browser: Browser) -> Iterator[Page]:
-    """Logged in, at the overview. What the page complains about in its console fails the test."""
-    context = browser.new_context(base_url=web, timezone_id="Europe/Berlin", viewport={"width": 1360, "height": 900})
-    context.set_default_timeout(PATIENCE_MS)
-    expect.set_options(timeout=PATIENCE_MS)
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    log_in(page, token)
-    yield page
-    context.close()
-    assert complaints == []
-
-
-def log_in(page: Page, token: str) -> None:
-    page.goto("/")
-    expect(page).to_have_url(re.compile(r"/login\?to=/$"))
-    page.get_by_label("Token").fill(token)
-    page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
-
-
-def insert(cluster: Cluster, name: str, job_type: str, config: str = "{}", time_config: str = '{"hours": 12}') -> str:
-    cluster.run(
-        """INSERT INTO schedules (domain_config_id, domain, name, job_type, frequency, time_config, job_config)
-           VALUES (gen_random_uuid(), %s, %s, %s, 'interval', %s, %s)""",
-        name, name, job_type, time_config, config,
-    )  # fmt: skip
-    return str(cluster.rows("SELECT schedule_id FROM schedules WHERE name = %s", name)[0][0])
-
-
-def enabled(cluster: Cluster, name: str) -> bool:
-    return bool(cluster.rows("SELECT enabled FROM schedules WHERE name = %s", name)[0][0])
 
 
 @contextmanager
@@ -222,10 +89,9 @@ def test_a_schedule_is_made_with_a_typo_corrected_previewed_and_saved(page: Page
     page.get_by_label("Domain or subject").fill("weekly report")
     page.get_by_label("Name (optional, unique)").fill("weekly report")
     expect(page.get_by_label("Misfire grace (s)")).to_be_visible()
-    expect(page.get_by_text("JOB_MISFIRE_GRACE_TIME")).to_be_visible()  # the setting that counts while it is empty
     page.get_by_label("Job type", exact=True).click()
     page.get_by_role("option", name="http_request").click()
-    expect(page.get_by_text("Fields: url (required), method, headers, json,")).to_be_visible()
+    expect(page.get_by_label("url (required)", exact=True)).to_be_visible()
     page.get_by_label("Job type", exact=True).click()
     page.get_by_role("option", name="noop").click()
     page.get_by_label("When", exact=True).fill("weekly mondey 02:30")
@@ -249,6 +115,7 @@ def test_a_key_that_is_there_twice_is_refused_in_the_form(page: Page, cluster: C
     page.get_by_label("Domain or subject").fill("two meanings")
     page.get_by_label("Job type", exact=True).click()
     page.get_by_role("option", name="noop").click()
+    page.get_by_role("tab", name="JSON").click()
     page.get_by_label("Configuration (JSON)").fill('{"url": "https://a.example/", "url": "https://b.example/"}')
     expect(page.get_by_text("duplicate key 'url'")).to_be_visible()
     page.get_by_role("button", name="Save").click()

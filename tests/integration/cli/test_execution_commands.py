@@ -227,6 +227,22 @@ def test_follow_prints_lines_until_it_is_interrupted(
     assert [line["execution_id"] for line in lines] == [str(first), str(later[0])]
 
 
+def test_follow_says_first_what_its_columns_are(
+    cli: Cli, db: DatabaseConnection, schedule_id: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution_id = add(db, schedule_id)
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("services.cli.executions.time", SimpleNamespace(sleep=interrupt))
+    header, line = cli("executions", "--follow").stdout.splitlines()
+    assert header.split("  ")[0].strip() == "id"
+    assert line.startswith(str(execution_id)[:8])
+    for column, cell in (("job", "nightly"), ("status", "success"), ("replica", "replica-1")):
+        assert header.index(column) == line.index(cell)
+
+
 def test_statistics_are_a_table_or_json(cli: Cli, db: DatabaseConnection, schedule_id: UUID) -> None:
     add(db, schedule_id)
     add(db, schedule_id, "abandoned", age_seconds=61)
@@ -449,6 +465,23 @@ def test_the_log_of_one_execution_is_printed_also_that_of_an_earlier_version(
     as_json = [json.loads(line) for line in cli("execution", str(execution_id), "--log", "--json").stdout.splitlines()]
     assert [(line["position"]["line"], line["text"]) for line in as_json] == [(1, "one"), (2, "two")]
     assert cli("execution", str(before), "--log").stdout == "2026-01-01T00:00:00Z from before\n"
+
+
+def test_the_log_of_an_execution_that_has_not_started_says_what_it_waits_for(
+    cli: Cli, db: DatabaseConnection, schedule_id: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, missed = add(db, schedule_id, "pending"), add(db, schedule_id, "missed", age_seconds=90)
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE job_executions SET reason = 'limit:customer:42' WHERE status = 'pending'")
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("services.cli.log_lines.time", SimpleNamespace(sleep=interrupt))
+    said = cli("execution", str(waits), "--log")
+    assert "is pending (limit:customer:42): its log begins when it starts" in said.stderr
+    assert said.stdout == ""
+    assert "is missed: it never started, so it has no log" in cli("execution", str(missed), "--log").stderr
 
 
 def test_following_shows_what_running_executions_say_from_now_on(db: DatabaseConnection, log_store: LogStore) -> None:

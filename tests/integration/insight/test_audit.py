@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from psycopg2.extras import Json
 
 from config import Settings
 from database.connection import DatabaseConnection
@@ -448,4 +449,98 @@ def test_many_schedules_are_told_apart(past: Past) -> None:
     report = audit(past.db, DAY - MINUTE, DAY + 23 * HOUR, heard.append)
     assert (report.expected, report.accounted, len(report.extra)) == (3000, 2999, 0)
     assert [finding.schedule for finding in report.unexplained] == ["host001234.example"]
-    assert heard == list(range(1, 3001))
+    assert heard == sorted(heard)
+    assert (heard[-1], len({*heard})) == (3000, 7), "after each batch of 500, and before the first"
+
+
+# --- in batches, each with a snapshot of its own ---
+
+
+def a_day_with_everything(past: Past) -> dict[str, UUID]:
+    """Schedules that are whole, lost, extra, deleted, changed and summed up, and rows without a schedule."""
+    ids = {name: past.create(DAY - HOUR, name=name, **HOURLY) for name in ("whole", "lost", "gone", "moved", "summed")}
+    for name in ("whole", "lost"):
+        past.ran(ids[name], hourly(DAY + HOUR, DAY + 24 * HOUR))
+    past.run(
+        "DELETE FROM job_executions WHERE schedule_id = %(id)s AND scheduled_for = %(at)s",
+        id=ids["lost"],
+        at=DAY + HOUR,
+    )
+    past.ran(ids["gone"], hourly(DAY + HOUR, DAY + 5 * HOUR))
+    past.delete(DAY + 7 * HOUR, ids["gone"])
+    past.ran(ids["moved"], hourly(DAY + HOUR, DAY + 6 * HOUR))
+    past.change(DAY + 6 * HOUR + MINUTE, ids["moved"], frequency="daily", time_config={"hour": 20, "minute": 0})
+    past.ran(ids["moved"], [DAY + 8 * HOUR])
+    summed = {"first": (DAY - 5 * HOUR).isoformat(), "last": (DAY + 20 * HOUR).isoformat(), "count": 26}
+    late = {"created_at": DAY + 21 * HOUR, "reason": "catchup_cap", "metadata": Json(summed)}
+    past.ran(ids["summed"], [DAY - 5 * HOUR], "missed", **late)
+    past.ran(ids["summed"], hourly(DAY + 21 * HOUR, DAY + 24 * HOUR), cause="catchup")
+    for stranger in (UUID(int=0), UUID(int=2**128 - 1)):
+        past.ran(stranger, [DAY + 2 * HOUR, DAY + 3 * HOUR])
+    return ids
+
+
+def in_words(report: AuditReport) -> dict[str, Any]:
+    kinds = ("unexplained", "unwatched", "extra", "contradicted", "unfinished")
+    counts = ("schedules", "expected", "accounted", "duplicates", "on_the_edge", "in_progress")
+    found = {kind: [(each.schedule_id, each.scheduled_for) for each in getattr(report, kind)] for kind in kinds}
+    return found | {count: getattr(report, count) for count in counts}
+
+
+def small_batches(monkeypatch: pytest.MonkeyPatch, schedules: int, fires: int) -> None:
+    monkeypatch.setattr("services.insight.audit.BATCH_SCHEDULES", schedules)
+    monkeypatch.setattr("services.insight.audit.BATCH_FIRES", fires)
+
+
+def test_the_size_of_the_batches_changes_nothing(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_day_with_everything(past)
+    whole = in_words(of_that_day(past))
+    assert (whole["expected"], whole["accounted"], len(whole["extra"]), len(whole["unexplained"])) == (85, 82, 5, 3)
+    for schedules, fires in ((1, 1), (1, 1000), (2, 30), (3, 1), (1000, 1)):
+        small_batches(monkeypatch, schedules, fires)
+        assert in_words(of_that_day(past)) == whole, (schedules, fires)
+
+
+def test_what_happens_between_two_batches_is_judged_once(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_batches(monkeypatch, 1, 1000)
+    ids = [UUID(int=number << 96) for number in range(1, 5)]
+    for schedule_id in ids:
+        past.create(DAY - HOUR, schedule_id=schedule_id)
+    past.ran(ids[2], [DAY + 2 * HOUR])
+    heard: list[int] = []
+
+    def meanwhile(schedules: int) -> None:
+        heard.append(schedules)
+        if schedules == 1:  # the first one is judged: its fire was lost, the others are still to come
+            past.ran(ids[0], [DAY + 2 * HOUR])
+            past.ran(ids[1], [DAY + 2 * HOUR])
+            past.repository.delete_schedule(ids[2])
+            past.repository.update_schedule(ids[3], enabled=False)
+            past.create(DAY + 23 * HOUR, schedule_id=UUID(int=7 << 96))
+            past.ran(UUID(int=8 << 96), [DAY + 2 * HOUR])
+
+    report = audit(past.db, DAY, DAY + timedelta(days=1), meanwhile)
+    assert (report.expected, report.accounted, report.duplicates) == (4, 2, 0)
+    assert [finding.schedule_id for finding in report.unexplained] == [ids[0], ids[3]]
+    assert heard[-1] == 5
+    assert len(report.extra) == 0  # what the audit's beginning has not seen is left to the next one
+
+
+def test_nothing_holds_a_snapshot_between_two_batches(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_batches(monkeypatch, 2, 30)
+    a_day_with_everything(past)
+    held: list[int] = []
+
+    def look(_: int) -> None:
+        with past.db.transaction() as connection:
+            held.append(
+                connection.exec_driver_sql(
+                    """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                       AND pid <> pg_backend_pid() AND (xact_start IS NOT NULL OR backend_xmin IS NOT NULL)
+                       AND backend_type = 'client backend'"""
+                ).scalar_one()
+            )
+
+    audit(past.db, DAY, DAY + timedelta(days=1), look)
+    assert len(held) > 4
+    assert set(held) == {0}

@@ -18,7 +18,7 @@ from services.insight.explain.explainer import Explainer, Explanation, Verdict, 
 from services.job_history import JobHistory
 from services.jobs import JobRegistry
 from services.ledger.claims import ExecutionStore
-from services.ledger.fires import Claim, Ending
+from services.ledger.fires import Claim, Decision, Ending
 from services.schedule_repository import ScheduleRepository
 from tests.support.executions import POLICY, TOLERANCES, Make, age, ago, fire
 from tests.support.schedules import VALID
@@ -525,6 +525,32 @@ def test_a_row_that_waits_for_a_limit_says_which_and_how_full_it_is(
     )
     words = r"It has been waiting 4\d s for limit customer:42 \(2 of 2 running by customer:\*\), since"
     assert re.search(words, said(explainer.explain(schedule_id, ago(40))))
+
+
+@pytest.mark.parametrize(
+    ("elder", "words"),
+    [
+        ("pending", r"It has been waiting 4\d s for limit customer:42 \(0 of 2 running by customer:\*\), since"),
+        ("running", r"It waited \d+ s for limit customer:42\."),
+    ],
+)
+def test_a_coalesced_fire_says_what_its_elder_waits_for(
+    explainer: Explainer, store: ExecutionStore, make: Make, db: DatabaseConnection, elder: str, words: str
+) -> None:
+    schedule_id = make(limit_keys=["customer:42"])
+    mark = Json({"waited_for_limit": "customer:42"})
+    of_a_limit(db, schedule_id, "pending", reason="limit:customer:42", metadata=mark)
+    assert store.claim([fire(schedule_id, 3)]).decisions == {fire(schedule_id, 3): Decision.COALESCED}
+    with db.transaction() as connection:
+        connection.exec_driver_sql("INSERT INTO limits (name, max_running) VALUES ('customer:*', 2)")
+        if elder == "running":
+            connection.exec_driver_sql(
+                """UPDATE job_executions SET status = 'running', reason = NULL, claimed_at = clock_timestamp(),
+                          started_at = clock_timestamp() WHERE status = 'pending'"""
+            )
+    answer = said(explainer.explain(schedule_id, ago(3)))
+    assert f"That fire is {ago(40):%Y-%m-%d %H:%M:%S} UTC ({elder})." in answer
+    assert re.search(words, answer)
 
 
 def test_what_waited_for_a_limit_was_not_late(explainer: Explainer, make: Make, db: DatabaseConnection) -> None:

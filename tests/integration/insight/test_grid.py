@@ -31,6 +31,20 @@ def test_what_fails_now_comes_first_then_what_failed_most(db: DatabaseConnection
     assert [row.schedule_id for row in Grid(db).rows(24)] == [broken, wobbly, mended, fine]
 
 
+def test_missed_fires_are_trouble_like_failed_ones(db: DatabaseConnection, make: Make) -> None:
+    fine, was_missed, is_missed, skips = (make(domain=name) for name in ("fine", "was missed", "is missed", "skips"))
+    add_fire(db, ["missed"], hours_ago=5, schedule_id=was_missed)
+    add_fire(db, ["missed"], hours_ago=5, schedule_id=is_missed)
+    for schedule_id in (was_missed, is_missed, skips, fine):
+        add_fire(db, ["success"], hours_ago=4, schedule_id=schedule_id)
+    add_fire(db, ["missed"], hours_ago=3, schedule_id=is_missed)
+    add_fire(db, ["skipped"], hours_ago=2, schedule_id=is_missed)  # what was skipped says nothing new
+    add_fire(db, ["skipped"], hours_ago=2, schedule_id=skips)
+    add_fire(db, ["success"], hours_ago=1, schedule_id=fine)
+    assert [row.schedule_id for row in Grid(db).rows(24)][:2] == [is_missed, was_missed]
+    assert [row.schedule_id for row in Grid(db).rows(24, schedules=2)] == [is_missed, was_missed]
+
+
 def test_of_many_schedules_those_with_trouble_are_shown_and_only_their_last_fires(
     db: DatabaseConnection, make: Make
 ) -> None:

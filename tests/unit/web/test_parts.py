@@ -71,6 +71,8 @@ def a_record(**more: Any) -> ScheduleRecord:
         "last_run": None,
         "last_status": None,
         "invalid_reason": None,
+        "failures_in_a_row": 0,
+        "backoff_until": None,
         "revision": 42,
         "effective_from": now,
         "created_at": now,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from config import Settings
 from services.schedules.field_rules import RULES
 from services.web.dashboard.schedule_form import field_hint
 from services.web.schemas.schedules import ScheduleDefinition
@@ -19,12 +20,15 @@ def test_every_field_of_a_schedule_is_documented_with_its_rule() -> None:
 @pytest.mark.parametrize(
     ("field", "hint"),
     [
-        ("max_retries", "0 to 100, or JOB_MAX_RETRIES"),
-        ("priority", "-1,000 to 1,000"),
-        ("catchup", "JOB_CATCHUP"),
+        ("max_retries", "0 to 100; default 7 (JOB_MAX_RETRIES)"),
+        ("priority", "-1,000 to 1,000; default 0"),
+        ("catchup", "default record as missed (JOB_CATCHUP)"),
+        ("coalesce", "default each on its own (JOB_COALESCE)"),
+        ("pause_after_failures", "1 to 1,000; default never"),
         ("domain", ""),
         ("when", ""),
     ],
 )
-def test_a_field_of_the_form_names_its_range_and_its_default(field: str, hint: str) -> None:
-    assert field_hint(field) == hint
+def test_a_field_of_the_form_names_its_range_and_the_value_of_its_default(field: str, hint: str) -> None:
+    settings = Settings(job_max_retries=7, job_catchup="none", job_coalesce=False)
+    assert field_hint(field, settings) == hint
