@@ -35,6 +35,7 @@ class EventLoop:
         self._loop = self.loop = asyncio.SelectorEventLoop()
         self._loop.set_task_factory(self._make_task)
         self._loop.set_default_executor(DaemonThreads(most_threads))
+        vars(self._loop)["shutdown_default_executor"] = _leave_to_others
         self._tasks: dict[Run, set[asyncio.Task[Any]]] = {}
         self._runs: dict[asyncio.Task[Any], Run] = {}
         self._pinged_at: float | None = None
@@ -179,6 +180,10 @@ class DaemonThreads(ThreadPoolExecutor):
         while (call := self._calls.get()) is not None:
             call()
             self._idle.release()
+
+
+async def _leave_to_others(*_timeout: float | None) -> None:
+    """A handler that ends its loop's threads, as programs do at their end, would take them from all others."""
 
 
 def _after_fork() -> None:

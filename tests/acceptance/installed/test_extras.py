@@ -1,6 +1,7 @@
 """The wheel with its base alone, and with each extra alone: what works, and what names the extra that it misses."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -198,6 +199,13 @@ def test_every_extra_has_a_test_here() -> None:
     text = Path(__file__).read_text()
     extras = set(dependencies(PROJECT_ROOT)) - {""}
     assert {extra for extra in extras if f'with_extra("{extra}")' not in text} == set()
+
+
+def test_every_extra_is_in_the_table_of_the_page() -> None:
+    page = (PROJECT_ROOT / "docs" / "in-your-project.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert set(dependencies(PROJECT_ROOT)) - {""} <= named
 
 
 def test_web_alone_serves_the_api_and_the_dashboard(with_extra: Callable[[str], Place], free_port: int) -> None:

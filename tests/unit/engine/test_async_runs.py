@@ -255,6 +255,17 @@ def test_a_failure_is_recorded_and_the_loop_goes_on(
     assert (failed.status, failed.error_message, failed.retryable) == (ExecutionStatus.FAILED, message, retryable)
 
 
+def test_a_handler_that_shuts_the_threads_of_the_loop_down_takes_them_from_nobody(bench: Bench) -> None:
+    async def handler(_context: ExecutionContext, _config: Any) -> dict[str, int]:
+        await asyncio.get_running_loop().shutdown_default_executor()
+        return {"pages": await asyncio.to_thread(int, "3")}
+
+    pool = bench.pool(handler)
+    for _ in range(2):
+        pool.submit(a_context())
+    assert [result.details.get("result") for result in bench.results(2)] == [{"pages": 3}] * 2
+
+
 def test_a_task_that_calls_sys_exit_does_not_end_the_loop(bench: Bench) -> None:
     async def leave() -> None:
         sys.exit(1)
