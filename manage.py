@@ -126,9 +126,9 @@ COMMANDS = (
         "services.cli.limits:app",
         "Limits across schedules: how many executions with the same key may run at once.",
     ),
-    Later("rule", "services.cli.rules:app", "What is told to which channels, and when."),
-    Later("channel", "services.cli.channels:app", "Where notifications go: webhooks, e-mail, chats and pagers."),
-    Later("delivery", "services.cli.deliveries:app", "Notifications: what was sent, waits, or has failed."),
+    Later("rule", "services.cli.rules:app", "Rules of notifications: which events are told to which channels."),
+    Later("channel", "services.cli.channels:app", "Channels of notifications: webhooks, e-mail, chats and pagers."),
+    Later("delivery", "services.cli.deliveries:app", "Deliveries of notifications: what was sent, waits or failed."),
     Later("scans", "services.cli.scans:app", "List cookie scans, newest first; show or export one."),
     Later("scan-profile", "services.cli.scan_profiles:app", "Settings of cookie scans that several schedules share."),
     Later(

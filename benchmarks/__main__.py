@@ -20,6 +20,7 @@ from benchmarks import (
     changes,
     claim_path,
     failover,
+    fleet,
     history,
     job_loop,
     limits,
@@ -55,6 +56,7 @@ ENGINE: dict[str, Scenario] = {
     "replicas": replicas.run,
     "shares": shares.run,
     "limits": limits.run,
+    "fleet": fleet.run,
     "cleanup": history.run,
 }
 OTHERS: dict[str, Scenario] = {

@@ -16,6 +16,7 @@ class Scale:
     replicas_seconds: tuple[int, int, int]  # settling, idle, fires
     shared: int  # schedules
     limited: int  # fires
+    fleet_seconds: tuple[int, int]  # idle, executions
     peers: bool = False
 
 
@@ -31,6 +32,7 @@ FULL = Scale(
     replicas_seconds=(20, 20, 30),
     shared=3_000_000,
     limited=10_000,
+    fleet_seconds=(10, 20),
 )
 QUICK = Scale(
     rounds=1,
@@ -44,4 +46,5 @@ QUICK = Scale(
     replicas_seconds=(3, 5, 5),
     shared=20_000,
     limited=1000,
+    fleet_seconds=(4, 5),
 )

@@ -20,7 +20,9 @@ from sqlalchemy.orm import Session
 from config import Settings, get_settings, masked
 from database.forks import keep_from_copies
 from database.models import Base
+from database.prepared import Prepared
 from database.sqlstates import UNDEFINED_COLUMN, UNDEFINED_TABLE, sqlstate
+from database.uuids import read_uuids
 from services.embedded.servers import database_url
 from services.errors import ConfigurationError, SchedulerError, Unavailable
 
@@ -76,6 +78,7 @@ class DatabaseConnection:
         idle_in_transaction_seconds: int = IDLE_IN_TRANSACTION_SECONDS,
     ) -> None:
         self.transaction_pooler = transaction_pooler
+        self.keeps_plans = not transaction_pooler  # of dedicated connections; behind a pooler no session is ours
         self._limits = {
             "statement_timeout": str(statement_timeout_seconds * 1000),
             "idle_in_transaction_session_timeout": str(idle_in_transaction_seconds * 1000),
@@ -103,7 +106,7 @@ class DatabaseConnection:
             pool_use_lifo=True,  # idle connections stay at the bottom, so an idle process keeps only one
             connect_args=self.connect_args,
         )
-        event.listen(self.engine, "connect", lambda opened, _record: keep_from_copies(opened))
+        event.listen(self.engine, "connect", lambda opened, _record: _prepare_connection(opened))
         if transaction_pooler:
             event.listen(self.engine, "begin", self.set_for_this_transaction)
 
@@ -218,18 +221,26 @@ class DedicatedConnection:
     def __init__(self, db: DatabaseConnection) -> None:
         self._db = db
         self._connection: Connection | None = None
+        self._prepared: Prepared | None = None
         self._alone = ""  # prefix of a statement outside a transaction
         if db.transaction_pooler:
             self._alone = f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'; {db.limits_of_a_transaction}; "
         self._begin = f"BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL enable_seqscan = off; {self._alone}"
-        self._opening = self._alone  # prefix of the next statement
+        self._opening: str | None = None  # prefix of a transaction's next statement; None: outside a transaction
 
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row[Any]]:
         with self._db.clear_errors():
-            result = self._connect().exec_driver_sql(self._opening + sql, dict(values or {}))
-            if self._opening is self._begin:
+            connection = self._connect()
+            sent = self._alone + sql if self._opening is None else self._next_of_transaction(self._opening, sql)
+            result = connection.exec_driver_sql(sent, dict(values or {}))
+            if self._opening is not None:
                 self._opening = ""
-            return list(result) if result.returns_rows else []
+            return list(result.all()) if result.returns_rows else []
+
+    def _next_of_transaction(self, opening: str, sql: str) -> str:
+        if self._prepared is None:
+            return opening + sql
+        return opening + (self._prepared.opening() if opening else "") + self._prepared.sent_for(sql)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -243,10 +254,10 @@ class DedicatedConnection:
             self.close()  # the server rolls back; easier to reason about than a connection in an unknown state
             raise
         finally:
-            self._opening = self._alone
+            self._opening = None
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._prepared = self._connection, None, None
         if connection is not None:
             connection.invalidate()
             connection.close()
@@ -255,8 +266,12 @@ class DedicatedConnection:
         if self._connection is None or self._connection.invalidated:
             self.close()
             self._connection = self._db.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            if not self._db.transaction_pooler:
-                self._connection.exec_driver_sql(f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
+            settings = [] if self._db.transaction_pooler else [f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'"]
+            if self._db.keeps_plans:
+                settings.append("SET plan_cache_mode = force_generic_plan")
+                self._prepared = Prepared()
+            if settings:
+                self._connection.exec_driver_sql("; ".join(settings))
         return self._connection
 
 
@@ -288,6 +303,11 @@ class Listener:
 
     def close(self) -> None:
         self._raw.close()
+
+
+def _prepare_connection(opened: Any) -> None:
+    keep_from_copies(opened)
+    read_uuids(opened)
 
 
 def _with_our_driver(url: str) -> URL:

@@ -19,6 +19,7 @@ from enhanced_scheduler.results import JobFailed, JobResult, JobSkipped
 from enhanced_scheduler.texts import storable
 
 OBEY_SECONDS = 0.05  # how soon a coroutine with a loop of its own hears that it should stop
+END_SECONDS = 1.0  # what tasks that it left behind get to clean up
 MOST_NAMED = 3  # errors of a group, in its message
 
 
@@ -68,25 +69,46 @@ def _called(definition: JobDefinition, context: ExecutionContext, config: Any) -
 
 
 def run_alone(coroutine: Coroutine[Any, Any, object], context: ExecutionContext) -> object:
-    """In an event loop that ends with it. When the execution should stop, the coroutine gets a CancelledError."""
+    """In an event loop that ends with it. When the execution should stop, the coroutine gets a CancelledError.
+
+    As in a replica's loop, tasks and threads that the coroutine leaves behind cost it nothing: asyncio.run would wait.
+    """
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
     from contextvars import copy_context
 
     async def obey() -> object:
         task = asyncio.create_task(coroutine)
+        await asyncio.sleep(0)  # it comes to its first `await`: one that is stopped already hears it there
         while not task.done():
-            await asyncio.wait({task}, timeout=OBEY_SECONDS)
             if context.must_stop and not context.noticed_stop and task.cancel():
                 context.notice_stop()
+            await asyncio.wait({task}, timeout=OBEY_SECONDS)
+        if left := asyncio.all_tasks() - {asyncio.current_task()}:
+            context.log(left_behind(len(left)))
+            for other in left:
+                other.cancel()
+            await asyncio.wait(left, timeout=END_SECONDS)
         return task.result()
+
+    def run() -> object:
+        loop = asyncio.new_event_loop()
+        try:
+            return loop.run_until_complete(obey())
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(obey())
+        return run()
     with ThreadPoolExecutor(1) as beside:  # called by a coroutine, such as a test: a thread has one loop
-        return beside.submit(copy_context().run, asyncio.run, obey()).result()
+        return beside.submit(copy_context().run, run).result()
+
+
+def left_behind(tasks: int) -> str:
+    return f"the handler has ended; {tasks} tasks that it had started are cancelled"
 
 
 def _is_cancellation(error: BaseException) -> bool:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from enhanced_scheduler.application import ROOT
 from enhanced_scheduler.containment import Raised, contained
 from enhanced_scheduler.context import ExecutionContext
+from enhanced_scheduler.extras import how_to_install
 from enhanced_scheduler.model_errors import reason_of
 from enhanced_scheduler.results import PermanentFailure
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:  # a job type without a model needs no pydantic
 ISOLATION_KEY = "isolation"  # reserved in every job_config; never reaches the handler's model
 
 Isolation = Literal["thread", "process"]
+ISOLATIONS = get_args(Isolation)  # asked for each call
 Returned = Mapping[str, Any] | None
 Handler = Callable[[ExecutionContext, Any], Returned | Awaitable[Returned]]
 H = TypeVar("H", bound=Handler)
@@ -72,12 +75,12 @@ class JobDefinition:
     def isolation_of(self, job_config: Mapping[str, Any]) -> Isolation:
         """The configuration may ask for the other kind; a wrong word is refused by `parse_config`."""
         asked = job_config.get(ISOLATION_KEY, self.isolation)
-        return asked if asked in get_args(Isolation) else self.isolation
+        return asked if asked in ISOLATIONS else self.isolation
 
     def problems(self, job_config: Mapping[str, Any]) -> list[FieldProblem]:
         asked = job_config.get(ISOLATION_KEY, self.isolation)
         problems = []
-        if asked not in get_args(Isolation):
+        if asked not in ISOLATIONS:
             problems.append(("job_config.isolation", f"must be 'thread' or 'process', got {asked!r}"))
         if self.config_model is not None:
             problems += _problems_of(self.config_model, without_isolation(job_config))
@@ -216,6 +219,8 @@ def _why_not_imported(name: str, error: BaseException) -> str:
         return f"name it as `import` does: {path.stem}, and put its directory, {path.parent}, on the PYTHONPATH"
     if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
         return "there is no such module beside manage.py, on the PYTHONPATH or among the installed packages"
+    if isinstance(error, ImportError) and "greenlet" in str(error):  # SQLAlchemy would name its own extra
+        return f"sqlalchemy.ext.asyncio needs {how_to_install('async')}"
     return f"{type(error).__name__}: {_with_place(error)}"
 
 
@@ -224,6 +229,6 @@ def _with_place(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.msg} ({error.filename}, line {error.lineno})"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    own = [frame for frame in frames if frame.filename not in (__file__, contained.__code__.co_filename)]
-    imported = [frame for frame in own if frame.filename != importlib.__file__]
+    ours = (__file__, contained.__code__.co_filename, importlib.__file__, f"{ROOT / 'services'}/")
+    imported = [frame for frame in frames if not frame.filename.startswith(ours)]
     return f"{error} ({imported[-1].filename}, line {imported[-1].lineno})" if imported else str(error)

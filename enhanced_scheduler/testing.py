@@ -61,7 +61,10 @@ def run_job(
     cancel: str | None = None,
     draining: bool = False,
 ) -> JobRun:
-    """Call a handler with this job_config. `cancel`: it is told to stop from its first `context.check()` on."""
+    """Call a handler with this job_config. A coroutine, such as an async test, may call it, too.
+
+    `cancel`: it is told to stop from its first `context.check()` on, a coroutine by a CancelledError at its first wait.
+    """
     definition = jobs.definition_of(handler) or JobDefinition(
         getattr(handler, "__name__", type(handler).__name__), handler
     )

@@ -203,7 +203,7 @@ class EnhancedScheduler:
         )
         engine.tell_fleet(self.features.room_is_made)
         engine.tell_runs(self.features.pings.begun, self.features.pings.ended)
-        engine.add_loops(self.watcher.loop, gap_scanner.loop, *self.features.loops(engine.shares.first_in))
+        engine.add_loops(self.watcher.loop, gap_scanner.loop, *self.features.loops(engine.shares))
         self.health = self._parts.health(
             settings.metrics_port,
             host=settings.metrics_host,

@@ -99,9 +99,12 @@ class RuleNotFound(SchedulerError):
 
 
 class UnknownJobType(SchedulerError):
-    def __init__(self, job_type: str, known: Collection[str]) -> None:
+    """`needs`: how to install the optional part that brings it."""
+
+    def __init__(self, job_type: str, known: Collection[str], needs: str | None = None) -> None:
         self.job_type = job_type
-        super().__init__(f"no job type {job_type!r} is registered (known: {', '.join(sorted(known))})")
+        way_out = "" if needs is None else f"; it needs {needs}"
+        super().__init__(f"no job type {job_type!r} is registered (known: {', '.join(sorted(known))}){way_out}")
 
 
 class BlockedAddress(SchedulerError):

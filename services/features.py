@@ -2,7 +2,7 @@
 sending notifications, and the announcement of waiting rows to Celery workers.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from threading import Event
 from typing import Any
 from uuid import UUID
@@ -13,6 +13,7 @@ from enhanced_scheduler.extras import how_to_install, is_installed
 from services.api_sync.replica import ReplicaSync
 from services.engine.housekeeping import Housekeeping
 from services.engine.loops import Loop
+from services.engine.shares.shares import Shares
 from services.engine.streaks import Streaks
 from services.errors import ConfigurationError
 from services.fleet import publisher_for
@@ -67,9 +68,8 @@ class Features:
         if self._workflows is not None:
             self._workflows.install()
 
-    def loops(self, first_in: Callable[[], list[int]]) -> list[Loop]:
-        """`first_in`: the buckets in which this replica is first."""
-        self._streaks.look_if(lambda: 0 in first_in())
+    def loops(self, shares: Shares) -> list[Loop]:
+        self._streaks.look_if(lambda: shares.is_first_to_count)
         found = [
             self._audit.loop,
             self._streaks.loop,
@@ -78,7 +78,7 @@ class Features:
             *self._housekeeping.loops,
         ]
         if self._ping is not None:
-            self._ping.send_if(lambda: 0 in first_in())
+            self._ping.send_if(lambda: 0 in shares.first_in())
             found.append(self._ping.loop)
         if self._workflows is not None:
             found.append(self._workflows.loop)

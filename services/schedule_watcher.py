@@ -236,7 +236,7 @@ class ScheduleWatcher:
     def _load_buckets(self) -> None:
         """Those of our duty that we lack, some at a time: what is ours may have changed after each."""
         until = time.monotonic() + LOAD_SECONDS
-        while some := self._shares.next_to_load(self._most_buckets()):
+        while self._shares.lacking and (some := self._shares.next_to_load(self._most_buckets())):
             self._load_some(some)
             if time.monotonic() >= until:
                 return

@@ -13,9 +13,11 @@ from email.message import Message
 from http.client import HTTPException
 from typing import Any, cast
 from urllib.error import HTTPError
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 from urllib.request import HTTPRedirectHandler, Request, build_opener
+from uuid import UUID, uuid4
 
+Id = UUID | str | int
 AGAIN = frozenset({429, 502, 503, 504})
 NOT_BEGUN, CONFLICT = 429, 409
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 20.0
@@ -58,6 +60,20 @@ class Call:
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
     may_repeat: bool = False
+
+
+def path(template: str, *parts: Id) -> str:
+    """`/api/v3/schedules/{}` with a name in it, whatever characters the name has."""
+    return template.format(*(quote(str(part), safe="") for part in parts))
+
+
+def key(given: str | None) -> dict[str, str]:
+    """A key of its own for each call, so that a repetition is recognised."""
+    return {"Idempotency-Key": given or str(uuid4())}
+
+
+def match(revision: int | None) -> dict[str, str]:
+    return {} if revision is None else {"If-Match": f'"{revision}"'}
 
 
 class _NoRedirect(HTTPRedirectHandler):

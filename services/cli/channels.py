@@ -33,7 +33,7 @@ from services.wording.counts import counted
 app = typer.Typer(
     cls=ClearErrors,
     no_args_is_help=True,
-    help="Channels of notifications: webhooks, e-mail, and chats and pagers through apprise.",
+    help="Channels of notifications: webhooks, e-mail, chats and pagers.",
 )
 
 NONE_YET = "no channel exists; add one: manage.py channel add ops webhook --url https://…"

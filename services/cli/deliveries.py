@@ -15,7 +15,7 @@ from services.notifications.deliveries import Attempt, Deliveries, DeliveryFilte
 from services.wording.counts import counted
 
 app = typer.Typer(
-    cls=ClearErrors, no_args_is_help=True, help="Deliveries of notifications: what was sent, waits, or has failed."
+    cls=ClearErrors, no_args_is_help=True, help="Deliveries of notifications: what was sent, waits or failed."
 )
 
 STYLES = {"failed": "red", "cancelled": "dim"}

@@ -1,6 +1,6 @@
 """The data of the live view of `manage.py dev`: one cheap statement for each part."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Row
@@ -18,6 +18,7 @@ class Snapshot:
     upcoming: list[Row[Any]]
     scans: list[Row[Any]]
     minute: Row[Any]
+    workers: list[Row[Any]] = field(default_factory=list)  # of the fleet, each with all its processes
 
 
 def take_snapshot(connection: DedicatedConnection, rows: int) -> Snapshot:
@@ -30,6 +31,7 @@ def take_snapshot(connection: DedicatedConnection, rows: int) -> Snapshot:
         upcoming=connection.run(UPCOMING, limit),
         scans=connection.run(SCANS, {"limit": NEWEST_SCANS}),
         minute=connection.run(LAST_MINUTE)[0],
+        workers=connection.run(WORKERS),
     )
 
 
@@ -45,6 +47,21 @@ SELECT DISTINCT ON (i.instance_id)
 FROM scheduler_instances AS i
 WHERE i.kind = 'replica' AND i.heartbeat_at > clock_timestamp() - interval '1 minute'
 ORDER BY i.instance_id, i.started_at DESC
+"""
+
+# A child of a prefork pool has its worker's name and its own process id.
+WORKERS = """
+SELECT name, min(array_to_string(queues, ', ')) AS queues, sum(places)::int AS places, sum(running)::int AS running,
+       min(heartbeat_seconds) AS heartbeat_seconds
+FROM (
+    SELECT CASE WHEN i.facts ->> 'pool' = 'prefork' THEN regexp_replace(i.instance_id, '-[0-9]+$', '')
+                ELSE i.instance_id END AS name, i.queues, (i.facts ->> 'max_workers')::int AS places,
+           extract(epoch FROM clock_timestamp() - i.heartbeat_at)::float8 AS heartbeat_seconds,
+           (SELECT count(*) FROM job_executions AS e
+            WHERE e.status IN ('claimed', 'running') AND e.incarnation = i.incarnation) AS running
+    FROM scheduler_instances AS i
+    WHERE i.kind = 'worker' AND i.heartbeat_at > clock_timestamp() - interval '15 s'
+) AS processes GROUP BY name ORDER BY name
 """
 
 _LABEL = "CASE WHEN job_id = schedule_id::text THEN domain ELSE job_id END AS label"

@@ -73,7 +73,7 @@ def live_view(
     height: int,
 ) -> RenderableType:
     """The first line has the dashboard's address and its token."""
-    seen = len({*snapshot.replicas, *(member.name for member in members)})
+    seen = len({*snapshot.replicas, *(member.name for member in members)}) + len(snapshot.workers)
     room = Room.of(width, height, seen, len(snapshot.scans))
     return Group(
         Text(way_in, "bold", no_wrap=True),
@@ -95,7 +95,8 @@ def progress_line(snapshot: Snapshot, members: Sequence[ReplicaProcess], request
     up = sum(member.is_alive and _own_row(snapshot, member) is not None for member in members)
     following = next((f"; next: {row.label} {until(row.next_run)}" for row in snapshot.upcoming), "")
     newest = next((f"; scan of {row.domain}: {findings(row)}" for row in snapshot.scans), "")
-    return f"{up} of {len(members)} replicas up; {counters(snapshot)}; site: {requests}{following}{newest}"
+    team = f"{up} of {len(members)} replicas up{workers(snapshot)}"
+    return f"{team}; {counters(snapshot)}; site: {requests}{following}{newest}"
 
 
 def counters(snapshot: Snapshot) -> str:
@@ -108,6 +109,16 @@ def counters(snapshot: Snapshot) -> str:
     if counts.lateness_seconds is not None:
         parts.append(f"{_took(counts.lateness_seconds)} late")
     return f"{len(snapshot.running)} running; last minute: {', '.join(parts)}"
+
+
+def workers(snapshot: Snapshot) -> str:
+    """`; 2 workers serve scan, 1 of 4 places busy`, and nothing without a fleet."""
+    if not snapshot.workers:
+        return ""
+    queues = ", ".join(dict.fromkeys(row.queues for row in snapshot.workers))
+    serving = "1 worker serves" if len(snapshot.workers) == 1 else f"{len(snapshot.workers)} workers serve"
+    busy, places = (sum(getattr(row, name) for row in snapshot.workers) for name in ("running", "places"))
+    return f"; {serving} {queues}, {busy} of {places} places busy"
 
 
 def _table(title: str, *columns: str, last: str | None = None) -> Table:
@@ -132,6 +143,9 @@ def _replicas(snapshot: Snapshot, members: Sequence[ReplicaProcess], room: Room)
     names = {member.name for member in members}
     for row in (row for name, row in snapshot.replicas.items() if name not in names):
         rows.append([row.instance_id, _state(None, row), *_facts(row, "")])
+    for worker in snapshot.workers:
+        heartbeat, busy = f"{max(0.0, worker.heartbeat_seconds):.0f} s ago", f"{worker.running} of {worker.places}"
+        rows.append([worker.name, Text(f"serves {worker.queues}", "green"), heartbeat, busy, *["-"] * 5])
     for cells in rows[: room.replicas]:
         table.add_row(*cells[: 6 + len(more)])
     return table

@@ -192,7 +192,7 @@ def _replicas() -> Iterator[Finding]:
             "jobs",
             Verdict.FAILED,
             unmet.words,
-            "give a replica what is missing: ABILITIES, QUEUES (for the label `browser`: `make browser`)",
+            f"give a replica what is missing: ABILITIES, QUEUES (for the label `browser`: {how_to_install('browser')})",
         )
     if not (stale or idle or degraded):
         yield Finding("replicas", Verdict.OK, f"{len(live)} live; all claim and have the newest change")

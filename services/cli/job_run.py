@@ -16,7 +16,7 @@ from enhanced_scheduler.statuses import Cause, ExecutionStatus
 from services.cli.json_input import json_value
 from services.cli.output import FAILED, AsJson, console, error_console, json_text, print_json
 from services.engine.isolation import run_isolated
-from services.errors import InvalidInput, Problem
+from services.errors import InvalidInput, Problem, UnknownJobType
 from services.jobs import JobRegistry, default_registry
 from services.jobs.users import load_users_jobs
 
@@ -69,12 +69,13 @@ def run(
 def _definition(registry: JobRegistry, job_type: str, job_config: dict[str, Any]) -> JobDefinition:
     if job_type in OWN_COMMANDS:
         raise InvalidInput(Problem("type", f"{job_type} needs its tables; use {OWN_COMMANDS[job_type]}"))
-    if job_type not in registry.job_types():
-        known = ", ".join(sorted(registry.job_types()))
-        raise InvalidInput(Problem("type", f"no job type {job_type!r} is registered (known: {known})"))
+    try:
+        definition = registry.get(job_type)
+    except UnknownJobType as error:
+        raise InvalidInput(Problem("type", str(error))) from None
     if problems := registry.check_config(job_type, job_config):
         raise InvalidInput(*problems)
-    return registry.get(job_type)
+    return definition
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Engine(Workplace):
             timeout_seconds=timeout,
             gap_seconds=self.pulse.gap_seconds,
         )
-        self.in_loop = _in_loop(registry, settings.max_async_workers)
+        self.in_loop = in_loop_of(registry, settings.max_async_workers)
         self.settler = Settler(Settling(db, owner, self.policy, self.horizon, abilities, timeout))
         self.dispatcher = Dispatcher(
             store=self.store,
@@ -167,7 +167,7 @@ class Engine(Workplace):
             part.close()
 
 
-def _in_loop(registry: JobRegistry, most: int) -> InLoop | None:
+def in_loop_of(registry: JobRegistry, most: int) -> InLoop | None:
     """None without an async handler: then all is as if there were no event loop."""
     types = registry.async_types()
     if not types:

@@ -22,7 +22,7 @@ from typing import Any
 
 from database.clock import awake_or_not
 from enhanced_scheduler import results
-from enhanced_scheduler.calling import result_of
+from enhanced_scheduler.calling import left_behind, result_of
 from enhanced_scheduler.containment import Raised, Returned, contained
 from enhanced_scheduler.context import ExecutionContext
 from enhanced_scheduler.log_capture import speak_for
@@ -79,6 +79,8 @@ class AsyncRuns:
 
     def submit(self, run: Run) -> None:
         with self._lock:
+            if self._is_closed:  # the pool has taken it back
+                return
             hall = self._open_hall()
             hall.waiting.append(run)
         self._has_runs.set()
@@ -142,7 +144,7 @@ class AsyncRuns:
         self._leave(hall, run)
         if run.context.begun or (not task.cancelled() and task.exception() is not None):
             if left := hall.loop.leave(run):
-                run.context.log(f"the handler has ended; {left} tasks that it had started are cancelled")
+                run.context.log(left_behind(left))
             self._ended.put((run, task))
 
     def _leave(self, hall: _Hall, run: Run) -> None:

@@ -191,7 +191,7 @@ class Dispatcher:
 
         A tick that may claim nothing, or has nothing to claim, proves nothing.
         """
-        return self._claims_work or any(self._room(places) <= 0 for places in self._kinds)
+        return self._claims_work or all(self._room(places) <= 0 for places in self._kinds)
 
     def drain(self) -> None:
         """Hand back claims that were not started; for the end of the process, after the loop has stopped."""
@@ -324,7 +324,7 @@ class Dispatcher:
                 self._settle(replace(fire, due_at=report.due_at.get(fire, fire.due_at)), decision)
         if Decision.LATER in report.decisions.values():  # else the next fire of its schedule may still meet it
             self._pending_at = min(self._pending_at, time.monotonic() + BUSY_POLL_SECONDS)
-        places.waiting.was_free(fire.schedule_id for fire in fires if fire.schedule_id not in locked)
+        places.waiting.was_free(fire.schedule_id for fire in fires if not locked or fire.schedule_id not in locked)
         for some in locked.values():
             places.waiting.hold(some, self._clock.timestamp())
 

@@ -65,9 +65,9 @@ class EventLoop:
     def blocking(self) -> tuple[Run | None, FrameType | None]:
         """The execution whose code holds the loop now, if it is known, and where it is. No frame: nothing does."""
         frame = sys._current_frames().get(self._thread.ident or 0)
-        if frame is None or frame.f_code.co_filename.endswith("selectors.py"):
-            return None, None  # it waits for events: the machine is slow, not a handler
         task = asyncio.current_task(self._loop)
+        if frame is None or (task is None and frame.f_code.co_filename.endswith("selectors.py")):
+            return None, None  # it waits for events: the machine is slow, not a handler
         return (None if task is None else self._runs.get(task)), frame
 
     def close(self) -> None:

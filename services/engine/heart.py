@@ -36,6 +36,7 @@ FRESH_SECONDS = 0.5
 LATE_SECONDS = 1.0  # and a longer gap between two of them, less than MISSED_SECONDS, is no proof for what was before it
 SLOW_ANSWER_SECONDS = 1.0
 # The other facts are one value.
+STREAKS_SINCE = "0032"  # the migration; a replica's heartbeat names the newest that its program knows
 IN_COLUMNS = ("revision", "schedules", "running", "claiming", "abilities", "queues", "on_duty", "host", "free_slots")
 
 
@@ -263,4 +264,5 @@ def _member(row: Row[Any]) -> Member:
         free_async_slots=row.free_async_slots or 0,
         abilities=frozenset(row.abilities or ()),
         queues=frozenset(row.queues or ()),
+        counts_streaks=row.schema >= STREAKS_SINCE,
     )

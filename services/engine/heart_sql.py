@@ -34,7 +34,7 @@ GONE = "DELETE FROM scheduler_instances WHERE instance_id = %(instance_id)s AND 
 # says nothing about now.
 MEMBERS = """
 SELECT instance_id, incarnation, started_at, host, claiming, on_duty, holds, free_slots, abilities, queues,
-       (facts->>'free_async_slots')::int AS free_async_slots,
+       (facts->>'free_async_slots')::int AS free_async_slots, coalesce(facts->>'schema', '') AS schema,
        heartbeat_at > clock_timestamp() - make_interval(secs => %(timeout)s) AS is_live,
        heartbeat_at > clock_timestamp()
            - make_interval(secs => coalesce(heartbeat_interval_seconds, %(interval)s) + %(late)s) AS is_fresh

@@ -8,7 +8,7 @@ While two replicas think that it is their turn, the row locks of the schedules p
 import logging
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -34,6 +34,8 @@ FRESH = timedelta(minutes=10)  # an older failure pauses nothing: the next one d
 LOOK_BACK = timedelta(minutes=15)  # of a replica whose turn it has just become
 OVERLAP = timedelta(minutes=1)  # between the time of a row and its commit
 BATCH = 100  # schedules in one transaction
+RIPE = 10_000  # that are judged at once; a landslide may be all schedules
+ASK_AGAIN_SECONDS = 60.0  # whether a landslide goes on: the question reads every schedule
 FIRST_BACKOFF, LONGEST_BACKOFF = timedelta(minutes=1), timedelta(hours=1)
 MOST_DOUBLINGS = 10
 LANDSLIDE_SCHEDULES, LANDSLIDE_SHARE = 5, 0.3
@@ -99,6 +101,15 @@ def is_landslide(ended: int, failed: int) -> bool:
     return failed >= LANDSLIDE_SCHEDULES and failed >= LANDSLIDE_SHARE * ended
 
 
+@dataclass(slots=True)
+class _Landslide:
+    """Of one job type."""
+
+    asked_at: float
+    seen_at: float
+    withheld: set[UUID] = field(default_factory=set)  # the schedules that were not paused
+
+
 class Streaks:
     """`look_if` says how a replica knows that it is its turn."""
 
@@ -112,7 +123,7 @@ class Streaks:
         self._db, self._settle, self._monotonic = db, settle_seconds, monotonic
         self._is_mine: Callable[[], bool] = lambda: False
         self._figures_at = float("-inf")
-        self._landslides: dict[str, float] = {}  # by job type: when it was last seen
+        self._landslides: dict[str, _Landslide] = {}  # by job type
         self._begin()
         self.loop = Loop("streaks", self.tick, LOOK_SECONDS)
 
@@ -145,15 +156,14 @@ class Streaks:
             now = connection.exec_driver_sql(sql.NOW).scalar_one()
             since, after = self._since or (now - LOOK_BACK, NOBODY)
             page = list(connection.exec_driver_sql(sql.FAILURES, {"since": since, "after": after}))
-            limit = {"after": self._recovered_after, "limit": BATCH}
-            recovered = connection.exec_driver_sql(sql.RECOVERED, limit).scalars().all()
+            failing = connection.exec_driver_sql(sql.RECOVERED, {"after": self._recovered_after}).one()
         for row in page:
             if row.execution_id not in self._seen and row.schedule_id is not None:
                 is_fresh = now - row.completed_at < FRESH
                 self._due[row.schedule_id] = is_fresh or self._due.get(row.schedule_id, False)
-        for schedule_id in recovered:
+        for schedule_id in failing.recovered:
             self._due.setdefault(schedule_id, False)
-        self._recovered_after = recovered[-1] if len(recovered) == BATCH else NOBODY
+        self._recovered_after = failing.last if failing.seen == sql.FAILING_PAGE else NOBODY
         self._seen |= {row.execution_id: row.completed_at for row in page}
         if len(page) == sql.PAGE:
             self._since = page[-1].completed_at, page[-1].execution_id
@@ -161,7 +171,7 @@ class Streaks:
         again = now - OVERLAP
         self._since = again, NOBODY
         self._seen = {each: at for each, at in self._seen.items() if at >= again}
-        return len(recovered) == BATCH
+        return False
 
     # --- the count, and the backoff that follows from it ---
 
@@ -197,12 +207,13 @@ class Streaks:
 
     def _pause(self) -> None:
         now = self._monotonic()
-        ripe = sorted(each for each, at in self._ripe_at.items() if at <= now)[:BATCH]
+        ripe = list(islice((each for each, at in self._ripe_at.items() if at <= now), RIPE))
         if not ripe:
             return
-        batch = self._without_landslides(ripe)
+        allowed = self._without_landslides(ripe)
+        batch = allowed[:BATCH]
         paused, held = self._write(batch, self._switch_off, ACTOR) if batch else ([], set())
-        for schedule_id in ripe:
+        for schedule_id in set(ripe) - set(allowed[BATCH:]):
             if schedule_id in held:
                 self._ripe_at[schedule_id] = now + LOOK_SECONDS
             else:
@@ -230,28 +241,40 @@ class Streaks:
 
     def _without_landslides(self, ripe: list[UUID]) -> list[UUID]:
         """If much of a job type fails at once, the cause is not in its schedules."""
-        ids, now = {"ids": uuid_array(ripe)}, self._monotonic()
+        now = self._monotonic()
         with self._db.transaction() as connection:
-            job_types = {row.schedule_id: row.job_type for row in connection.exec_driver_sql(sql.JOB_TYPES, ids)}
-            shares = {row.job_type: row for row in connection.exec_driver_sql(sql.SHARES, ids)}
-        slides = {each for each, share in shares.items() if is_landslide(share.ended, share.failed)}
-        for job_type in sorted(slides & set(job_types.values())):
-            withheld = sum(each == job_type for each in job_types.values())
-            metrics.pauses_withheld(job_type, withheld)
-            if job_type not in self._landslides:
-                logger.warning(
-                    "%d of %d schedules of the job type %s fail at once: pause_after_failures pauses none of them",
-                    shares[job_type].failed,
-                    shares[job_type].ended,
-                    job_type,
-                    extra={"event": "pauses_withheld", "job_type": job_type},
-                )
-            self._landslides[job_type] = now
-        return [each for each, job_type in job_types.items() if job_type not in slides]
+            found = connection.exec_driver_sql(sql.JOB_TYPES, {"ids": uuid_array(ripe)})
+            job_types = {row.schedule_id: row.job_type for row in found}
+            lasting = {each for each, slide in self._landslides.items() if slide.asked_at > now - ASK_AGAIN_SECONDS}
+            asked = [each for each, job_type in job_types.items() if job_type not in lasting]
+            shares = connection.exec_driver_sql(sql.SHARES, {"ids": uuid_array(asked)}).all() if asked else []
+        for share in shares:
+            if is_landslide(share.ended, share.failed):
+                self._note_landslide(share, now)
+                lasting.add(share.job_type)
+        for job_type in lasting & set(job_types.values()):
+            slide = self._landslides[job_type]
+            slide.seen_at = now
+            slide.withheld.update(each for each, its in job_types.items() if its == job_type)
+            metrics.pauses_withheld(job_type, len(slide.withheld))
+        return [each for each, job_type in job_types.items() if job_type not in lasting]
+
+    def _note_landslide(self, share: Row[Any], now: float) -> None:
+        if slide := self._landslides.get(share.job_type):
+            slide.asked_at = now
+            return
+        self._landslides[share.job_type] = _Landslide(now, now)
+        logger.warning(
+            "%d of %d schedules of the job type %s fail at once: pause_after_failures pauses none of them",
+            share.failed,
+            share.ended,
+            share.job_type,
+            extra={"event": "pauses_withheld", "job_type": share.job_type},
+        )
 
     def _end_landslides(self) -> None:
         now = self._monotonic()
-        for job_type in [each for each, at in self._landslides.items() if at < now - FRESH.total_seconds()]:
+        for job_type in [each for each, its in self._landslides.items() if its.seen_at < now - FRESH.total_seconds()]:
             del self._landslides[job_type]
             metrics.pauses_withheld(job_type, 0)
 
@@ -263,7 +286,7 @@ class Streaks:
         """What was done, and the schedules that another session holds."""
 
         def transaction(connection: Connection) -> tuple[list[Streak], set[UUID]]:
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'; {sql.ALONG_THE_INDEX}")
             locked = set(_ids(connection, sql.LOCK, ids))
             missing = set(ids) - locked
             held = set(_ids(connection, sql.PRESENT, missing)) if missing else set()

@@ -1,7 +1,8 @@
 """The statements of streaks.py. Each comment says what a statement relies on."""
 
-WALKED = 1000  # rows of a schedule's newest fires; a longer streak is counted on from what is noted
+WALKED = 200  # rows of a schedule's newest fires; a longer streak is counted on from what is noted
 PAGE = 1000
+FAILING_PAGE = 5000  # of the schedules that fail
 LANDSLIDE_WINDOW = "interval '10 minutes'"
 FAILED = "('failed', 'timed_out', 'abandoned')"
 
@@ -15,11 +16,14 @@ WHERE coalesce(status, 'f') IN {FAILED} AND (completed_at, execution_id) > (%(si
 ORDER BY completed_at, execution_id LIMIT {PAGE}
 """
 
-# Those whose streak a success may have ended.
-RECOVERED = """
-SELECT schedule_id FROM schedules
-WHERE failures_in_a_row > 0 AND enabled AND last_status = 'success' AND schedule_id > %(after)s
-ORDER BY schedule_id LIMIT %(limit)s
+# Those whose streak a success may have ended, among so many that fail: in an outage that may be all schedules.
+RECOVERED = f"""
+SELECT count(*) AS seen, (array_agg(schedule_id ORDER BY schedule_id DESC))[1] AS last,
+       coalesce(array_agg(schedule_id) FILTER (WHERE enabled AND last_status = 'success'), '{{}}') AS recovered
+FROM (
+    SELECT schedule_id, enabled, last_status FROM schedules WHERE failures_in_a_row > 0 AND schedule_id > %(after)s
+    ORDER BY schedule_id LIMIT {FAILING_PAGE}
+) AS failing
 """
 
 # In id order and without waiting, like every writer. What is missing is held by another session, off or deleted.
@@ -30,14 +34,26 @@ ORDER BY schedule_id FOR NO KEY UPDATE SKIP LOCKED
 
 PRESENT = "SELECT schedule_id FROM schedules WHERE schedule_id = ANY(%(ids)s::uuid[]) AND enabled"
 
-# Under the locks, so that no finish comes between the count and what is made of it. A fire is as its last attempt is.
-# What did not run, and what has not ended, neither counts nor ends a streak; the same holds for a failure that a person
-# asked for, whose instant has fractions of a second or whose cause is a backfill. Nothing before `effective_from`
-# counts.
+# A schedule's rows are read from its newest one on, along the index. The planner, which knows only how many rows a
+# schedule has on the average, would rather fetch all of them and sort: minutes of work for one with a long history.
+ALONG_THE_INDEX = "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off"
+
+# Under the locks, so that no finish comes between the count and what is made of it; no row before the newest success
+# is read. A fire is as its last attempt is. What did not run, and what has not ended, neither counts nor ends a streak;
+# the same holds for a failure that a person asked for, whose instant has fractions of a second or whose cause is a
+# backfill. Nothing before `effective_from` counts.
 COUNT = f"""
 SELECT s.schedule_id, coalesce(s.name, s.domain) AS label, s.job_type, s.failures_in_a_row, s.last_failed_for,
        s.backoff_until, s.pause_after_failures, s.backoff_after_failures, fires.*, latest.status, latest.error_message
 FROM schedules AS s CROSS JOIN LATERAL (
+    SELECT max(scheduled_for) AS succeeded_for FROM (
+        SELECT scheduled_for FROM (
+            SELECT scheduled_for, status FROM job_executions AS e
+            WHERE e.schedule_id = s.schedule_id AND e.scheduled_for > s.effective_from
+            ORDER BY scheduled_for DESC, attempt DESC LIMIT {WALKED}
+        ) AS newest_rows WHERE status = 'success' LIMIT 1
+    ) AS success
+) AS latest_success CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE counts) AS counted, max(scheduled_for) FILTER (WHERE counts) AS newest,
            count(*) FILTER (WHERE counts AND scheduled_for > s.last_failed_for) AS more,
            max(walked) AS walked, coalesce(bool_or(has_success), false) AS has_success
@@ -52,6 +68,7 @@ FROM schedules AS s CROSS JOIN LATERAL (
                     SELECT scheduled_for, attempt, status, cause, row_number() OVER () AS n FROM (
                         SELECT scheduled_for, attempt, status, cause FROM job_executions AS e
                         WHERE e.schedule_id = s.schedule_id AND e.scheduled_for > s.effective_from
+                          AND e.scheduled_for >= coalesce(succeeded_for, '-infinity')
                         ORDER BY scheduled_for DESC, attempt DESC LIMIT {WALKED}
                     ) AS newest_rows
                 ) AS numbered

@@ -96,12 +96,12 @@ def _connected(guard: Guard, detours: Detours, connection: HTTPConnection) -> so
 
 def _connect(guard: Guard, detours: Detours, connection: HTTPConnection) -> socket.socket:
     host = connection._dns_host.strip("[]")
-    options = {"source_address": connection.source_address, "socket_options": connection.socket_options}
-    return connect(guard, detours, host, connection.port or 0, connection.timeout, **options)
+    options = connection.source_address, connection.socket_options
+    return connect(guard, detours, host, connection.port or 0, connection.timeout, *options)
 
 
 def connect(
-    guard: Guard, detours: Detours, host: str, port: int, timeout_seconds: float | None, **options: Any
+    guard: Guard, detours: Detours, host: str, port: int, timeout_seconds: float | None, *options: Any
 ) -> socket.socket:
     """Resolve, check, and connect to exactly the checked address. All addresses share the time."""
     deadline = Deadline(timeout_seconds)
@@ -113,7 +113,7 @@ def connect(
     for others, address in zip(range(len(allowed) - 1, -1, -1), allowed, strict=True):
         try:
             seconds = deadline.left() / (others + 1)
-            connected = create_connection((address, target_port), seconds, **options)
+            connected = create_connection((address, target_port), seconds, *options)
         except OSError:
             if not others:
                 raise

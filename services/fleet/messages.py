@@ -44,7 +44,7 @@ class Messages:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(Exception):  # each transport has its own; it is of no use any more
-                connection.collapse()
+                connection.collect()  # without a word to the broker, where the protocol has one
 
     @contextmanager
     def _channel(self) -> Iterator[Any]:

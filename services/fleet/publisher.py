@@ -73,11 +73,18 @@ class Publisher:
             logger.warning(words, error, extra={"event": "broker_unavailable"})
 
     def _announce(self, batch: Announced) -> None:
-        """Never more messages than rows wait: those that lie in the broker already wake workers just as well."""
+        """Never more messages than rows wait: those that lie in the broker already wake workers just as well.
+
+        Workers go on meanwhile. So what lies there is counted again after what waits: counted before, it would be more
+        than the rows that are left by then have, and as many of them would get no message.
+        """
         for queue, marked in batch.by_queue.items():
             lying = self._messages.depth(queue)
-            waiting = self._outbox.waiting(queue, lying + marked) if lying else marked
-            self._messages.send(queue, min(marked, max(0, waiting - lying)))
+            if lying:
+                waiting = self._outbox.waiting(queue, lying + marked)
+                lying = min(lying, self._messages.depth(queue))  # others may have sent theirs
+                marked = min(marked, max(0, waiting - lying))
+            self._messages.send(queue, marked)
 
     def close(self) -> None:
         self._outbox.close()

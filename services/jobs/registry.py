@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from enhanced_scheduler import jobs
-from enhanced_scheduler.extras import is_installed
+from enhanced_scheduler.extras import how_to_install, is_installed
 from enhanced_scheduler.jobs import H, Isolation, JobDefinition, Labels, NotLoaded, Offers, Spelling
 from services.errors import ConfigurationError, Problem, UnknownJobType
 
@@ -110,7 +110,8 @@ class JobRegistry:
             return definition
         if job_type in self._known:
             return jobs.refusing(job_type, f"job type {job_type!r} has no handler in this version")
-        raise UnknownJobType(job_type, self.job_types())
+        extra = missing_extra(job_type)
+        raise UnknownJobType(job_type, self.job_types(), None if extra is None else how_to_install(extra))
 
     def get_or_refusal(self, job_type: str) -> JobDefinition:
         """For running: a row may name a type that this replica does not know; its execution fails permanently."""

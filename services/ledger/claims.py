@@ -233,18 +233,18 @@ class ExecutionStore:
             "schedule_ids": uuid_array(fire.schedule_id for fire, _, _ in asked),
             "scheduled": instant_array(fire.scheduled_for for fire, _, _ in asked),
             "due": instant_array(locked.due_at(fire) for fire, locked, _ in asked),
-            "verdicts": [rule.verdict.word for _, _, rule in asked],
+            "verdicts": text_array(rule.verdict.word for _, _, rule in asked),
             "coalesce": flag_array(locked.policy.coalesce for _, locked, _ in asked),
             "limits": number_array(locked.policy.max_instances for _, locked, _ in asked),
-            "job_ids": [locked.spec.name or str(locked.schedule_id) for _, locked, _ in asked],
-            "domains": [locked.spec.domain for _, locked, _ in asked],
+            "job_ids": text_array(locked.spec.name or str(locked.schedule_id) for _, locked, _ in asked),
+            "domains": text_array(locked.spec.domain for _, locked, _ in asked),
             "config_ids": uuid_array(locked.spec.domain_config_id for _, locked, _ in asked),
             "next_runs": instant_array(
                 locked.next_run(fire) if rule.verdict is CLAIMED else None for fire, locked, rule in asked
             ),
             "starts": flag_array(place < (start or 0) for place in range(len(asked))),
             "able": flag_array(able),
-            "keys": [text_array(each) for each in keys],
+            "keys": text_array(text_array(each) for each in keys),
             "full_keys": None,
             "queues": None,
             "needs": None,
@@ -254,8 +254,8 @@ class ExecutionStore:
         if limited.most:
             preview = sql.PREVIEW_LATE_CLAIMS if is_late else sql.PREVIEW_CLAIMS
             values["full_keys"], _ = full_keys(self._connection, preview, values, limited, keys)
-            values["queues"] = [locked.spec.queue_name for _, locked, _ in asked]
-            values["needs"] = [text_array(each) for each in needs]
+            values["queues"] = text_array(locked.spec.queue_name for _, locked, _ in asked)
+            values["needs"] = text_array(text_array(each) for each in needs)
             values["priorities"] = number_array(locked.spec.priority for _, locked, _ in asked)
         statement = sql.INSERT_LATE_CLAIMS if is_late else sql.INSERT_CLAIMS
         written = {(row.schedule_id, row.scheduled_for): row for row in self._connection.run(statement, values)}
@@ -363,14 +363,14 @@ class ExecutionStore:
     def _as_values(endings: Sequence[Ending]) -> dict[str, Any]:
         return {
             **_fence_values([ending.claim for ending in endings]),
-            "statuses": [ending.status.value for ending in endings],
+            "statuses": text_array(ending.status.value for ending in endings),
             "durations": number_array(ending.duration_seconds for ending in endings),
-            "details": [_json(ending.details) for ending in endings],
-            "messages": [ending.error_message for ending in endings],
-            "errors": [_json(ending.error_details) for ending in endings],
+            "details": text_array(_json(ending.details) for ending in endings),
+            "messages": text_array(ending.error_message for ending in endings),
+            "errors": text_array(_json(ending.error_details) for ending in endings),
             "scans": uuid_array(ending.scan_id for ending in endings),
             "delays": number_array(ending.retry_in_seconds for ending in endings),
-            "reasons": [ending.reason for ending in endings],
+            "reasons": text_array(ending.reason for ending in endings),
         }
 
     def hand_back(self, claims: Sequence[Claim]) -> list[Claim]:

@@ -23,6 +23,9 @@ class Fire:
     priority: int = 0
     bucket: int = field(default=-1, compare=False)  # of its schedule; decides who tries first, nothing else
 
+    def __hash__(self) -> int:
+        return hash((self.schedule_id.int, self.scheduled_for))
+
     @property
     def key(self) -> tuple[UUID, datetime]:
         return self.schedule_id, self.scheduled_for

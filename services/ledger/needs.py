@@ -71,7 +71,10 @@ class Abilities:
         return [self.needs_by(locked.spec, profiles.get(locked.spec.profile_id)) for locked in schedules]
 
     def needs_by(self, spec: ScheduleSpec, profile: Mapping[str, Any] | None) -> Needs:
-        plain, labels_of = {f"{JOB}{spec.job_type}", *spec.requires}, self._labels_of(spec.job_type)
+        labels_of = self._labels_of(spec.job_type)
+        if labels_of is None and not spec.requires:
+            return (f"{JOB}{spec.job_type}",)
+        plain = {f"{JOB}{spec.job_type}", *spec.requires}
         if labels_of is None:
             return tuple(sorted(plain))
         needs = contained(lambda: tuple(sorted({*plain, *labels_of(spec.job_config, profile)})))

@@ -8,7 +8,7 @@ queue, needs and priority is a copy that says where to look for it; a wrong copy
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -287,12 +287,17 @@ class WaitingStore:
 
     def take_each(
         self, wishes: Sequence[Wish], freed: Collection[str] = (), *, are_next: bool = True
-    ) -> list[TakeReport]:
-        """`take` for several kinds of workers, with one look at the lanes."""
+    ) -> Iterator[TakeReport]:
+        """`take` for several kinds of workers, with one look at the lanes.
+
+        One after the other: what was taken for the first kind is the caller's before the next one is asked for.
+        """
         if len(wishes) == 1 and wishes[0].is_for is None:
-            return [self.take(wishes[0].count, wishes[0].start, freed, are_next=are_next)]
+            yield self.take(wishes[0].count, wishes[0].start, freed, are_next=are_next)
+            return
         lanes = self.lanes(freed, are_next=are_next)
-        return [self._take_from([lane for lane in lanes if wish.wants(lane)], wish) for wish in wishes]
+        for wish in wishes:
+            yield self._take_from([lane for lane in lanes if wish.wants(lane)], wish)
 
     def _take_from(self, lanes: Sequence[Lane], wish: Wish) -> TakeReport:
         if not lanes:

@@ -21,8 +21,8 @@ from enhanced_scheduler.texts import HIDDEN, json_size
 from services.errors import ChannelNotFound, InvalidInput, Problem
 from services.notifications import deliveries_sql as sql
 from services.notifications.channels import apprise
-from services.notifications.channels.kinds import Config, config_of
-from services.notifications.channels.webhook import new_secret
+from services.notifications.channels.kinds import Config, check_names, config_of
+from services.notifications.channels.webhook import hidden_from, new_secret
 from services.notifications.deliveries import COUNTED, Deliveries
 from services.notifications.messages import Message
 from services.schedules.field_rules import NOTE, Flag, JsonObject, OneOf, Rule, excerpt
@@ -166,9 +166,13 @@ class Channels:
             row = _present(connection, name, lock=True)
             written = dict(values)
             if "config" in values:
+                check_names(row.kind, values["config"])
                 merged = {**row.stored, **values["config"]}
                 kept = {field: value for field, value in merged.items() if value is not None}
                 written["config"] = _stored(row.kind, kept)
+                given = values["config"].get("headers")
+                if row.kind == ChannelKind.WEBHOOK and not given and (told := hidden_from(row.stored, kept)):
+                    raise InvalidInput(told)
             if written.get("config", row.stored) != row.stored or (written.get("enabled") and not row.enabled):
                 written |= FRESH
             own = {**written, "updated_by": actor, "updated_at": func.clock_timestamp()}

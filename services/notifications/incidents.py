@@ -13,16 +13,22 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from services.notifications.rule_fields import Event
+from services.notifications.rule_fields import OF_THE_FLEET, Event
 from services.notifications.rules import RuleRecord
 
 GROUPED_FROM = 3  # equal incidents that are one message
+DIFFERENT_FROM = 50  # messages of one rule at one time: more of them are one message, however much they differ
+DIFFERENT = "different"
+JOINED_WITHIN = timedelta(minutes=30)  # of the one that joined last; what comes later is news
+TOLD_AGAIN = 10  # times as large as when it was told
 STORM = "storm"
+ERRORS = (Event.FAILED, Event.FAILING)
 LONGEST_GATHER = timedelta(seconds=10)
 NAMED = 100  # subjects that a storm remembers by name
 
 Key = tuple[UUID, str, str]  # rule, event, subject
 Fire = tuple[datetime, int]  # scheduled for, attempt
+_Group = tuple[UUID, str, str, str]  # rule, event, phase, pattern
 
 
 class Phase(StrEnum):
@@ -57,6 +63,7 @@ class Occurrence:
     gist: str = ""  # what a storm says, if it is the same for all: `connection refused`
     pattern: str = ""  # equal for what is told together
     severity: str = "error"
+    noun: str = ""  # of several of them: `replica`
     fire: Fire | None = None
     is_instant: bool = False  # it has no end
     text: str = ""
@@ -150,7 +157,7 @@ class Incidents:
 
     def begin(self, rule: RuleRecord, found: Occurrence, now: datetime) -> None:
         incident = self.known.get((rule.rule_id, found.event, found.subject))
-        if incident is not None and _was_judged(incident, found.fire):
+        if incident is not None and (_was_judged(incident, found.fire) or _is_over_already(incident, found)):
             return
         needed = (rule.after_failures or 1) if found.event == Event.FAILING else 1
         if incident is None or not incident.is_open:
@@ -197,14 +204,14 @@ class Incidents:
 
     def flush(self, rules: Mapping[UUID, RuleRecord], now: datetime) -> Iterator[Telling]:
         """What has been gathered for long enough, and all that is equal to it."""
-        groups: dict[tuple[UUID, str, str, str], list[Incident]] = defaultdict(list)
+        groups: dict[_Group, list[Incident]] = defaultdict(list)
         for incident in self.known.values():
             if incident.flush_at is not None and incident.event not in (STORM, "digest"):
                 pattern = incident.pattern if incident.phase == Phase.GATHERING else ""
                 groups[incident.rule_id, incident.event, incident.phase, pattern].append(incident)
-        for (rule_id, *_), group in groups.items():
-            if rule_id in rules and min(each.flush_at for each in group if each.flush_at) <= now:
-                yield from self._flush(rules[rule_id], sorted(group, key=_by_begin), now)
+        due = {key: group for key, group in groups.items() if _is_due(group, now) and key[0] in rules}
+        for (rule_id, _, _, pattern), group in self._bounded(due, now).items():
+            yield from self._flush(rules[rule_id], pattern, sorted(group, key=_by_begin), now)
 
     def end_storm(self, storm: Incident, rule: RuleRecord, now: datetime) -> Iterator[Telling]:
         """Called once nothing that it tells is open any more."""
@@ -214,10 +221,33 @@ class Incidents:
         if rule.tells(Event.RECOVERED) and not storm.content.get("is_instant"):
             yield Telling(Kind.STORM_OVER, rule, storm)
 
-    def storm_of(self, incident: Incident) -> Incident | None:
-        return self.known.get((incident.rule_id, STORM, storm_subject(incident.event, incident.pattern)))
+    def _storm_of(self, rule_id: UUID, event: str, pattern: str) -> Incident | None:
+        found = self.known.get((rule_id, STORM, storm_subject(event, pattern)))
+        return found if found is not None and found.is_open else None
 
-    def _flush(self, rule: RuleRecord, group: list[Incident], now: datetime) -> Iterator[Telling]:
+    def _takes(self, storm: Incident | None, now: datetime) -> bool:
+        """Nothing joins in silence what was told long ago, nor a storm of replicas or queues: each of them matters."""
+        return (
+            storm is not None
+            and storm.content.get("event") not in OF_THE_FLEET
+            and now < _joined_at(storm) + JOINED_WITHIN
+        )
+
+    def _bounded(self, groups: dict[_Group, list[Incident]], now: datetime) -> dict[_Group, list[Incident]]:
+        """Of one rule and event: what would be too many messages is one group, as is what follows it."""
+        small: dict[tuple[UUID, str], list[_Group]] = defaultdict(list)
+        for (rule_id, event, phase, pattern), group in groups.items():
+            storm = self._storm_of(rule_id, event, pattern)
+            if phase == Phase.GATHERING and len(group) < GROUPED_FROM and not self._takes(storm, now):
+                small[rule_id, event].append((rule_id, event, phase, pattern))
+        for (rule_id, event), keys in small.items():
+            count = sum(len(groups[key]) for key in keys)
+            if count >= DIFFERENT_FROM or self._takes(self._storm_of(rule_id, event, DIFFERENT), now):
+                together = [incident for key in keys for incident in groups.pop(key)]
+                groups[rule_id, event, Phase.GATHERING, DIFFERENT] = together
+        return groups
+
+    def _flush(self, rule: RuleRecord, pattern: str, group: list[Incident], now: datetime) -> Iterator[Telling]:
         first = group[0]
         if first.phase == Phase.ENDING:
             for incident in group:
@@ -228,42 +258,59 @@ class Incidents:
             else:
                 yield from (Telling(Kind.OVER, rule, incident) for incident in group)
             return
-        storm = self.storm_of(first)
-        joins = storm is not None and storm.is_open
-        if not joins and len(group) >= GROUPED_FROM:
-            storm = self._new_storm(rule, group)
-        if storm is None or not storm.is_open:
+        storm, is_update = self._storm_of(rule.rule_id, first.event, pattern), False
+        if storm is not None and self._takes(storm, now):
+            is_update = self._join(storm, group)
+        elif len(group) >= GROUPED_FROM:
+            storm = self._new_storm(rule, pattern, group, storm)
+        else:
             for incident in group:
+                incident.storm = None
                 self._told(incident)
                 yield Telling(Kind.BEGUN, rule, incident)
             return
         for incident in group:
             incident.storm = storm.key
             self._told(incident)
-        if joins:
-            storm.streak += len(group)
-            _remember(storm, group)
+        storm.content["joined_at"] = now.isoformat()
         self._note(storm)
-        yield Telling(Kind.STORM, rule, storm, is_update=joins)
+        yield Telling(Kind.STORM, rule, storm, is_update=is_update)
 
-    def _new_storm(self, rule: RuleRecord, group: list[Incident]) -> Incident:
+    def _join(self, storm: Incident, group: list[Incident]) -> bool:
+        """In silence, unless it has become much larger than what was told; whoever left it and returns is no news."""
+        new = [incident for incident in group if incident.storm != storm.key]
+        storm.streak += len(new)
+        _remember(storm, new)
+        if storm.streak < TOLD_AGAIN * storm.content.get("told", storm.streak):
+            return True
+        storm.content |= {"told": storm.streak, "tellings": storm.content.get("tellings", 0) + 1}
+        return False
+
+    def _new_storm(self, rule: RuleRecord, pattern: str, group: list[Incident], former: Incident | None) -> Incident:
+        """One that lasts from long ago keeps its key: its end is that of all of them."""
         first = group[0]
-        same = all(each.content.get("gist") == first.content.get("gist") for each in group)
-        subject = storm_subject(first.event, first.pattern)
+        words = gist = first.content.get("gist")
+        if pattern == DIFFERENT:
+            words = f"different {'errors' if first.event in ERRORS else 'messages'}, such as: {gist}"
+        elif any(each.content.get("gist") != gist for each in group):
+            words = pattern
+        subject = storm_subject(first.event, pattern)
         storm = Incident(
             rule_id=rule.rule_id,
             event=STORM,
             subject=subject,
             phase=Phase.TOLD,
             began_at=first.began_at,
-            key=f"{subject}:{first.key}",
-            pattern=first.pattern,
+            key=f"{subject}:{first.key}" if former is None else former.key,
+            pattern=pattern,
             streak=len(group),
             content={
                 **{name: first.content.get(name) for name in ("severity", "noun", "path", "is_instant")},
                 "event": first.event,
-                "words": first.content.get("gist") if same else first.pattern,
+                "words": words,
                 "names": [],
+                "told": len(group),
+                "tellings": 0 if former is None else former.content.get("tellings", 0) + 1,
             },
         )
         _remember(storm, group)
@@ -271,6 +318,7 @@ class Incidents:
         return storm
 
     def _open(self, rule: RuleRecord, found: Occurrence, now: datetime, needed: int) -> None:
+        former = self.known.get((rule.rule_id, found.event, found.subject))
         incident = Incident(
             rule_id=rule.rule_id,
             event=found.event.value,
@@ -278,6 +326,7 @@ class Incidents:
             phase=Phase.COUNTING,
             began_at=found.at,
             key=found.key,
+            storm=None if former is None else former.storm,
         )
         incident.judged(found.fire)
         self.known[incident.id] = incident
@@ -296,7 +345,7 @@ class Incidents:
             "facts": dict(found.facts),
             "data": dict(found.data),
             "path": found.path,
-            "noun": "schedule" if found.about.schedule_id else "",
+            "noun": found.noun or ("schedule" if found.about.schedule_id else "job"),
             "is_instant": found.is_instant,
         }
 
@@ -338,6 +387,20 @@ def storm_subject(event: str, pattern: str) -> str:
 def _remember(storm: Incident, group: Iterable[Incident]) -> None:
     names = storm.content["names"]
     names += [each.content.get("name", each.subject) for each in group][: NAMED - len(names)]
+
+
+def _is_due(group: Iterable[Incident], now: datetime) -> bool:
+    return min(each.flush_at for each in group if each.flush_at) <= now
+
+
+def _joined_at(storm: Incident) -> datetime:
+    at = storm.content.get("joined_at")
+    return storm.began_at if at is None else datetime.fromisoformat(at)
+
+
+def _is_over_already(incident: Incident, found: Occurrence) -> bool:
+    """The very same beginning, found once more."""
+    return not incident.is_open and found.fire is None and incident.key == found.key
 
 
 def _was_judged(incident: Incident, fire: Fire | None) -> bool:

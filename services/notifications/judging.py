@@ -41,6 +41,17 @@ def judge(
         known.add(subject_of(row))
 
 
+def thresholds(rules: Collection[RuleRecord]) -> dict[str, Any]:
+    """For the walk: from when on the start or the duration of a success may matter to one of the rules."""
+    slow = [float(rule.slower_than_seconds) for rule in rules if rule.slower_than_seconds is not None]
+    slow += [LEAST_SLOW_SECONDS for rule in rules if rule.slower_than_usual is not None]
+    return {
+        "late": min((rule.late_seconds for rule in rules if rule.late_seconds is not None), default=None),
+        "slow": min(slow, default=None),
+        "scans": any(rule.tells(Event.SCAN_CHANGED) for rule in rules),
+    }
+
+
 def apply_judged(incidents: Incidents, found: Collection[Judged] | Any, at: datetime) -> None:
     for each in found:
         if isinstance(each.found, Over):

@@ -8,26 +8,30 @@ holder writes nothing; position, memory and deliveries are written together or n
 import json
 import logging
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Row
+from sqlalchemy.exc import DBAPIError
 
 from config import Settings
 from database.connection import LOCK_TIMEOUT_SECONDS, DatabaseConnection
+from database.sqlstates import VALUE_ERRORS, sqlstate
 from services.engine.loops import Loop
-from services.errors import Unavailable
+from services.errors import SchedulerError, Unavailable
 from services.notifications import notifier_sql as sql
 from services.notifications.deliveries import write
 from services.notifications.events.life_signs import Look
 from services.notifications.events.looking import Looks
+from services.notifications.events.rows import subject_of
 from services.notifications.events.timing import LEAST_SLOW_SECONDS, still
-from services.notifications.incidents import LONGEST_GATHER, Incident, Incidents, Kind, Over, Telling, apply
-from services.notifications.judging import OF_ENDED, OF_SCHEDULES, apply_judged, judge, needs_usual
+from services.notifications.incidents import LONGEST_GATHER, Incident, Incidents, Kind, Over, Phase, Telling, apply
+from services.notifications.judging import OF_ENDED, OF_SCHEDULES, apply_judged, judge, needs_usual, thresholds
 from services.notifications.position import NOTHING, Position
 from services.notifications.rule_fields import Event
 from services.notifications.rules import RuleRecord, enabled_rules
@@ -46,6 +50,10 @@ BATCH = 1000
 FLUSHED_AT_ONCE = 2000
 FORGOTTEN_AT_ONCE = 5000
 PATIENCE_SECONDS = 120.0
+
+
+BEGINNING = datetime.min.replace(tzinfo=UTC), NOTHING
+MOST_BAD_ROWS = 20  # of a batch in which none is good: it is our own fault then, and nothing is skipped
 
 
 class LeaseLost(Exception):
@@ -69,6 +77,8 @@ class Notifier:
         self._looks = Looks(db, self._timeout)
         self._token: int | None = None
         self._look_at = 0.0
+        self._places: dict[str, tuple[datetime, UUID]] = {}  # of what runs or waits, up to where it was looked at
+        self._checked: dict[UUID, tuple[RuleRecord, bool]] = {}  # whether it makes sense
         self.loop = Loop("notifier", self.tick, TICK_SECONDS, PATIENCE_SECONDS)
 
     @property
@@ -81,12 +91,11 @@ class Notifier:
             return TRY_SECONDS
         try:
             with self._db.transaction() as connection:
-                rules = enabled_rules(connection)
-            is_more = self.walk(rules)
+                rules = self._sensible(enabled_rules(connection))
             if not rules:
+                self.walk(rules)
                 return TRY_SECONDS
-            self.look(rules)
-            self.tell(rules)
+            is_more = any(_each(lambda: self.walk(rules), lambda: self.look(rules), lambda: self.tell(rules)))
         except LeaseLost:
             logger.warning("another replica is the notifier now", extra={"event": "notifier_lease_lost"})
             self._token = None
@@ -105,6 +114,19 @@ class Notifier:
         while batch := self._forget():
             deleted += batch
         return deleted
+
+    def _sensible(self, rules: list[RuleRecord]) -> list[RuleRecord]:
+        """Without those that make no sense, which are said once."""
+        before, self._checked = self._checked, {}
+        for rule in rules:
+            known = before.get(rule.rule_id)
+            if known is None or known[0] != rule:
+                known = rule, rule.problem is None
+                if not known[1]:
+                    facts = {"event": "rule_invalid", "rule": rule.name}
+                    logger.error("rule %s tells nothing: %s", rule.name, rule.problem, extra=facts)
+            self._checked[rule.rule_id] = known
+        return [rule for rule in rules if self._checked[rule.rule_id][1]]
 
     # --- the lease ---
 
@@ -162,7 +184,8 @@ class Notifier:
             "from": turn.first_xid,
             "target": turn.target,
             "most": BATCH,
-            "scans": any(rule.tells(Event.SCAN_CHANGED) for rule in rules),
+            **thresholds(rules),
+            "all": False,
         }
         rows = connection.exec_driver_sql(sql.WALK, values).all()
         if new := [row for row in rows if row.is_new]:
@@ -172,7 +195,35 @@ class Notifier:
         return replace(position, round=turn.after(rows[-1].completed_at, rows[-1].execution_id))
 
     def _judge(self, fenced: Fenced, rules: Collection[RuleRecord], rows: list[Row[Any]]) -> None:
-        subjects = {str(row.schedule_id or f"job {row.label}") for row in rows}
+        """A row that makes no sense is said and skipped: it would stop the walk for ever."""
+        if self._try_to_judge(fenced, rules, rows) is None:
+            return
+        bad = {}
+        for row in rows:
+            if (error := self._try_to_judge(fenced, rules, [row])) is not None:
+                bad[row.execution_id] = error
+        if len(bad) == len(rows) > MOST_BAD_ROWS:
+            raise next(iter(bad.values()))
+        for execution_id, error in bad.items():
+            facts = {"event": "execution_not_judged", "execution_id": str(execution_id)}
+            words = "execution %s cannot be judged by the rules, and is skipped: %s"
+            logger.error(words, execution_id, repr(error), extra=facts)
+
+    def _try_to_judge(self, fenced: Fenced, rules: Collection[RuleRecord], rows: list[Row[Any]]) -> Exception | None:
+        """What is wrong with the rows; errors of the server are raised."""
+        try:
+            with fenced.connection.begin_nested():
+                self._judge_all(fenced, rules, rows)
+        except Exception as error:
+            if isinstance(error, SchedulerError) or (
+                isinstance(error, DBAPIError) and sqlstate(error)[:2] not in VALUE_ERRORS
+            ):
+                raise
+            return error
+        return None
+
+    def _judge_all(self, fenced: Fenced, rules: Collection[RuleRecord], rows: list[Row[Any]]) -> None:
+        subjects = {subject_of(row) for row in rows} | {str(row.scan_id) for row in rows if row.scan_changes}
         incidents = self._load(fenced, sql.OF_SUBJECTS, {"subjects": list(subjects)})
         usual = self._usual.of(fenced.connection, needs_usual(rows, rules))
         judge(incidents, rules, rows, usual, fenced.now)
@@ -183,39 +234,46 @@ class Notifier:
     def look(self, rules: Collection[RuleRecord]) -> None:
         if time.monotonic() < self._look_at:
             return
-        events = {Event(event) for rule in rules for event in rule.events}
-        for found in self._looks.now(events):
-            self._apply_look(found, rules)
-        if events & {Event.LATE, Event.SLOW}:
-            self._look_at_unended([rule for rule in rules if rule.tells(Event.LATE) or rule.tells(Event.SLOW)])
-        if Event.NO_SUCCESS in events:
-            self._look_for_success([rule for rule in rules if rule.no_success_seconds is not None])
-        self._close_unwatched()
         self._look_at = time.monotonic() + LOOK_SECONDS
+        events = {Event(event) for rule in rules for event in rule.events}
+        steps: list[Callable[[], None]] = [partial(self._look_by, one, rules) for one in self._looks.now(events)]
+        if events & {Event.LATE, Event.SLOW}:
+            timed = [rule for rule in rules if rule.tells(Event.LATE) or rule.tells(Event.SLOW)]
+            steps.append(lambda: self._look_at_unended(timed))
+        if Event.NO_SUCCESS in events:
+            steps.append(lambda: self._look_for_success([rule for rule in rules if rule.tells(Event.NO_SUCCESS)]))
+        _each(*steps, self._close_unwatched)
+
+    def _look_by(self, look: Callable[[], Look], rules: Collection[RuleRecord]) -> None:
+        self._apply_look(look(), rules)
 
     def _apply_look(self, found: Look, rules: Collection[RuleRecord]) -> None:
         with self.fenced() as fenced:
-            incidents = self._load(fenced, sql.OPEN_OF, {"event": found.event.value})
-            known = [incident.subject for incident in incidents.known.values()]
+            values = {"event": found.event.value, "subjects": list(found.subjects), "most": sql.OPEN_MOST}
+            incidents = self._load(fenced, sql.OF_LOOK, values)
+            known = list(incidents.known.values())
             apply(incidents, rules, found.found, fenced.now)
             over = (
                 Over(event=found.event, subject=subject, at=fenced.now, about=None)
-                for subject in dict.fromkeys(known)
+                for subject in dict.fromkeys(incident.subject for incident in known)
                 if found.is_over(subject)
             )
             apply(incidents, rules, over, fenced.now)
+            for incident in known:
+                if incident.phase in (Phase.COUNTING, Phase.TOLD) and found.is_gone(incident.subject):
+                    incidents.close(incident)
             self._save(fenced, incidents)
 
     def _look_at_unended(self, rules: list[RuleRecord]) -> None:
         with self.fenced() as fenced:
             rows: list[Row[Any]] = []
             if lateness := [rule.late_seconds for rule in rules if rule.late_seconds is not None]:
-                rows += fenced.connection.exec_driver_sql(sql.WAITING, {"seconds": min(lateness)})
+                rows += self._next(fenced, sql.WAITING, min(lateness))
             limits = [rule.slower_than_seconds for rule in rules if rule.slower_than_seconds is not None]
             limits += [int(LEAST_SLOW_SECONDS) for rule in rules if rule.slower_than_usual is not None]
             running: list[Row[Any]] = []
             if limits:
-                running = list(fenced.connection.exec_driver_sql(sql.RUNNING, {"seconds": min(limits)}))
+                running = self._next(fenced, sql.RUNNING, min(limits))
             by_usual = any(rule.slower_than_usual is not None for rule in rules)
             asked = {row.schedule_id for row in running} if by_usual else set()
             rows += running
@@ -224,10 +282,20 @@ class Notifier:
                 apply_judged(incidents, still(rows, rules, self._usual.of(fenced.connection, asked)), fenced.now)
                 self._save(fenced, incidents)
 
+    def _next(self, fenced: Fenced, statement: str, seconds: int) -> list[Row[Any]]:
+        """What follows the last look; after the end it begins anew."""
+        at, execution_id = self._places.get(statement, BEGINNING)
+        values = {"seconds": seconds, "at": at, "id": execution_id, "most": sql.STILL_MOST}
+        rows = list(fenced.connection.exec_driver_sql(statement, values))
+        is_end = len(rows) < sql.STILL_MOST
+        self._places[statement] = BEGINNING if is_end else (rows[-1].place, rows[-1].execution_id)
+        return rows
+
     def _look_for_success(self, rules: list[RuleRecord]) -> None:
         with self.fenced() as fenced:
             found, last = self._looks.without_success(fenced.connection, rules, fenced.position.schedules_after)
-            incidents = self._load(fenced, sql.OPEN_OF, {"event": Event.NO_SUCCESS.value})
+            subjects = list({each.found.subject for each in found})
+            incidents = self._load(fenced, sql.OF_SUBJECTS, {"subjects": subjects})
             apply_judged(incidents, found, fenced.now)
             self._save(fenced, incidents)
             position = replace(fenced.position, schedules_after=last or NOTHING)
@@ -265,14 +333,17 @@ class Notifier:
             self._deliver(fenced, told)
             for each in told:
                 incidents.close(incidents.known[each.rule.rule_id, DIGEST, DIGEST])
+            self._save(fenced, incidents)  # before what is told now is put into the next digest
             self._tell(fenced, incidents, list(incidents.flush(rules, fenced.now)))
 
     def _end_storms(self, rules: dict[UUID, RuleRecord]) -> None:
         with self.fenced() as fenced:
-            incidents = self._load(fenced, sql.STORMS_OVER, {})
+            rows = list(fenced.connection.exec_driver_sql(sql.STORMS_OVER))
+            recovered = {(row.rule_id, row.subject) for row in rows if row.has_recovered}
+            incidents = Incidents((_to_incident(row) for row in rows), self._gather)
             tellings: list[Telling] = []
             for storm in list(incidents.known.values()):
-                if storm.rule_id in rules:
+                if storm.rule_id in rules and (storm.rule_id, storm.subject) in recovered:
                     tellings += incidents.end_storm(storm, rules[storm.rule_id], fenced.now)
                 else:
                     incidents.close(storm)
@@ -311,7 +382,7 @@ class Notifier:
                     "rule_id": each.rule.rule_id,
                     "event": each.event,
                     "subjects": [delivery_subject(each.subject, one, is_first=place == 0) for place, one in ids],
-                    "message": json.dumps(each.message.to_json()),
+                    "message": json.dumps(each.message.stored()),
                 }
                 fenced.connection.exec_driver_sql(sql.UPDATE_WAITING, values)
 
@@ -334,8 +405,23 @@ class Notifier:
             return connection.exec_driver_sql(sql.FORGET, {"most": FORGOTTEN_AT_ONCE}).rowcount
 
 
+def _each(*steps: Callable[[], bool | None]) -> list[bool | None]:
+    """All of them, whatever becomes of one; then its error is raised."""
+    found, failed = [], None
+    for step in steps:
+        try:
+            found.append(step())
+        except (LeaseLost, Unavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return found
+
+
 def _to_incident(row: Row[Any]) -> Incident:
-    return Incident(**row._mapping)
+    return Incident(**{name: getattr(row, name) for name in Incident.__dataclass_fields__})
 
 
 def _as_text(value: Any) -> str:

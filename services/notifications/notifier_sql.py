@@ -6,6 +6,7 @@ from services.ledger.limits_sql import HAS_WAITED, WAITS_FOR_LIMIT
 
 MOST = 1000  # rows of one look
 STILL_MOST = 500
+OPEN_MOST = 5000  # of an event, that a look may end
 
 # Whoever takes the lease gets a new token; a former holder's writes compare the old one.
 TAKE = """
@@ -52,7 +53,9 @@ WITH page AS MATERIALIZED (
     ORDER BY completed_at, execution_id LIMIT %(most)s
 ), numbered AS (
     SELECT page.*, CASE WHEN xid > horizon THEN xid - 4294967296 ELSE xid END AS full_xid,
-           row_number() OVER (ORDER BY completed_at, execution_id) AS place, count(*) OVER () AS looked
+           row_number() OVER (ORDER BY completed_at, execution_id) AS place, count(*) OVER () AS looked,
+           bool_or(status <> 'success' OR lateness > %(late)s OR duration_seconds > %(slow)s
+                   OR (scan_id IS NOT NULL AND %(scans)s)) OVER (PARTITION BY schedule_id) AS begins
     FROM page
 )"""
 
@@ -75,14 +78,20 @@ _FAILURE = f"""CASE
         ORDER BY before.attempt DESC LIMIT 1
     ) END"""
 
+# Most executions succeed in time, and nothing is open of their schedules: those stay where they are. Whatever begins in
+# a page may end in it, too. `all`: for a walk whose incidents are not in the table.
 WALK = f"""{_PAGE}
 SELECT n.*, is_new, CASE WHEN is_new THEN {_FAILURE} END AS failure, clock_timestamp() AS now,
        s.tags, s.job_type, s.queue, CASE WHEN is_new AND n.scan_id IS NOT NULL AND %(scans)s THEN (
            SELECT scans.changes FROM scans WHERE scans.scan_id = n.scan_id AND scans.previous_scan_id IS NOT NULL
        ) END AS scan_changes
 FROM numbered AS n
-CROSS JOIN LATERAL (SELECT n.full_xid >= %(from)s AND pg_visible_in_snapshot(n.full_xid::text::xid8,
-                    %(target)s::pg_snapshot) AS is_new) AS judged
+CROSS JOIN LATERAL (
+    SELECT n.full_xid >= %(from)s AND pg_visible_in_snapshot(n.full_xid::text::xid8, %(target)s::pg_snapshot)
+       AND (n.begins OR %(all)s OR n.schedule_id IS NULL OR EXISTS (
+           SELECT FROM notification_incidents AS i
+           WHERE i.subject = n.schedule_id::text AND i.phase <> 'over' OFFSET 0)) AS is_new
+) AS judged
 LEFT JOIN schedules AS s ON s.schedule_id = n.schedule_id AND is_new
 WHERE is_new OR n.place = n.looked
 ORDER BY n.place
@@ -105,21 +114,24 @@ _STILL = """execution_id, e.schedule_id, {label} AS label, e.status, e.reason, e
 _LABEL = "CASE WHEN e.job_id = e.schedule_id::text THEN e.domain ELSE e.job_id END"
 _STILL = _STILL.format(label=_LABEL)
 
+# Both walk along what runs or waits, some at a time: many of no concern must not hide the one that hangs.
 RUNNING = f"""
-SELECT {_STILL}, date_part('epoch', clock_timestamp() - e.started_at) AS seconds
+SELECT {_STILL}, e.started_at AS place, date_part('epoch', clock_timestamp() - e.started_at) AS seconds
 FROM job_executions AS e JOIN schedules AS s ON s.schedule_id = e.schedule_id
 WHERE e.status IN ('claimed', 'running') AND e.status = 'running'
   AND e.started_at < clock_timestamp() - make_interval(secs => %(seconds)s)
-ORDER BY e.started_at LIMIT {STILL_MOST}
+  AND (e.started_at, e.execution_id) > (%(at)s::timestamptz, %(id)s::uuid)
+ORDER BY e.started_at, e.execution_id LIMIT %(most)s
 """
 
 WAITING = f"""
-SELECT {_STILL}, date_part('epoch', clock_timestamp() - e.due_at) AS seconds
+SELECT {_STILL}, e.due_at AS place, date_part('epoch', clock_timestamp() - e.due_at) AS seconds
 FROM job_executions AS e JOIN schedules AS s ON s.schedule_id = e.schedule_id
 WHERE e.status = 'pending' AND e.due_at < now() - make_interval(secs => %(seconds)s)
   AND e.cause = 'schedule' AND e.attempt = 1 AND NOT {HAS_WAITED}
   AND NOT {WAITS_FOR_LIMIT}
-ORDER BY e.due_at LIMIT {STILL_MOST}
+  AND (e.due_at, e.execution_id) > (%(at)s::timestamptz, %(id)s::uuid)
+ORDER BY e.due_at, e.execution_id LIMIT %(most)s
 """
 
 _SCHEDULE = "schedule_id, coalesce(name, domain) AS label, tags, job_type, coalesce(queue, 'default') AS queue"
@@ -148,9 +160,9 @@ SELECT EXISTS (
       AND alive_since < clock_timestamp() - make_interval(secs => %(timeout)s)
 ) AS lives
 """
-LIVING = """
-SELECT DISTINCT instance_id FROM scheduler_instances
-WHERE kind = 'replica' AND heartbeat_at >= clock_timestamp() - make_interval(secs => %(timeout)s)
+REPLICAS = """
+SELECT instance_id, bool_or(heartbeat_at >= clock_timestamp() - make_interval(secs => %(timeout)s)) AS lives
+FROM scheduler_instances WHERE kind = 'replica' GROUP BY instance_id
 """
 
 OPEN_QUEUES = f"""
@@ -158,26 +170,43 @@ SELECT queue, circuit, circuit_changed_at, clock_timestamp() AS now FROM workflo
 WHERE circuit <> 'closed' ORDER BY queue LIMIT {MOST}
 """
 
-# A page of the enabled schedules whose last execution was no success, or is too old; then their last success, looked
-# for among their newest executions. A definition that is younger than the time gets that time first.
+# A page of the enabled schedules, with those whose last execution was no success, or is too old. A definition that is
+# younger than the time gets that time first. `told`: the rules that have said so already.
 NO_SUCCESS = f"""
 WITH page AS MATERIALIZED (
-    SELECT {_SCHEDULE}, effective_from, last_status, last_run FROM schedules
-    WHERE schedule_id > %(after)s::uuid AND enabled AND invalid_reason IS NULL
+    SELECT {_SCHEDULE}, effective_from, next_run,
+           coalesce(last_status = 'success' AND last_run > clock_timestamp() - make_interval(secs => %(seconds)s),
+                    false) AS is_fresh
+    FROM schedules WHERE schedule_id > %(after)s::uuid AND enabled AND invalid_reason IS NULL
     ORDER BY schedule_id LIMIT %(most)s
 )
-SELECT page.*, clock_timestamp() AS now, is_due, CASE WHEN is_due THEN (
-    SELECT max(completed_at) FROM (
-        SELECT status, completed_at FROM job_executions AS e WHERE e.schedule_id = page.schedule_id
-        ORDER BY scheduled_for DESC LIMIT %(lookback)s
-    ) AS latest WHERE status = 'success'
-) END AS success_at
+SELECT page.*, clock_timestamp() AS now, is_due, CASE WHEN is_due THEN ARRAY(
+    SELECT rule_id FROM notification_incidents AS i
+    WHERE i.subject = page.schedule_id::text AND i.event = 'no_success' AND i.phase <> 'over') END AS told
 FROM page CROSS JOIN LATERAL (
-    SELECT effective_from < clock_timestamp() - make_interval(secs => %(seconds)s)
-       AND NOT coalesce(last_status = 'success' AND last_run > clock_timestamp() - make_interval(secs => %(seconds)s),
-                        false) AS is_due
+    SELECT effective_from < clock_timestamp() - make_interval(secs => %(seconds)s) AND NOT is_fresh AS is_due
 ) AS judged
 ORDER BY page.schedule_id
+"""
+
+# The last success among the newest executions of each, and the first fire that was due since. The walk along the index
+# ends at the success; `is_long` says that there were more than it looks at. Skips change no last_status.
+LAST_SUCCESS = """
+SELECT s.schedule_id, success.completed_at AS success_at, greatest(s.effective_from, success.completed_at) AS since,
+       success.completed_at IS NULL AND EXISTS (
+           SELECT FROM job_executions AS e WHERE e.schedule_id = s.schedule_id
+           ORDER BY e.scheduled_for DESC OFFSET %(lookback)s LIMIT 1) AS is_long,
+       coalesce((SELECT e.scheduled_for FROM job_executions AS e WHERE e.schedule_id = s.schedule_id
+                   AND e.scheduled_for > greatest(s.effective_from, success.scheduled_for)
+                 ORDER BY e.scheduled_for LIMIT 1),
+                CASE WHEN s.next_run <= clock_timestamp() THEN s.next_run END) AS first_due
+FROM schedules AS s LEFT JOIN LATERAL (
+    SELECT scheduled_for, completed_at FROM (
+        SELECT status, scheduled_for, completed_at FROM job_executions AS e
+        WHERE e.schedule_id = s.schedule_id ORDER BY scheduled_for DESC LIMIT %(lookback)s) AS latest
+    WHERE status = 'success' LIMIT 1
+) AS success ON true
+WHERE s.schedule_id = ANY(%(ids)s::uuid[])
 """
 
 _INCIDENT = """rule_id, event, subject, phase, began_at, key, pattern, streak, fire_at, attempt, flush_at, storm,
@@ -185,8 +214,14 @@ _INCIDENT = """rule_id, event, subject, phase, began_at, key, pattern, streak, f
 
 OF_SUBJECTS = f"SELECT {_INCIDENT} FROM notification_incidents WHERE subject = ANY(%(subjects)s::text[])"
 
-OPEN_OF = f"""
-SELECT {_INCIDENT} FROM notification_incidents WHERE event = %(event)s AND phase <> 'over' ORDER BY subject LIMIT 5000
+# All of what was found, in whatever phase; of what is open a bounded number, the rest after these have ended.
+OF_LOOK = f"""
+SELECT {_INCIDENT} FROM notification_incidents
+WHERE subject = ANY(%(subjects)s::text[]) AND event = %(event)s
+UNION ALL (
+    SELECT {_INCIDENT} FROM notification_incidents
+    WHERE event = %(event)s AND phase <> 'over' AND subject <> ALL(%(subjects)s::text[])
+    ORDER BY subject LIMIT %(most)s)
 """
 
 # The groups of which something is due, with all that was gathered for them.
@@ -219,17 +254,20 @@ SELECT EXISTS (SELECT FROM notification_incidents WHERE flush_at <= clock_timest
 
 # Storms of which nothing is open any more, as of this moment.
 STORMS_OVER = f"""
-SELECT {_INCIDENT} FROM notification_incidents AS storm
+SELECT {_INCIDENT}, EXISTS (
+    SELECT FROM notification_incidents AS i
+    WHERE i.rule_id = storm.rule_id AND i.storm = storm.key AND i.content ? 'ended_at') AS has_recovered
+FROM notification_incidents AS storm
 WHERE event = 'storm' AND phase <> 'over' AND NOT EXISTS (
     SELECT FROM notification_incidents AS i
     WHERE i.rule_id = storm.rule_id AND i.storm = storm.key AND i.phase <> 'over')
 LIMIT {MOST}
 """
 
-# Of schedules that are gone or disabled.
+# Of schedules that are gone or disabled. What is told soon has happened, and is told.
 UNWATCHED = f"""
 SELECT {_INCIDENT} FROM notification_incidents AS i
-WHERE phase <> 'over' AND event = ANY(%(events)s::text[])
+WHERE phase IN ('counting', 'told') AND event = ANY(%(events)s::text[])
   AND CASE WHEN subject ~ '^[0-9a-f]{{8}}-[0-9a-f-]{{27}}$' THEN NOT EXISTS (
       SELECT FROM schedules AS s WHERE s.schedule_id = i.subject::uuid AND s.enabled) ELSE false END
 LIMIT {MOST}

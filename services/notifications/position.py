@@ -65,13 +65,12 @@ class Position:
         """A new round; without a position the walk begins here, with nothing to look at."""
         if self.seen is None:
             return self.jump(snapshot, now)
+        if now < self.marks[-1][1]:
+            return self._set_back(now).begin(snapshot, now)
         seen, target = Snapshot.parse(self.seen), Snapshot.parse(snapshot)
         finished = [xid for xid in seen.running if xid not in target.running]
         first = min([seen.xmax, *finished])
-        earliest = self._written_since(first) - SLACK
-        if now < self.marks[-1][1]:  # the server's clock was set back
-            earliest = min(earliest, now - CLOCK_STEP)
-        return replace(self, round=Round(snapshot, now, first, earliest))
+        return replace(self, round=Round(snapshot, now, first, self._written_since(first) - SLACK))
 
     def done(self) -> Self:
         """The round is over: all that its target shows has been judged."""
@@ -117,6 +116,10 @@ class Position:
             ),
             schedules_after=UUID(found.get("schedules_after") or str(NOTHING)),
         )
+
+    def _set_back(self, now: datetime) -> Self:
+        """The server's clock was: all that was noted as later has been written after this, too."""
+        return replace(self, marks=tuple((xid, min(at, now - CLOCK_STEP)) for xid, at in self.marks))
 
     def _written_since(self, xid: int) -> datetime:
         """When the first row of a transaction with this id can have been written."""

@@ -30,6 +30,8 @@ def filters(rule: RuleRecord) -> str:
 
 
 def when(rule: RuleRecord) -> str:
+    if (problem := rule.problem) is not None:
+        return f"tells nothing: {problem}"
     words = []
     if rule.quiet_from is not None:
         passes = ", errors pass" if rule.quiet_errors_pass else ""

@@ -41,6 +41,15 @@ class RuleRecord(RuleSpec):
     def given(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in FIELDS}
 
+    @property
+    def problem(self) -> str | None:
+        """Of a row that another program wrote and that makes no sense: it tells nothing."""
+        try:
+            parse_rule({**self.given, "channels": ["any"]})  # they are known by their ids
+        except InvalidInput as error:
+            return str(error)
+        return None
+
     def tells(self, event: str) -> bool:
         return event in self.events
 
@@ -74,6 +83,8 @@ class Rules:
 
         def write(connection: Connection) -> RuleRecord:
             row = _row(connection, spec)
+            if spec.enabled:
+                _check_room(connection)
             try:
                 connection.exec_driver_sql(sql.ADD, {**row, "actor": actor})
             except IntegrityError as error:
@@ -90,13 +101,17 @@ class Rules:
             spec = parse_rule({**_without_deleted(before, changes), **changes})
             if asdict(spec) == before.given:
                 return before, before
+            if spec.enabled and not before.enabled:
+                _check_room(connection)
             values = {**_row(connection, spec), "rule_id": before.rule_id, "actor": actor}
             try:
                 connection.exec_driver_sql(sql.CHANGE, values)
             except IntegrityError as error:
                 raise _taken(error, spec.name) from None
             unwatched = (
-                before.events if not spec.enabled else [each for each in before.events if each not in spec.events]
+                before.events
+                if not (spec.enabled and before.enabled)
+                else [each for each in before.events if each not in spec.events]
             )
             connection.exec_driver_sql(sql.FORGET, {"rule_id": before.rule_id, "events": unwatched})
             return before, _present(connection, str(before.rule_id))
@@ -147,6 +162,11 @@ def _row(connection: Connection, spec: RuleSpec) -> dict[str, Any]:
         ]
         raise InvalidInput(Problem("channels", ", ".join(reasons) + listed))
     return {**values, "channel_ids": [known[name] for name in names]}
+
+
+def _check_room(connection: Connection) -> None:
+    if connection.exec_driver_sql(sql.COUNT_ENABLED).scalar_one() >= MOST_RULES:
+        raise InvalidInput(Problem("enabled", f"{MOST_RULES:,} rules are enabled already; disable or delete one first"))
 
 
 def _taken(error: IntegrityError, name: str) -> Exception:

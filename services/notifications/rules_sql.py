@@ -16,6 +16,8 @@ _KEPT = list(Rule.__table__.columns)
 
 CHANNELS = "SELECT name, channel_id FROM notification_channels ORDER BY name"
 
+COUNT_ENABLED = "SELECT count(*) FROM notification_rules WHERE enabled"
+
 _FIELDS = (
     "name", "channel_ids", "events", "schedule_ids", "tags", "job_types", "queues", "after_failures", "late_seconds",
     "slower_than_seconds", "slower_than_usual", "no_success_seconds", "quiet_from", "quiet_to", "quiet_timezone",

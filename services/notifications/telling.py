@@ -56,10 +56,9 @@ class Teller:
                 message = self._over_together(rule, telling.together)
                 return Told(rule=rule, event="recovered", subject=subject, message=message)
             case Kind.STORM:
-                message = self._storm(rule, incident)
-                return Told(
-                    rule=rule, event="storm", subject=incident.key, message=message, is_update=telling.is_update
-                )
+                message, again = self._storm(rule, incident), incident.content.get("tellings", 0)
+                subject = f"{incident.key}:{again}" if again else incident.key
+                return Told(rule=rule, event="storm", subject=subject, message=message, is_update=telling.is_update)
             case Kind.STORM_OVER:
                 subject = f"storm:{incident.key}"
                 return Told(

@@ -18,7 +18,7 @@ from services.notifications.events.life_signs import Look
 from services.notifications.events.looking import Looks
 from services.notifications.hours import digest_due, quiet_until
 from services.notifications.incidents import STORM, Incidents, Telling, apply
-from services.notifications.judging import apply_judged, judge, needs_usual
+from services.notifications.judging import apply_judged, judge, needs_usual, thresholds
 from services.notifications.messages import Message, Severity
 from services.notifications.position import AHEAD, NOTHING
 from services.notifications.rule_fields import Event
@@ -86,11 +86,11 @@ class _Trial:
         return Trial(since, at, walked, told[:MOST_TOLD], is_complete)
 
     def _pages(self, since: datetime) -> Iterator[list[Row[Any]]]:
-        at, execution_id = since, NOTHING
+        at, execution_id, wanted = since, NOTHING, {**thresholds([self._rule]), "all": True}
         while True:
             values = {"at": at, "id": execution_id, "until": self._now + AHEAD, "from": 0, "most": PAGE}
             with self._db.transaction() as connection:
-                found = connection.exec_driver_sql(sql.WALK, {**values, "target": self._snapshot, "scans": True}).all()
+                found = connection.exec_driver_sql(sql.WALK, {**values, "target": self._snapshot, **wanted}).all()
                 rows = [row for row in found if row.is_new]
                 self._usual_of = self._usual.of(connection, needs_usual(rows, [self._rule]))
             if rows:
@@ -101,7 +101,7 @@ class _Trial:
 
     def _look(self, heartbeat_timeout_seconds: float) -> None:
         looks = Looks(self._db, heartbeat_timeout_seconds)
-        found: list[Look] = list(looks.now({Event(event) for event in self._rule.events}))
+        found: list[Look] = [look() for look in looks.now({Event(event) for event in self._rule.events})]
         for each in found:
             apply(self._incidents, [self._rule], each.found, self._now)
         if self._rule.tells(Event.NO_SUCCESS):
@@ -112,7 +112,7 @@ class _Trial:
     def _look_for_success(self, looks: Looks, connection: Connection) -> None:
         after = NOTHING
         for _ in range(MOST_PAGES_OF_SCHEDULES):
-            found, last = looks.without_success(connection, [self._rule], after)
+            found, last = looks.without_success(connection, [self._rule], after, again=True)
             apply_judged(self._incidents, found, self._now)
             if last is None:
                 return

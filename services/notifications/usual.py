@@ -10,7 +10,7 @@ from services.notifications import notifier_sql as sql
 
 KEPT_SECONDS = 600.0
 MOST_KEPT = 20_000
-ASKED_AT_ONCE = 200
+ASKED_AT_ONCE = 1000  # as many as a page of the walk has: of what is not asked for, slow ones go unseen
 
 
 class UsualDurations:
@@ -18,7 +18,7 @@ class UsualDurations:
         self._known: dict[UUID, tuple[float, float | None]] = {}  # when it was asked for, seconds
 
     def of(self, connection: Connection, schedule_ids: Collection[UUID]) -> dict[UUID, float]:
-        """Without those that have too few successes. Of many unknown ones some at a time; the rest stays unknown."""
+        """Without those that have too few successes."""
         now = time.monotonic()
         if len(self._known) > MOST_KEPT:
             self._known.clear()

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from enhanced_scheduler.model_errors import reason_of
+from services.checks.page_addresses import MAX_PAGE_ADDRESS
 from services.errors import Problem
-from services.fetching.sites.urls import MAX_PAGE_ADDRESS
 from services.scanning.findings import EngineName
 
 # Spelling in other systems -> ours, which is stored.

@@ -27,7 +27,7 @@ def store(db: DatabaseConnection) -> Iterator[ExecutionStore]:
 def make(db: DatabaseConnection) -> Make:
     """Makes schedules that have been firing every second for an hour."""
     this_is_now()
-    repository = ScheduleRepository(db, JobRegistry({"noop"}))
+    repository = ScheduleRepository(db, JobRegistry({"noop", "waits"}))
 
     def make(**more: Any) -> UUID:
         given = {"domain": "job", "job_type": "noop", "frequency": "interval", "time_config": {"seconds": 1}, **more}

@@ -14,10 +14,11 @@ from config import PROJECT_ROOT
 from services.schedule_repository import ScheduleRepository
 from tests.support.documentation import PAGES, blocks, manage_commands, name_of
 
+URL = "url: https://example.com"
 README = PROJECT_ROOT / "README.md"
 SCHEDULES = PROJECT_ROOT / "docs" / "schedules.md"
 PYTHON_EXAMPLES = [(page, number) for page in PAGES for number in range(len(blocks(page, "python")))]
-IN_A_SENTENCE = re.compile(r"`(?:python )?manage\.py ([^`]+)`")
+IN_A_SENTENCE = re.compile(r"`(?:(?:python )?manage\.py|enhanced-scheduler) ([^`]+)`")
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
@@ -30,6 +31,20 @@ def test_the_tour_works(
     ours = manage_commands(tour)
     assert len(ours) == number_of_commands
     for arguments in ours:
+        result = CliRunner().invoke(manage.app, arguments)
+        assert result.exit_code == 0, (arguments, result.output)
+
+
+def test_the_commands_for_those_who_come_from_elsewhere_work(
+    own_process: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = PROJECT_ROOT / "docs" / "coming-from.md"
+    monkeypatch.chdir(tmp_path)
+    (schedules,) = blocks(page, "yaml")
+    Path("schedules.yaml").write_text(schedules.replace("send_report", "http_request").replace("customer: anna", URL))
+    commands = [command for block in blocks(page, "bash") for command in manage_commands(block)]
+    assert [command[:2] for command in commands] == [["schedule", "fires"], ["schedule", "import"]]
+    for arguments in commands:
         result = CliRunner().invoke(manage.app, arguments)
         assert result.exit_code == 0, (arguments, result.output)
 
@@ -63,10 +78,11 @@ def documented_commands(page: Path) -> list[str]:
 def test_the_program_understands_every_documented_command(text: str) -> None:
     command: Any = typer.main.get_command(manage.app)
     context, words = typer.Context(command), shlex.split(text)
-    while isinstance(command, typer.core.TyperGroup) and command.get_command(context, words[0]):
+    while words and isinstance(command, typer.core.TyperGroup) and command.get_command(context, words[0]):
         _, command, words = command.resolve_command(context, words)
     assert words != shlex.split(text)
-    command.make_context(command.name, words)  # parses; calls nothing
+    if words or not isinstance(command, typer.core.TyperGroup):  # else a sentence names the group
+        command.make_context(command.name, words)  # parses; calls nothing
 
 
 def anchors(page: Path) -> set[str]:

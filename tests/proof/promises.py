@@ -31,6 +31,9 @@ PROMISES = (
             f"{ENGINE}/test_each_fire_once.py::test_the_outside_world_sees_each_fire_once",
             f"{ENGINE}/test_partial_faults.py::test_a_claim_whose_answer_comes_late_is_run_once",
             f"{ENGINE}/test_partial_faults.py::test_late_answers_under_load_call_no_attempt_twice",
+            f"{ENGINE}/test_async_handlers.py::test_what_waits_for_the_event_loop_of_a_frozen_replica_is_never_called_there",
+            f"{ENGINE}/test_async_handlers.py::"
+            "test_each_fire_runs_once_and_alone_while_redis_and_postgres_vanish_and_a_replica_is_killed",
         ),
         findings=(
             "two rows",
@@ -121,6 +124,8 @@ PROMISES = (
             f"{ENGINE}/test_replica_faults.py::test_a_frozen_replica_that_wakes_up_can_overwrite_nothing",
             f"{ENGINE}/test_partial_faults.py::test_nobody_who_lives_is_given_up_when_postgres_stood_still",
             f"{ENGINE}/test_shares.py::test_both_holders_of_a_bucket_die_together_and_its_fires_are_late_by_a_takeover",
+            f"{ENGINE}/test_async_handlers.py::test_a_killed_replica_s_async_execution_is_abandoned_and_retried_elsewhere",
+            f"{ENGINE}/test_async_handlers.py::test_a_handler_that_blocks_the_loop_is_named_and_stops_nothing_else",
         ),
         findings=(
             "a living one was given up",

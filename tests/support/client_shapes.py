@@ -1,19 +1,16 @@
-"""The client's types, from our OpenAPI: python -m tests.support.client_shapes > enhanced_scheduler/client/shapes.py"""
+"""The client's types, from our OpenAPI; client_methods.py writes them."""
 
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from keyword import iskeyword
 from typing import Any
 
 from config import Settings
 
-ROOTS = (
-    "ScheduleOut", "SchedulePage", "NewSchedule", "ScheduleChanges", "ExecutionOut", "ExecutionDetail", "ExecutionPage",
-    "RunRequested", "CancelRequested", "PreviewOut", "ExplanationOut", "ReplicaList",
-)  # fmt: skip
+SCHEMA = "#/components/schemas/"
 KINDS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 HEAD = '''"""The schemas of the HTTP API that the client takes and returns. Instants are ISO 8601 texts, ids are texts.
 
-Generated from the OpenAPI document: python -m tests.support.client_shapes > enhanced_scheduler/client/shapes.py
+Generated from the OpenAPI document: python -m tests.support.client_methods
 """
 
 from typing import Any, Literal, NotRequired, TypedDict
@@ -28,16 +25,16 @@ def document() -> dict[str, Any]:
     return create_app(settings).openapi()
 
 
-def shapes(openapi: Mapping[str, Any]) -> str:
+def shapes(openapi: Mapping[str, Any], roots: Iterable[str]) -> str:
     schemas = openapi["components"]["schemas"]
-    text = HEAD + "".join(f"\n\n{_class(name, schemas[name])}" for name in sorted(_reached(schemas)))
+    text = HEAD + "".join(f"\n\n{_class(name, schemas[name])}" for name in sorted(_reached(schemas, roots)))
     unused = [name for name in ("Literal", "NotRequired") if f"{name}[" not in text]
     return text if not unused else text.replace(f"{unused[0]}, ", "", 1)
 
 
-def _reached(schemas: Mapping[str, Any]) -> set[str]:
+def _reached(schemas: Mapping[str, Any], roots: Iterable[str]) -> set[str]:
     found: set[str] = set()
-    waiting = list(ROOTS)
+    waiting = list(roots)
     while waiting:
         if (name := waiting.pop()) not in found:
             found.add(name)
@@ -58,30 +55,33 @@ def _references(value: Any) -> Iterator[str]:
 
 def _class(name: str, schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
-        return f"{name} = {_type(schema)}\n"
+        return f"{name} = {type_of(schema)}\n"
     required = schema.get("required", [])
-    lines = [
-        f"    {field}: {_type(each)}" if field in required else f"    {field}: NotRequired[{_type(each)}]"
+    fields = {
+        field: type_of(each) if field in required else f"NotRequired[{type_of(each)}]"
         for field, each in schema["properties"].items()
-    ]
-    return "\n".join((f"class {name}(TypedDict):", *lines, ""))
+    }
+    if any(map(iskeyword, fields)):
+        inside = ", ".join(f'"{field}": {kind}' for field, kind in fields.items())
+        return f'{name} = TypedDict("{name}", {{{inside}}})\n'
+    return "\n".join((f"class {name}(TypedDict):", *(f"    {field}: {kind}" for field, kind in fields.items()), ""))
 
 
-def _type(schema: Mapping[str, Any]) -> str:
+def type_of(schema: Mapping[str, Any]) -> str:
     match schema:
         case {"$ref": str(reference)}:
             return f'"{reference.rpartition("/")[2]}"'
         case {"anyOf": list(options)}:
-            return _union([_type(option) for option in options])
+            return _union([type_of(option) for option in options])
         case {"enum": list(values)}:
             return f"Literal[{', '.join(map(_quoted, values))}]"
         case {"const": value}:
             return f"Literal[{_quoted(value)}]"
         case {"type": "array"}:
-            return f"list[{_type(schema.get('items', {}))}]"
+            return f"list[{type_of(schema.get('items', {}))}]"
         case {"type": "object"}:
             inside = schema.get("additionalProperties")
-            return f"dict[str, {_type(inside)}]" if isinstance(inside, Mapping) else "dict[str, Any]"
+            return f"dict[str, {type_of(inside)}]" if isinstance(inside, Mapping) else "dict[str, Any]"
         case {"type": str(kind)}:
             return KINDS[kind]
         case _:
@@ -97,7 +97,3 @@ def _union(options: list[str]) -> str:
 
 def _quoted(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(shapes(document()))

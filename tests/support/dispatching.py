@@ -1,5 +1,6 @@
 """A replica's dispatcher with its pool, finisher and store, in this process and without loops: tests call `tick`."""
 
+import asyncio
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from uuid import UUID, uuid4
 
 from database.clock import DatabaseClock
 from services.distributed_lock import Coordinator
+from services.engine.assembly import in_loop_of
 from services.engine.dispatcher import Dispatcher
 from services.engine.finisher import Finisher
 from services.engine.held_claims import HeldClaims
@@ -37,6 +39,7 @@ def dispatching(
     verify_after_seconds: float = 0,
     shares: Shares | None = None,
     fleet_queues: Collection[str] = (),
+    max_async: int = 0,  # without it there is no async handler
 ) -> Iterator[Parts]:
     ran: list[UUID] = []
     gate = threading.Event()
@@ -47,6 +50,13 @@ def dispatching(
     def _noop(context: ExecutionContext, config: dict[str, Any]) -> None:
         ran.append(context.execution_id)
         gate.wait(60)
+
+    if max_async:
+
+        @registry.job("waits")
+        async def _waits(context: ExecutionContext, config: dict[str, Any]) -> None:
+            ran.append(context.execution_id)
+            await asyncio.to_thread(gate.wait, 60)
 
     coordinator = Coordinator(redis, owner=str(uuid4()), lease_seconds=60, mark_seconds=60)
     held = HeldClaims()
@@ -64,8 +74,9 @@ def dispatching(
         may_claim=lambda: True,
         may_give_away=lambda: True,
         fleet_queues=fleet_queues,
+        in_loop=in_loop_of(registry, max_async),
     )
-    pool = WorkerPool(max_workers, registry, dispatcher.done)
+    pool = WorkerPool(max_workers, registry, dispatcher.done, answer=lambda _context: True)
     dispatcher.use(pool)
     yield Parts(dispatcher, finisher, held, coordinator, ran, gate)
     gate.set()

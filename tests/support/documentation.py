@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from itertools import takewhile
 from pathlib import Path
 
 from config import PROJECT_ROOT
@@ -34,5 +35,11 @@ def shell_commands(block: str) -> list[list[str]]:
 
 
 def manage_commands(block: str) -> list[list[str]]:
-    """The arguments of `python manage.py`."""
-    return [command[2:] for command in shell_commands(block) if command[:2] == ["python", "manage.py"]]
+    """The arguments of `python manage.py`, and of `enhanced-scheduler`, which is the same in an installation."""
+    commands = shell_commands(block)
+    ours = [command[2:] for command in commands if command[:2] == ["python", "manage.py"]]
+    return ours + [_until_an_operator(command[1:]) for command in commands if command[:1] == ["enhanced-scheduler"]]
+
+
+def _until_an_operator(words: list[str]) -> list[str]:
+    return list(takewhile(lambda word: word not in ("&", "|", ">"), words))

@@ -6,12 +6,17 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 from config import PROJECT_ROOT, Settings
 from services.fleet.broker import celery_app
 from services.fleet.messages import Messages
 from tests.support.replicas import Cluster
+from tests.support.rows import count, once, repository, soon
 from tests.support.waiting import eventually
+
+SOLO = ("--pool", "solo")
 
 
 def messages_at(redis_url: str, broker_url: str | None = None) -> Messages:
@@ -41,6 +46,15 @@ class Worker:
         """Its children die with it."""
         self.process.kill()
         self.process.wait(30)
+
+    def freeze(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def says(self, event: str) -> bool:
+        return f'"event": "{event}"' in self.log.read_text()
 
 
 @dataclass(slots=True)
@@ -101,3 +115,29 @@ class Fleet:
 
     def logs(self) -> str:
         return "\n".join(f"--- {worker.name}\n{worker.log.read_text()[-6000:]}" for worker in self.workers)
+
+
+# --- what is run on workers ---
+
+
+def run(cluster: Cluster, fleet: Fleet, **schedule: Any) -> UUID:
+    """A fire for the fleet, in a second."""
+    return repository(cluster).create_schedule(**once(soon(1), queue=fleet.queue) | schedule)
+
+
+def running(cluster: Cluster) -> bool:
+    return count(cluster, "status = 'running'") == 1
+
+
+def runners(cluster: Cluster, where: str = "true") -> set[str]:
+    """The names of the replicas and workers that ran something."""
+    ran = f"SELECT DISTINCT instance_id FROM job_executions WHERE started_at IS NOT NULL AND {where}"
+    return {name for (name,) in cluster.rows(ran)}
+
+
+def owner_pid(cluster: Cluster) -> int:
+    """Of the process that runs the one execution."""
+    owner = """SELECT (i.facts->>'pid')::int FROM job_executions AS e JOIN scheduler_instances AS i USING (incarnation)
+               WHERE e.status = 'running'"""
+    ((pid,),) = cluster.rows(owner)
+    return int(pid)

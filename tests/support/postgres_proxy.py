@@ -12,6 +12,7 @@ replica, give it a proxy of its own.
 """
 
 import asyncio
+import re
 import struct
 import threading
 from collections.abc import Callable, Coroutine
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 ENCRYPTION_REQUESTS = (80877103, 80877104)  # SSLRequest, GSSENCRequest
 NO = b"N"
+PREPARE = re.compile(rb"PREPARE (\w+) .*?; EXECUTE \1\b", re.DOTALL)
+EXECUTE = re.compile(rb"EXECUTE (\w+)")
 PATIENCE_SECONDS = 60.0
 
 
@@ -224,6 +227,7 @@ class _Pair(asyncio.Protocol):
         self._heard = bytearray()  # received from the client, not yet forwarded
         self._has_begun = False  # the connection: what follows are typed messages
         self._transaction: list[bytes] = []  # its statements so far
+        self._prepared: dict[bytes, bytes] = {}  # what the session's prepared statements say
         self._withholds = False  # the answers
         self._late = b""  # a message that is on its way to Postgres
         self._loses = False  # the next answer, and the connection with it
@@ -267,8 +271,9 @@ class _Pair(asyncio.Protocol):
         while (message := self._next_message()) is not None:
             effect = None
             if message[:1] == b"Q":
-                effect = self._proxy._heard(self, message, self._transaction)
-                self._remember(message[5:])
+                statement = self._spelled_out(message[5:])
+                effect = self._proxy._heard(self, statement, self._transaction)
+                self._remember(statement)
             if effect is Effect.CUT:
                 self.abort()
                 return
@@ -330,6 +335,12 @@ class _Pair(asyncio.Protocol):
                 return self._next_message()
             self._has_begun = True
         return message
+
+    def _spelled_out(self, statement: bytes) -> bytes:
+        """With the text of the prepared statement that it executes."""
+        self._prepared.update((found[1], found[0]) for found in PREPARE.finditer(statement))
+        executed = EXECUTE.search(statement)
+        return statement + self._prepared.get(executed[1], b"") if executed else statement
 
     def _remember(self, statement: bytes) -> None:
         if statement.startswith((b"BEGIN", b"COMMIT", b"ROLLBACK")):

@@ -23,6 +23,7 @@ class Member:
     free_async_slots: int = 0  # of its event loop
     abilities: frozenset[str] = frozenset()
     queues: frozenset[str] = frozenset()
+    counts_streaks: bool = False  # versions before did not
 
     @property
     def is_elder(self) -> bool:

@@ -14,6 +14,7 @@ from services.schedules.buckets import BUCKETS
 Place = tuple[str, str | None]  # a replica's name and its host
 NAMES_REMEMBERED = 1024
 NEXT_FEW = 3
+TABLES_REMEMBERED = 32  # replicas come and go, and come again
 
 
 @lru_cache(maxsize=NAMES_REMEMBERED)
@@ -26,6 +27,12 @@ def weights(instance_id: str) -> tuple[bytes, ...]:
 def trying(bucket: int, names: Iterable[str]) -> list[str]:
     """The highest weight first."""
     return sorted(names, key=lambda name: (weights(name)[bucket], name), reverse=True)
+
+
+@lru_cache(maxsize=TABLES_REMEMBERED)
+def duties(places: tuple[Place, ...], copies: int) -> tuple[tuple[str, ...], ...]:
+    """The duty of each bucket."""
+    return tuple(duty(bucket, places, copies) for bucket in range(BUCKETS))
 
 
 def duty(bucket: int, places: Sequence[Place], copies: int) -> tuple[str, ...]:

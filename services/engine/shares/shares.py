@@ -7,12 +7,12 @@ hold it.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import ceil
 from uuid import UUID
 
 from services.engine.shares.membership import Member, Membership
-from services.engine.shares.orders import duty, trying
+from services.engine.shares.orders import duties, trying
 from services.schedules.buckets import ALL, BUCKETS, NONE, UNKNOWN, buckets_in, set_of, to_bytes
 
 # The next one in line tries so much later; it then finds the mark of the first, or takes over.
@@ -36,12 +36,13 @@ class Shares:
         self._lock = threading.Lock()
         self._membership = Membership()
         self._on_duty: tuple[tuple[str, str | None], ...] = ()
-        self._duty: list[tuple[str, ...]] = [()] * BUCKETS
+        self._duty: Sequence[tuple[str, ...]] = [()] * BUCKETS
         self._with_our_name = self._own_duty = NONE
         self._mask = NONE
         self._steady: dict[int, Steady] = {}  # of buckets that others have the duty for, and we still hold
         self._updated_at: float | None = None
         self._ranks: dict[int, int] = {}
+        self._first: tuple[dict[int, int], int, list[int]] | None = None  # where they have us first, of what we held
         self._is_told, self._told_at = True, float("-inf")
         self._is_leaving = False
         self._given_away = [0, 0]  # since the last reading, for threads and for event loops
@@ -167,7 +168,18 @@ class Shares:
 
     def first_in(self) -> list[int]:
         """The held buckets in which this replica is first."""
-        return [bucket for bucket in buckets_in(self._mask) if self._rank(bucket) == 0]
+        ranks, mask = self._ranks, self._mask  # in this order: what is stale goes with its dict
+        known = self._first
+        if known is None or known[0] is not ranks or known[1] != mask:
+            known = self._first = (ranks, mask, [bucket for bucket in buckets_in(mask) if self._rank(bucket) == 0])
+        return known[2].copy()
+
+    @property
+    def is_first_to_count(self) -> bool:
+        """Among the replicas that count streaks. One of a version before is first in its buckets, too, but does not."""
+        members = self._membership.members
+        able = [each.identity for each in members if each.claiming and each.counts_streaks]
+        return bool(able) and min(able) == self._identity
 
     # --- what people read ---
 
@@ -213,7 +225,7 @@ class Shares:
         places = tuple((each.instance_id, each.host) for each in self._membership.on_duty)
         if places != self._on_duty:
             self._on_duty = places
-            self._duty = [duty(bucket, places, self._copies) for bucket in range(BUCKETS)]
+            self._duty = duties(places, self._copies)
             self._with_our_name = set_of(bucket for bucket in range(BUCKETS) if self._name in self._duty[bucket])
         is_member = any(each.identity == self._identity for each in self._membership.on_duty)
         self._own_duty = self._with_our_name if is_member else NONE

@@ -15,8 +15,8 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit, urlunsplit
 from publicsuffixlist import PublicSuffixList
 
 from services.checks.hostnames import ascii_spelling
+from services.checks.page_addresses import MAX_PAGE_ADDRESS
 
-MAX_PAGE_ADDRESS = 2048  # characters of a page's URL; longer ones are not real pages
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_PATH_SEGMENTS, MAX_REPEATED_SEGMENTS = 16, 3
 LEAST_ID_CHARACTERS = 16  # length from which a hexadecimal word counts as an id

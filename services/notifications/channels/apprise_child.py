@@ -32,7 +32,9 @@ def call(wanted: dict[str, Any]) -> dict[str, Any]:
         return {"ok": True}
     caller = Apprise()
     caller.add(service)
-    ok = caller.notify(title=wanted["title"], body=wanted["body"] or wanted["title"], notify_type=wanted["type"])
+    body = wanted["body"] or wanted["title"]
+    # Named as text, it is escaped for services that send HTML or Markdown.
+    ok = caller.notify(title=wanted["title"], body=body, notify_type=wanted["type"], body_format="text")
     return {"ok": bool(ok), "said": "; ".join(said.lines[-MOST_LINES:])}
 
 

@@ -1,6 +1,6 @@
 """The kinds of channels: of each the schema of its configuration, and how it sends."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -43,6 +43,14 @@ def send(config: Config, envelope: Envelope, around: Surroundings) -> str:
 def _problem(kind: str, error: Mapping[str, Any]) -> Problem:
     unknown = f"is no field of kind {kind} (known: {', '.join(_names(kind))})"
     return Problem(".".join(map(str, ("config", *error["loc"]))), reason_of(error["msg"], unknown))
+
+
+def check_names(kind: str, given: Iterable[str]) -> None:
+    """For fields that are to be removed: a wrong name would remove nothing, in silence."""
+    known = _names(kind)
+    reason = f"is no field of kind {kind} (known: {', '.join(known)})"
+    if wrong := [Problem(f"config.{name}", reason) for name in given if name not in known]:
+        raise InvalidInput(*wrong)
 
 
 def _names(kind: str) -> list[str]:

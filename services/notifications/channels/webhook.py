@@ -8,6 +8,7 @@ import json
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -15,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from enhanced_scheduler.texts import HIDDEN
+from services.errors import Problem
 from services.fetching import (
     FETCH_ERRORS,
     Deadline,
@@ -39,6 +41,7 @@ from services.notifications.channels.sending import (
 PREFIX = "whsec_"
 SECRET_BYTES, SHORTEST, LONGEST = 32, 24, 64
 EXCERPT_BYTES = 512
+HEADER_VALUE = re.compile(r"(?=\S)[ -~\t]*(?<=\S)|")
 
 
 class WebhookConfig(BaseModel):
@@ -75,8 +78,8 @@ class WebhookConfig(BaseModel):
                 raise ValueError(f"{name!r} is not a header name")
             if name.lower() in OF_THE_CONNECTION or name.lower().startswith("webhook-"):
                 raise ValueError(f"{name!r} is set by the scheduler")
-            if re.search(r"[\r\n\0]", value):
-                raise ValueError(f"the value of {name} must be one line")
+            if not HEADER_VALUE.fullmatch(value):
+                raise ValueError(f"the value of {name} must be one line of ASCII, without blanks around it")
         return headers
 
     def shown(self) -> dict[str, Any]:
@@ -84,6 +87,19 @@ class WebhookConfig(BaseModel):
         headers = {name: value if is_reference(value) else HIDDEN for name, value in self.headers.items()}
         secret = self.secret if is_reference(self.secret) else HIDDEN
         return {"url": _shown_url(self.url), "secret": secret, "headers": headers}
+
+
+def hidden_from(former: Mapping[str, Any], changed: Mapping[str, Any]) -> Problem | None:
+    """A header's value is not shown: with another address it would be told to whoever may change the address."""
+    old, new = urlsplit(str(former.get("url"))), urlsplit(str(changed.get("url")))
+    if (old.scheme, old.netloc) == (new.scheme, new.netloc):
+        return None
+    before, now = former.get("headers") or {}, changed.get("headers") or {}
+    kept = [name for name, value in now.items() if before.get(name) == value and not is_reference(value)]
+    if not kept:
+        return None
+    stored = f"{', '.join(kept)} was stored for {old.hostname or 'another address'}, and is not told to another one"
+    return Problem("config.headers", f"{stored}: give the headers again, or remove them")
 
 
 def new_secret() -> str:
@@ -125,6 +141,8 @@ def send(config: WebhookConfig, envelope: Envelope, around: Surroundings) -> str
     for name, value in config.headers.items():
         own[name] = around.fill(value, host)
         around.hide(own[name])
+        if not HEADER_VALUE.fullmatch(own[name]):
+            raise SendFailed(f"header {name}: its value must be one line of ASCII, without blanks around it")
     own["webhook-id"], own["webhook-timestamp"] = str(envelope.delivery_id), str(now)
     own["webhook-signature"] = signature(key, str(envelope.delivery_id), now, body)
     deadline = Deadline(min(SEND_SECONDS, around.settings.request_timeout))

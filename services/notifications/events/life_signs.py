@@ -13,23 +13,34 @@ from sqlalchemy import Row
 
 from services.notifications.incidents import Occurrence, Subject
 from services.notifications.rule_fields import Event
+from services.notifications.rules import RuleRecord
 from services.wording.durations import duration
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`doubtful`: subjects that are neither so nor over. `back`: only these are over; None: all that is not found."""
+    """`doubtful`: subjects that are neither so nor over. `back`: only these are over; None: all that is not found.
+    `here`: what is not among these is forgotten in silence.
+    """
 
     event: Event
     found: list[Occurrence]
     is_complete: bool = True
     doubtful: frozenset[str] = frozenset()
     back: frozenset[str] | None = None
+    here: frozenset[str] | None = None
 
     def is_over(self, subject: str) -> bool:
         if not self.is_complete or subject in self.doubtful:
             return False
-        return subject in self.back if self.back is not None else subject not in {each.subject for each in self.found}
+        return subject in self.back if self.back is not None else subject not in self.subjects
+
+    def is_gone(self, subject: str) -> bool:
+        return self.here is not None and subject not in self.here
+
+    @property
+    def subjects(self) -> frozenset[str]:
+        return frozenset(each.subject for each in self.found)
 
 
 def look(event: Event, rows: Iterable[Row[Any]], of_row: Callable[[Row[Any]], Occurrence], most: int) -> Look:
@@ -41,11 +52,9 @@ def parked(row: Row[Any]) -> Occurrence:
     return Occurrence(
         event=Event.PARKED,
         subject=str(row.schedule_id),
-        key=str(row.revision),
+        key=f"{row.revision}:{row.now.isoformat()}",  # what was repaired may break again, of itself
         at=row.now,
-        about=Subject(
-            name=row.label, schedule_id=row.schedule_id, tags=tuple(row.tags), job_type=row.job_type, queue=row.queue
-        ),
+        about=schedule_of(row),
         words=f"is parked: {row.invalid_reason}",
         pattern=row.invalid_reason,
         facts={"Schedule": row.label},
@@ -65,6 +74,7 @@ def nobody_able(needs: tuple[str, ...], words: str, executions: int, now: dateti
         about=Subject(name=", ".join(needs), job_type=named.get("job"), queue=named.get("queue")),
         words=f"is needed, and nobody has it: {words}",
         pattern=", ".join(needs),
+        noun="need",
         facts={"Needs": ", ".join(needs)},
         data={"needs": list(needs), "executions": executions},
         path="/replicas",
@@ -75,11 +85,13 @@ def replica_lost(row: Row[Any]) -> Occurrence:
     return Occurrence(
         event=Event.REPLICA_LOST,
         subject=row.instance_id,
-        key=str(row.incarnation),
+        key=f"{row.incarnation}:{row.heartbeat_at.isoformat()}",  # one life may be lost several times
         at=row.now,
         about=Subject(name=f"replica {row.instance_id}"),
         words=f"is lost: no heartbeat for {duration(row.age)}",
         pattern="replica lost",
+        gist="replica lost",
+        noun="replica",
         facts={"Last heartbeat": f"{row.heartbeat_at:%Y-%m-%d %H:%M:%S} UTC", "Host": row.host or "-"},
         data={"instance_id": row.instance_id, "running": row.running},
         path="/replicas",
@@ -95,25 +107,36 @@ def queue_open(row: Row[Any]) -> Occurrence:
         about=Subject(name=f"queue {row.queue}", queue=row.queue),
         words="does not run: its circuit breaker opened, too many of its last items failed",
         pattern="circuit open",
+        noun="queue",
         facts={"Since": f"{row.circuit_changed_at:%Y-%m-%d %H:%M:%S} UTC"},
         data={"queue": row.queue},
         path="/queues",
     )
 
 
-def no_success(row: Row[Any], seconds: int) -> Occurrence:
-    last = "never" if row.success_at is None else f"{row.success_at:%Y-%m-%d %H:%M:%S} UTC"
+def no_success(row: Row[Any], last: Row[Any], rule: RuleRecord, most: int) -> Occurrence:
+    seconds = rule.no_success_seconds or 0
+    words = f"has had no success for {duration(seconds)}"
+    if last.success_at is not None:
+        known = f"{last.success_at:%Y-%m-%d %H:%M:%S} UTC"
+    elif last.is_long:
+        words, known = f"has had no success in its last {most:,} executions", f"before its last {most:,} executions"
+    else:
+        known = "none in its history"
     return Occurrence(
         event=Event.NO_SUCCESS,
         subject=str(row.schedule_id),
-        key=(row.success_at or row.effective_from).isoformat(),
+        key=last.since.isoformat(),
         at=row.now,
-        about=Subject(
-            name=row.label, schedule_id=row.schedule_id, tags=tuple(row.tags), job_type=row.job_type, queue=row.queue
-        ),
-        words=f"has had no success for {duration(seconds)}",
+        about=schedule_of(row),
+        words=words,
         pattern="no success",
-        facts={"Schedule": row.label, "Last success": last},
+        facts={"Schedule": row.label, "Last success": known},
         data={"schedule_id": str(row.schedule_id), "no_success_seconds": seconds},
         path=f"/schedules/{row.schedule_id}",
     )
+
+
+def schedule_of(row: Row[Any]) -> Subject:
+    tags = tuple(row.tags or ())
+    return Subject(name=row.label, schedule_id=row.schedule_id, tags=tags, job_type=row.job_type, queue=row.queue)

@@ -1,6 +1,6 @@
 """The looks at what is so at the moment: one bounded statement each."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from services.notifications.events.life_signs import (
     parked,
     queue_open,
     replica_lost,
+    schedule_of,
 )
 from services.notifications.events.timing import Judged
 from services.notifications.incidents import Over, matches
@@ -32,29 +33,38 @@ class Looks:
     def __init__(self, db: DatabaseConnection, heartbeat_timeout_seconds: float) -> None:
         self._db, self._timeout = db, heartbeat_timeout_seconds
 
-    def now(self, events: set[Event]) -> Iterator[Look]:
+    def now(self, events: set[Event]) -> Iterator[Callable[[], Look]]:
+        """Each to be called by itself: one that fails is none of the others' business."""
         if Event.PARKED in events:
-            yield look(Event.PARKED, self._run(sql.PARKED), parked, sql.MOST)
+            yield lambda: look(Event.PARKED, self._run(sql.PARKED), parked, sql.MOST)
         if Event.QUEUE_OPEN in events:
-            yield self._queues()
+            yield self._queues
         if events & {Event.REPLICA_LOST, Event.NOBODY_ABLE} and self._somebody_lives():
             if Event.REPLICA_LOST in events:
-                yield self._replicas()
+                yield self._replicas
             if Event.NOBODY_ABLE in events:
-                yield self._needs()
+                yield self._needs
 
     def without_success(
-        self, connection: Connection, rules: Collection[RuleRecord], after: UUID
+        self, connection: Connection, rules: Collection[RuleRecord], after: UUID, *, again: bool = False
     ) -> tuple[list[Judged], UUID | None]:
-        """Of the next schedules; with the last of them, None at the end."""
-        values = {
-            "after": after,
-            "most": SCHEDULES_AT_ONCE,
-            "lookback": LOOKBACK,
-            "seconds": min(rule.no_success_seconds or 0 for rule in rules),
-        }
+        """Of the next schedules; with the last of them, None at the end. `again`: also what was told already."""
+        seconds = min(rule.no_success_seconds or 0 for rule in rules)
+        values = {"after": after, "most": SCHEDULES_AT_ONCE, "seconds": seconds}
         rows = connection.exec_driver_sql(sql.NO_SUCCESS, values).all()
-        found = [judged for row in rows for rule in rules for judged in _judge(row, rule)]
+        found = [_success(row, rule) for row in rows if row.is_fresh for rule in rules]
+        concerned = {
+            row.schedule_id: (row, [rule for rule in rules if _concerns(rule, row, again)])
+            for row in rows
+            if row.is_due
+        }
+        ids = [schedule_id for schedule_id, (_, theirs) in concerned.items() if theirs]
+        if ids:
+            for last in connection.exec_driver_sql(sql.LAST_SUCCESS, {"ids": ids, "lookback": LOOKBACK}):
+                row, theirs = concerned[last.schedule_id]
+                found += [
+                    Judged(rule, no_success(row, last, rule, LOOKBACK)) for rule in theirs if _lacks(row, last, rule)
+                ]
         return found, rows[-1].schedule_id if len(rows) == SCHEDULES_AT_ONCE else None
 
     def _queues(self) -> Look:
@@ -63,10 +73,16 @@ class Looks:
         return Look(Event.QUEUE_OPEN, found, len(rows) < sql.MOST, frozenset(row.queue for row in rows))
 
     def _replicas(self) -> Look:
-        """A lost replica is back when it lives again; one that is forgotten after a day is not."""
+        """A lost replica is back when it lives again. One whose row is gone is neither lost nor back."""
         values = {"timeout": self._timeout}
         found = [replica_lost(row) for row in self._run(sql.LOST, values)]
-        return Look(Event.REPLICA_LOST, found, back=frozenset(row.instance_id for row in self._run(sql.LIVING, values)))
+        known = self._run(sql.REPLICAS, values)
+        return Look(
+            Event.REPLICA_LOST,
+            found,
+            back=frozenset(row.instance_id for row in known if row.lives),
+            here=frozenset(row.instance_id for row in known),
+        )
 
     def _needs(self) -> Look:
         at: datetime = self._run(sql.NOW)[0].now
@@ -84,15 +100,18 @@ class Looks:
         return self._db.run_alone(statement, values or {})
 
 
-def _judge(row: Row[Any], rule: RuleRecord) -> Iterator[Judged]:
-    if not row.is_due:
-        if row.last_status == "success":
-            over = Over(event=Event.NO_SUCCESS, subject=str(row.schedule_id), at=row.now, about=None)
-            yield Judged(rule, over)
-        return
-    seconds = rule.no_success_seconds or 0
-    since = row.success_at or row.effective_from
-    if since < row.now - timedelta(seconds=seconds) and row.effective_from < row.now - timedelta(seconds=seconds):
-        found = no_success(row, seconds)
-        if matches(rule, found.about):
-            yield Judged(rule, found)
+def _success(row: Row[Any], rule: RuleRecord) -> Judged:
+    return Judged(rule, Over(event=Event.NO_SUCCESS, subject=str(row.schedule_id), at=row.now, about=None))
+
+
+def _concerns(rule: RuleRecord, row: Row[Any], again: bool) -> bool:
+    return (again or rule.rule_id not in row.told) and matches(rule, schedule_of(row))
+
+
+def _lacks(row: Row[Any], last: Row[Any], rule: RuleRecord) -> bool:
+    if last.first_due is None:
+        return False  # nothing was due since
+    asked = timedelta(seconds=rule.no_success_seconds or 0)
+    is_rare = last.first_due > last.since + asked  # no fire could have kept it
+    since: datetime = last.first_due if is_rare else last.since
+    return bool(since < row.now - asked)

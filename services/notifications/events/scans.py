@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from services.notifications.events.rows import about, facts_of
+from services.notifications.events.rows import about, facts_of, fire_of
 from services.notifications.incidents import Occurrence
 from services.notifications.rule_fields import Event
 from services.wording.counts import counted
@@ -32,6 +32,7 @@ def scan_changes(row: Row[Any]) -> Iterator[Occurrence]:
         words=f"has {words} since the previous scan",
         pattern=str(row.execution_id),  # each differs: what was found is the message
         severity="info",
+        fire=fire_of(row),
         is_instant=True,
         text="\n".join(lines),
         facts=facts_of(row),

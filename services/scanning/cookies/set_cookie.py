@@ -10,7 +10,8 @@ from enum import StrEnum
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from services.fetching.sites.urls import MAX_PAGE_ADDRESS, host_of, is_address, is_public_suffix
+from services.checks.page_addresses import MAX_PAGE_ADDRESS
+from services.fetching.sites.urls import host_of, is_address, is_public_suffix
 from services.scanning.cookies.dates import parse_cookie_date
 from services.scanning.findings import SeenCookie
 

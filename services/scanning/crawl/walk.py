@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from services.checks.page_addresses import MAX_PAGE_ADDRESS
 from services.fetching import may_work_later
 from services.fetching.sites.robots import Robots
-from services.fetching.sites.urls import MAX_PAGE_ADDRESS, Site, normal_url, origin_of
+from services.fetching.sites.urls import Site, normal_url, origin_of
 from services.scanning.config import CookieScanConfig
 from services.scanning.cookies.inventory import Inventory
 from services.scanning.crawl.backoff import BACKOFF

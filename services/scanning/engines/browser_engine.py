@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from config import Settings
+from enhanced_scheduler.extras import how_to_install
 from services.errors import ConfigurationError
 from services.fetching import Guard
 from services.fetching.detours import Detours
@@ -64,10 +65,7 @@ class BrowserEngine:
         detours: Detours = Detours(),
     ) -> None:
         if importlib.util.find_spec("playwright") is None:
-            raise ConfigurationError(
-                "the package that drives the browser is missing: run `make browser`, "
-                "or `pip install -r requirements-browser.txt`"
-            )
+            raise ConfigurationError(f"the package that drives the browser is missing: run {how_to_install('browser')}")
         self._options = (program, guard, limits, accept_selector, user_agent, detours)
         self._limits = limits
         self._loop: asyncio.AbstractEventLoop | None = None

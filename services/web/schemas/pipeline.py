@@ -128,7 +128,7 @@ class SitemapFileOut(Row):
     sitemap_import_error: Error
 
 
-class PageOut(Row):
+class SitePageOut(Row):
     id: UUID
     domain_id: UUID
     domain: str
@@ -175,5 +175,5 @@ class SitemapFileList(BaseModel):
 class PageList(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    items: list[PageOut]
+    items: list[SitePageOut]
     next_cursor: str | None

@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.notifications.rule_fields import RULES
+from services.web.examples import STORY
 from services.web.schemas.notifications import MessageOut
 from services.web.schemas.schedules import documented_field
 
@@ -82,13 +83,12 @@ class NewRule(RuleChanges):
 class RuleOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
-    rule_id: UUID = Field(examples=["6fa459ea-ee8a-4ca4-894e-db77e160355e"])
+    rule_id: UUID = Field(examples=[STORY["channel_id"]])
     name: str = Field(examples=["billing"])
     channels: list[str] = Field(description="By name", examples=[["ops"]])
     events: list[str] = Field(examples=[["failed", "recovered"]])
     schedule_ids: list[UUID] = Field(
-        description="Empty: every schedule; the same holds for the other filters",
-        examples=[["9b2f7c1e-3d4a-4e5f-8a6b-7c8d9e0f1a2b"]],
+        description="Empty: every schedule; the same holds for the other filters", examples=[[]]
     )
     tags: list[str] = Field(description="Schedules with one of them", examples=[["billing"]])
     job_types: list[str] = Field(examples=[["http_request"]])

@@ -1,15 +1,28 @@
 """The promises for async handlers, with replicas that are really killed, frozen and stopped."""
 
 import time
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
+from services.insight.audit import audit
+from tests.acceptance.conftest import Breakable
 from tests.support.replicas import Cluster, Replica
-from tests.support.rows import count, once, repository, soon
+from tests.support.rows import (
+    count,
+    every_second,
+    never_two_at_once,
+    nothing_twice_and_no_gap,
+    once,
+    repository,
+    soon,
+    switch_off,
+)
 from tests.support.waiting import eventually
 
+GRACE = timedelta(seconds=2)  # a started call may be told of in the file a moment later
 MODULES = {"JOB_MODULES": "tests.support.handlers,tests.support.async_handlers"}
 
 
@@ -28,7 +41,8 @@ def most_at_once(cluster: Cluster) -> int:
         """SELECT max(n) FROM (
                SELECT sum(step) OVER (ORDER BY at, step) AS n FROM (
                    SELECT started_at AS at, 1 AS step FROM job_executions
-                   UNION ALL SELECT completed_at, -1 FROM job_executions WHERE completed_at IS NOT NULL) AS steps
+                   UNION ALL SELECT started_at + make_interval(secs => duration_seconds), -1 FROM job_executions
+                   WHERE duration_seconds IS NOT NULL) AS steps
            ) AS counts"""
     )
     return int(most)
@@ -124,6 +138,48 @@ def test_what_waits_for_the_event_loop_of_a_frozen_replica_is_never_called_there
     assert len(others) == 1, "the blocker"
 
 
+def test_each_fire_runs_once_and_alone_while_redis_and_postgres_vanish_and_a_replica_is_killed(
+    breakable: Breakable,
+) -> None:
+    cluster, servers = breakable.cluster, breakable.servers
+    cluster.environment = {**cluster.environment, **MODULES}
+    first, _ = cluster.start(2)
+    short, long = ({"job_type": "async_sleep", "job_config": {"seconds": seconds}} for seconds in (0.2, 1.5))
+    schedules = [*(every_second(**short) for _ in range(3)), every_second(**long, max_retries=1)]
+    repository(cluster).save_schedules([*schedules, every_second(**short, name="switched off")])
+    ((since,),) = cluster.rows("SELECT min(effective_from) FROM schedules")
+
+    def more(successes: int = 8) -> None:
+        before = count(cluster, "status = 'success'")
+        eventually(lambda: count(cluster, "status = 'success'") >= before + successes, 60)
+
+    more()
+    servers.stop_redis()
+    more()
+    servers.start_redis()
+    servers.restart_postgres("immediate")
+    more()
+    cluster.run("UPDATE schedules SET enabled = false WHERE name = 'switched off'")
+    ((off, at),) = cluster.rows("SELECT schedule_id, clock_timestamp() FROM schedules WHERE NOT enabled")
+    first.kill()
+    more()
+    cluster.start(1)
+    more()
+    switch_off(cluster)
+    of_it = [datetime.fromisoformat(call.at) for call in cluster.calls() if call.schedule_id == str(off)]
+    assert max(of_it) < at + GRACE
+    rows = cluster.rows(
+        "SELECT schedule_id::text, scheduled_for, attempt FROM job_executions WHERE started_at IS NOT NULL"
+    )
+    called = {
+        (call.schedule_id, datetime.fromisoformat(call.scheduled_for), int(call.attempt)) for call in cluster.calls()
+    }
+    assert called <= set(rows), "no row, no call"
+    nothing_twice_and_no_gap(cluster)
+    never_two_at_once(cluster)
+    assert audit(cluster.db, since, settle_seconds=0).is_clean
+
+
 def test_a_timeout_and_a_cancellation_arrive_as_cancelled_error(cluster: Cluster) -> None:
     cluster.start(1)
     timed = repository(cluster).create_schedule(**waiting(60, timeout_seconds=1))
@@ -147,10 +203,10 @@ def test_a_handler_that_swallows_its_cancellation_ends_all_the_same(cluster: Clu
 
 def test_a_replica_that_is_asked_to_stop_finishes_what_waits_in_its_event_loop(cluster: Cluster) -> None:
     (replica,) = cluster.start(1)
-    repository(cluster).save_schedules(waiting(2) for _ in range(20))
-    eventually(lambda: len(cluster.calls()) == 20, 15)
+    repository(cluster).save_schedules(waiting(2) for _ in range(100))
+    eventually(lambda: len(cluster.calls()) == 100, 15)
     assert replica.stop() == 0
-    assert cluster.rows("SELECT status, count(*) FROM job_executions GROUP BY 1") == [("success", 20)]
+    assert cluster.rows("SELECT status, count(*) FROM job_executions GROUP BY 1") == [("success", 100)]
     assert cluster.rows("SELECT count(*) FROM scheduler_instances") == [(0,)]
 
 

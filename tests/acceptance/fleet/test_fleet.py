@@ -3,19 +3,19 @@
 import os
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any
-from uuid import UUID, uuid4
+from pathlib import Path
 
 import pytest
 
 from services.insight.audit import audit
 from services.job_history import JobHistory
 from tests.acceptance.conftest import Breakable
-from tests.support.fleet import Fleet, messages_at
+from tests.acceptance.fleet.conftest import FleetOf
+from tests.support.fleet import SOLO, Fleet, messages_at, owner_pid, run, runners, running
 from tests.support.ledger import Ledger
+from tests.support.rabbitmq import RabbitMQ, why_not
 from tests.support.replicas import Cluster
 from tests.support.rows import (
     calls,
@@ -29,51 +29,6 @@ from tests.support.rows import (
     switch_off,
 )
 from tests.support.waiting import eventually
-
-SOLO = ("--pool", "solo")
-
-
-@pytest.fixture
-def fleet(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    with fleet_of(cluster, request) as fleet:
-        yield fleet
-
-
-@contextmanager
-def fleet_of(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    fleet = Fleet(cluster, f"fleet-{uuid4().hex[:8]}")
-    try:
-        yield fleet
-    finally:
-        fleet.end()
-        request.node.user_properties.append(("logs", fleet.logs()))
-
-
-@pytest.fixture
-def ledger() -> Iterator[Ledger]:
-    with Ledger() as opened:
-        yield opened
-
-
-def runners(cluster: Cluster, where: str = "true") -> set[str]:
-    ran = f"SELECT DISTINCT instance_id FROM job_executions WHERE started_at IS NOT NULL AND {where}"
-    return {name for (name,) in cluster.rows(ran)}
-
-
-def run(cluster: Cluster, fleet: Fleet, **schedule: Any) -> UUID:
-    return repository(cluster).create_schedule(**once(soon(1), queue=fleet.queue) | schedule)
-
-
-def running(cluster: Cluster) -> bool:
-    return count(cluster, "status = 'running'") == 1
-
-
-def owner_pid(cluster: Cluster) -> int:
-    """Of the process that runs the one execution."""
-    owner = """SELECT (i.facts->>'pid')::int FROM job_executions AS e JOIN scheduler_instances AS i USING (incarnation)
-               WHERE e.status = 'running'"""
-    ((pid,),) = cluster.rows(owner)
-    return int(pid)
 
 
 @pytest.mark.parametrize(("options", "processes"), [(("--concurrency", "2"), 2), (("--pool", "threads"), 1)])
@@ -116,39 +71,82 @@ def test_a_worker_that_was_frozen_and_given_up_writes_nothing_when_it_wakes_up(c
     frozen = fleet.start(*SOLO)
     run(cluster, fleet, job_type="sleep", job_config={"seconds": 2}, max_retries=1, retry_backoff_seconds=0)
     eventually(lambda: running(cluster), 30)
-    frozen.process.send_signal(signal.SIGSTOP)
+    frozen.freeze()
     try:
         fleet.start(*SOLO)
         eventually(lambda: count(cluster, "status = 'success'") == 1, 40)
     finally:
-        frozen.process.send_signal(signal.SIGCONT)
-    eventually(lambda: '"event": "finish_refused"' in frozen.log.read_text(), 30)
+        frozen.resume()
+    eventually(lambda: frozen.says("finish_refused"), 30)
     rows = cluster.rows("SELECT status, attempt FROM job_executions ORDER BY attempt")
     assert rows == [("abandoned", 1), ("success", 2)]
     assert len(runners(cluster)) == 2
 
 
 def test_a_message_twice_a_purged_queue_and_a_restarted_broker_neither_repeat_nor_lose_an_execution(
-    breakable: Breakable, ledger: Ledger, request: pytest.FixtureRequest
+    breakable: Breakable, fleet_of: FleetOf, ledger: Ledger
 ) -> None:
     cluster, since = breakable.cluster, datetime.now(UTC)
-    with fleet_of(cluster, request) as fleet:
-        cluster.start(1, **fleet.environment)
-        with closing(messages_at(cluster.environment["REDIS_URL"])) as messages:
-            run(cluster, fleet, **calls(ledger))
-            eventually(lambda: messages.depth(fleet.queue) == 1, 30)
-            messages.send(fleet.queue, 5)
-            fleet.start(*SOLO)
-            eventually(lambda: count(cluster, "status = 'success'") == 1, 30)
-        breakable.servers.stop_redis()
+    fleet = fleet_of(cluster)
+    cluster.start(1, **fleet.environment)
+    with closing(messages_at(cluster.environment["REDIS_URL"])) as messages:
         run(cluster, fleet, **calls(ledger))
-        eventually(lambda: '"event": "broker_unavailable"' in cluster.logs(), 30)
-        breakable.servers.start_redis()  # empty: all messages are gone
-        eventually(lambda: count(cluster, "status = 'success'") == 2, 60)
-        eventually(lambda: count(cluster, "status = 'pending'") == 0)
-        every_run_was_seen(cluster, ledger)
-        assert len(ledger.requests()) == 2
-        assert audit(cluster.db, since, settle_seconds=0).is_clean
+        eventually(lambda: messages.depth(fleet.queue) == 1, 30)
+        messages.purge(fleet.queue)
+        fleet.start(*SOLO)
+        half_a_minute_passes(cluster)
+        eventually(lambda: count(cluster, "status = 'success'") == 1, 30)
+        run(cluster, fleet, **calls(ledger))
+        messages.send(fleet.queue, 5)
+        eventually(lambda: count(cluster, "status = 'success'") == 2, 30)
+    breakable.servers.stop_redis()
+    run(cluster, fleet, **calls(ledger))
+    eventually(lambda: '"event": "broker_unavailable"' in cluster.logs(), 30)
+    breakable.servers.start_redis()
+    eventually(lambda: count(cluster, "status = 'success'") == 3, 60)
+    eventually(lambda: count(cluster, "status = 'pending'") == 0)
+    every_run_was_seen(cluster, ledger)
+    assert len(ledger.requests()) == 3
+    assert audit(cluster.db, since, settle_seconds=0).is_clean
+
+
+def half_a_minute_passes(cluster: Cluster) -> None:
+    """For the publisher: what nobody has taken since is announced again."""
+    cluster.run("UPDATE job_executions SET publish_at = clock_timestamp() WHERE status = 'pending'")
+
+
+def test_rabbitmq_that_is_killed_and_purged_neither_repeats_nor_loses_an_execution(
+    cluster: Cluster, fleet: Fleet, ledger: Ledger, tmp_path: Path
+) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    since = datetime.now(UTC)
+    with RabbitMQ.in_directory(tmp_path) as broker:
+        (replica,) = cluster.start(1, **fleet.environment, CELERY_BROKER_URL=broker.url)
+        run(cluster, fleet, **calls(ledger))
+        with closing(messages_at("redis://unused/0", broker.url)) as messages:
+            eventually(lambda: messages.depth(fleet.queue) == 1, 30)
+            messages.purge(fleet.queue)
+            assert messages.depth(fleet.queue) == 0
+        worker = fleet.start("--concurrency", "2", processes=2, CELERY_BROKER_URL=broker.url)
+        half_a_minute_passes(cluster)
+        eventually(lambda: count(cluster, "status = 'success'") == 1, 30)
+        repository(cluster).save_schedules(every_second(queue=fleet.queue, **calls(ledger)) for _ in range(3))
+        eventually(lambda: count(cluster, "status = 'success'") >= 7, 30)
+        broker.kill()
+        eventually(lambda: replica.says("broker_unavailable"), 30)
+        broker.start()
+        eventually(lambda: replica.says("broker_available"), 30)
+        with closing(messages_at("redis://unused/0", broker.url)) as messages:
+            messages.send(fleet.queue, 5)
+        done = count(cluster, "status = 'success'")
+        eventually(lambda: count(cluster, "status = 'success'") >= done + 6, 60)
+        switch_off(cluster)
+        assert worker.stop() == 0
+    assert all(name.startswith(worker.name) for name in runners(cluster))
+    every_run_was_seen(cluster, ledger)
+    never_two_at_once(cluster)
+    assert audit(cluster.db, since, settle_seconds=0).is_clean
 
 
 def test_cancel_and_timeout_reach_a_worker_and_a_thread_that_ignores_them_ends_with_its_child(

@@ -1,4 +1,6 @@
-"""One environment with the wheel for all tests of a worker."""
+"""One wheel, and one environment with it, for all tests of a worker."""
+
+from pathlib import Path
 
 import pytest
 
@@ -6,6 +8,10 @@ from tests.support.installed import Installed, build_wheel, install
 
 
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    directory = tmp_path_factory.mktemp("installed")
-    return install(build_wheel(directory), directory / "environment")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path) -> Installed:
+    return install(wheel, wheel.parent / "environment")

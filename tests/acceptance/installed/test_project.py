@@ -25,6 +25,7 @@ FILES = {
     "services/__init__.py": "",
     "services/billing.py": "import database\n\n\ndef total() -> int:\n    return sum(database.prices())\n",
     "shop_jobs.py": '''
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -65,6 +66,24 @@ def patient(context, config_):
     while True:
         context.check()
         time.sleep(0.01)
+
+
+@job("prices")
+async def prices(context, config_):
+    context.log("asking")
+    context.progress(1, 2)
+    totals = await asyncio.gather(*(asyncio.to_thread(billing.total) for _ in range(2)))
+    return {"totals": totals, "currency": config.CURRENCY, "pid": os.getpid()}
+
+
+@job("awaiting")
+async def awaiting(context, config_):
+    Path("begun").touch()
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        context.log("told to stop")
+        raise
 ''',
     "app.py": """
 import os
@@ -95,6 +114,27 @@ def facts() -> dict[str, object]:
 }
 
 
+WAITING = """
+import asyncio
+import os
+
+from enhanced_scheduler import job
+
+begun = 0
+all_begun = asyncio.Event()
+
+
+@job("wait")
+async def wait(context, config):
+    global begun
+    begun += 1
+    if begun == 5:
+        all_begun.set()
+    await all_begun.wait()
+    return {"at_once": begun, "pid": os.getpid()}
+"""
+
+
 class Shop:
     """The project, its environment variables, and the commands that people run in its directory."""
 
@@ -117,11 +157,13 @@ class Shop:
         finally:
             program.end()
 
-    def schedule(self, job_type: str, **job_config: Any) -> str:
+    def schedule(self, job_type: str, timeout_seconds: int = 60, **job_config: Any) -> str:
         self._made += 1
         name = f"{job_type}-{self._made}"
         words = ["schedule", "add", name, "--name", name, "--when", "monthly 1 00:00", "--job-type", job_type]
-        done = self.command(*words, "--job-config", json.dumps(job_config), "--set", "timeout_seconds=60")
+        done = self.command(
+            *words, "--job-config", json.dumps(job_config), "--set", f"timeout_seconds={timeout_seconds}"
+        )
         assert done.returncode == 0, done.stderr
         return name
 
@@ -130,6 +172,20 @@ class Shop:
         name = self.schedule(job_type, **job_config)
         done = self.command("schedule", "run", name, "--wait", "--timeout", "10m", "--json")
         return dict(json.loads(done.stdout))
+
+    def cancelled(self, job_type: str) -> dict[str, Any]:
+        """An execution that was cancelled after its handler had begun, once it has ended."""
+        begun = self.directory / "begun"
+        begun.unlink(missing_ok=True)
+        execution = self.command("schedule", "run", self.schedule(job_type)).stdout.strip()
+        eventually(begun.exists, 300)
+        self.command("cancel", execution)
+
+        def ended() -> dict[str, Any]:
+            found = json.loads(self.command("execution", execution, "--json").stdout)
+            return dict(found) if found["status"] != "running" else {}
+
+        return eventually(ended, 300)
 
 
 class Program:
@@ -213,16 +269,49 @@ def test_an_application_with_our_names_starts_a_replica_that_runs_its_handlers(s
     failed = shop.run("refused")
     assert (failed["status"], failed["error_message"], failed["error_details"]["tray"]) == ("failed", "no paper", 2)
 
-    name = shop.schedule("patient")
-    execution = shop.command("schedule", "run", name).stdout.strip()
-    eventually((shop.directory / "begun").exists, 300)
-    shop.command("cancel", execution)
-    eventually(lambda: '"status": "cancelled"' in shop.command("execution", execution, "--json").stdout, 300)
+    asked = shop.run("prices")
+    kept = asked["details"]
+    assert (asked["status"], kept["result"]["totals"], kept["result"]["currency"]) == ("success", [6, 6], "EUR")
+    assert kept["result"]["pid"] not in (facts["replica"], app.process.pid)
+    assert (kept["log"][0].endswith("Z asking"), kept["progress"]) == (True, {"done": 1, "total": 2})
+
+    assert shop.cancelled("patient")["status"] == "cancelled"
+    told = shop.cancelled("awaiting")
+    assert (told["status"], told["details"]["log"][0].endswith("Z told to stop")) == ("cancelled", True)
+    late = shop.run("awaiting", timeout_seconds=2)
+    assert (late["status"], late["details"]["log"][0].endswith("Z told to stop")) == ("timed_out", True)
 
     os.kill(facts["replica"], signal.SIGKILL)
     eventually(lambda: (now := app.facts()) and now["ready"] and now["replica"] != facts["replica"], 300)
     assert app.end() in (0, -signal.SIGTERM)  # uvicorn ends by the signal that it was sent, after its shutdown
     assert "stopped with 0 unfinished" in app.log.read_text()
+
+
+def test_a_project_without_our_names_has_its_async_handlers_wait_in_the_replica(shop: Shop) -> None:
+    """As the page says: with JOB_MODULES alone they wait at once, and none takes a process or a thread."""
+    (shop.directory / "waiting.py").write_text(WAITING)
+    del shop.environment["JOB_PROJECT"]
+    shop.environment["JOB_MODULES"] = "waiting"
+    assert shop.command("migrate").returncode == 0
+    words = ["schedule", "add", "wait", "--name", "wait", "--when", "monthly 1 00:00", "--job-type", "wait"]
+    assert shop.command(*words, "--set", "max_instances=100").returncode == 0
+    program = """
+import json, subprocess, sys
+from enhanced_scheduler import Scheduler
+
+if __name__ == "__main__":
+    with Scheduler(settings={"JOB_MODULES": "waiting", "MAX_WORKERS": "1"}) as scheduler:
+        ask = [sys.argv[1], "schedule", "run", "wait"]
+        for _ in range(4):
+            subprocess.run(ask, check=True, stdout=subprocess.DEVNULL)
+        done = subprocess.run([*ask, "--wait", "--json"], check=True, capture_output=True, text=True)
+        print(json.dumps({"pid": scheduler.pid, "result": json.loads(done.stdout)["details"]["result"]}))
+"""
+    words = [str(shop.installed.python), "-c", program, str(shop.installed.command)]
+    done = shop.installed.run(*words, cwd=shop.directory, environment=shop.environment)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["result"] == {"at_once": 5, "pid": said["pid"]}
 
 
 def test_two_replicas_and_the_dashboard_serve_a_project(shop: Shop, free_port: int) -> None:
@@ -269,6 +358,9 @@ def test_celery_workers_of_the_fleet_run_the_handlers_of_a_project(shop: Shop) -
         done = json.loads(shop.command(*words).stdout)
         kept = done["details"]["result"]
         assert (done["status"], kept["total"], kept["currency"]) == ("success", 18, "EUR"), worker.log.read_text()
+        shop.command("schedule", "edit", name, "--job-type", "prices", "--job-config", "{}")
+        asked = json.loads(shop.command(*words).stdout)
+        assert (asked["status"], asked["details"]["result"]["totals"]) == ("success", [6, 6]), asked
         ran = [line for line in worker.log.read_text().splitlines() if done["execution_id"] in line]
         assert ran, "the worker ran it, and no replica"
         worker.process.send_signal(signal.SIGTERM)

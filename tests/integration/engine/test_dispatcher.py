@@ -24,7 +24,7 @@ from services.jobs import ExecutionContext, JobFailed
 from services.ledger import limits_sql
 from services.ledger.claims import ClaimReport, ExecutionStore
 from services.ledger.fires import Ending, Fire
-from services.ledger.waiting import WaitingStore
+from services.ledger.waiting import WaitingStore, Wish
 from services.redis_client import RedisClient
 from tests.support.contexts import a_context
 from tests.support.dispatching import Parts, dispatching
@@ -429,6 +429,37 @@ def test_where_a_row_waited_another_one_is_looked_for_soon(
     assert something_waited is not None
     assert something_waited <= BUSY_POLL_SECONDS < nothing_waited
     eventually(lambda: len(parts.ran) == 1)
+
+
+# --- two kinds of places ---
+
+
+def test_rows_taken_for_threads_run_although_none_can_be_taken_for_the_event_loop(
+    db: DatabaseConnection, make: Make, store: ExecutionStore, redis: RedisClient
+) -> None:
+    """They are written by then. Forgotten, they would be nobody's until two heartbeats have found them."""
+    plain, refused = make(), make(job_type="waits", name="refused")
+    store.hand_back(store.claim([fire(plain), fire(refused)]).claims)
+    list(store.waiting.take_each([Wish(2, is_for=lambda needs: False)]))  # sorts them into their lanes
+    change(db, "ALTER TABLE job_executions ADD CONSTRAINT not_this CHECK (status = 'pending' OR job_id <> 'refused')")
+    with dispatching(store, redis, max_async=1) as parts:
+        with pytest.raises(DBAPIError):
+            parts.dispatcher.tick()
+        eventually(lambda: len(parts.ran) == 1)
+        assert len(parts.held) == 1
+    assert sorted(rows(db, "status")) == [("pending",), ("running",)]
+
+
+def test_a_full_event_loop_is_no_proof_that_threads_find_work(
+    make: Make, store: ExecutionStore, redis: RedisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.engine.dispatcher.PENDING_POLL_SECONDS", 1000.0)
+    with dispatching(store, redis, max_async=1) as parts:
+        parts.gate.clear()
+        parts.dispatcher.hand_over([fire(make(job_type="waits"))])
+        eventually(lambda: parts.dispatcher.tick() and len(parts.ran) == 1)
+        parts.dispatcher.tick()
+        assert not parts.dispatcher.claims_work(), "nothing was asked of Postgres, and there are free threads"
 
 
 # --- leases ---

@@ -1,7 +1,8 @@
 """Streaks, and the policies pause_after_failures and backoff_after_failures."""
 
 import logging
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -10,11 +11,12 @@ from uuid import UUID
 
 import pytest
 from rich.console import Console
-from sqlalchemy import Row
+from sqlalchemy import Row, event
 
 from config import Settings
 from database.connection import DatabaseConnection
 from services.cli.schedules import schedule_table
+from services.engine import streaks as module
 from services.engine import streaks_sql
 from services.engine.streaks import ACTOR, FRESH, Streaks, backoff, is_landslide
 from services.insight.explain.explainer import Explainer
@@ -30,6 +32,17 @@ INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, statu
 VALUES (%(id)s, 'job', 'job', %(id)s, %(status)s, %(at)s, %(attempt)s, %(cause)s, %(at)s, %(at)s,
         CASE WHEN %(status)s NOT IN ('pending', 'claimed', 'running') THEN clock_timestamp() END, %(error)s,
         CASE WHEN %(status)s IN ('skipped', 'missed') THEN 'overlap' END)
+"""
+FILL = """
+INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, completed_at)
+SELECT %(id)s, 'job', 'job', %(id)s, %(status)s, date_trunc('second', now()) - n * interval '10 seconds',
+       now() - interval '1 hour'
+FROM generate_series(100, 3099) AS n
+"""
+OF_MANY = """
+INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, completed_at)
+SELECT id, 'job', 'job', id, 'success', date_trunc('second', now()) - n * interval '1 minute', now()
+FROM generate_series(1, 100) AS n, (SELECT gen_random_uuid() AS id FROM generate_series(1, 200)) AS schedule
 """
 LAST = "UPDATE schedules SET last_run = now(), last_status = %s WHERE schedule_id = %s"
 
@@ -187,6 +200,56 @@ def test_a_streak_longer_than_what_is_read_is_counted_on(
     assert history.streak(schedule_id) == 1
 
 
+def test_a_count_reads_no_row_before_the_newest_success_and_few_of_a_long_history(
+    db: DatabaseConnection, old: Make, history: History
+) -> None:
+    """It holds the locks of a hundred schedules meanwhile: their fires wait for it."""
+    long, failing = old(), old()
+    history.at = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=10)
+    with db.transaction() as connection:
+        for schedule_id, newest in ((long, "success"), (failing, "failed")):
+            connection.exec_driver_sql(FILL, {"id": schedule_id, "status": newest})
+        connection.exec_driver_sql(OF_MANY)  # so the planner expects a hundred of each
+        connection.exec_driver_sql("ANALYZE job_executions")
+    history.ended(long, "failed", "failed")
+    assert (rows_read_by_a_count(db, long), rows_read_by_a_count(db, failing)) == (7, 2 * streaks_sql.WALKED + 1)
+    with heard(db) as statements:
+        look(streaks_of(db))
+    assert (history.streak(long), history.streak(failing)) == (2, 0)
+    counted = statements.index(streaks_sql.COUNT)
+    assert any(streaks_sql.ALONG_THE_INDEX in each for each in statements[counted - 3 : counted])
+
+
+@contextmanager
+def heard(db: DatabaseConnection) -> Iterator[list[str]]:
+    statements: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        statements.append(statement)
+
+    event.listen(db.engine, "before_cursor_execute", note)
+    yield statements
+    event.remove(db.engine, "before_cursor_execute", note)
+
+
+def rows_read_by_a_count(db: DatabaseConnection, schedule_id: UUID) -> int:
+    with db.transaction() as connection:
+        connection.exec_driver_sql(streaks_sql.ALONG_THE_INDEX)
+        explained = f"EXPLAIN (ANALYZE, FORMAT JSON) {streaks_sql.COUNT}"
+        plan = connection.exec_driver_sql(explained, {"ids": [schedule_id]}).scalar_one()[0]["Plan"]
+    return sum(
+        int((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
+        for node in nodes(plan)
+        if node.get("Relation Name") == "job_executions"
+    )
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from nodes(part)
+
+
 def test_an_abandoned_or_late_committed_failure_is_found(db: DatabaseConnection, old: Make, history: History) -> None:
     """It commits after a look that already saw later ones."""
     early, late, streaks = old(), old(), streaks_of(db)
@@ -322,6 +385,44 @@ def test_a_landslide_pauses_nothing_and_is_said_once(
     clock.now += FRESH.total_seconds() + 1
     look(streaks)
     assert metrics.PAUSES_WITHHELD.labels("noop")._value.get() == 0
+
+
+def test_a_landslide_of_all_schedules_is_judged_with_one_question_a_minute(
+    db: DatabaseConnection, old: Make, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question reads every schedule; asked for each hundred it would go on for hours."""
+    monkeypatch.setattr(module, "BATCH", 2)
+    clock = Clock()
+    streaks = streaks_of(db, monotonic=clock)
+    ill = [old(pause_after_failures=1) for _ in range(9)]
+    asked = []
+    for _ in range(3):
+        for each in ill:
+            history.ended(each, "failed")
+        with heard(db) as statements:
+            look(streaks)
+        asked.append(statements.count(streaks_sql.SHARES))
+        clock.now += 31
+    assert asked == [1, 0, 1]
+    assert metrics.PAUSES_WITHHELD.labels("noop")._value.get() == 9
+    assert all(history.schedule(each).enabled for each in ill)
+
+
+def test_those_that_recovered_are_found_page_by_page_among_all_that_fail(
+    db: DatabaseConnection, old: Make, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = streaks_sql.RECOVERED.replace(f"LIMIT {streaks_sql.FAILING_PAGE}", "LIMIT 2")
+    monkeypatch.setattr(streaks_sql, "RECOVERED", page)
+    monkeypatch.setattr(streaks_sql, "FAILING_PAGE", 2)
+    ill, streaks = [old() for _ in range(6)], streaks_of(db)
+    for each in ill:
+        history.ended(each, "failed")
+    look(streaks)
+    for each in ill[::2]:
+        history.ended(each, "success")
+    for _ in range(4):
+        look(streaks)
+    assert [history.streak(each) for each in ill] == [0, 1] * 3
 
 
 def test_a_failure_read_much_later_pauses_nothing(db: DatabaseConnection, old: Make, history: History) -> None:

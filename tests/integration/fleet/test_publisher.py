@@ -1,5 +1,7 @@
 """What is announced to the broker: due rows of fleet queues, never more messages than rows, again and again."""
 
+import gc
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -103,6 +105,31 @@ def test_messages_that_lie_in_the_broker_already_count(
     assert messages.depth(queue) == 6
 
 
+def test_each_row_has_its_message_although_workers_take_others_while_they_are_counted(
+    db: DatabaseConnection, outbox: Outbox, messages: Messages, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its own it would wait for half a minute."""
+    wait_in(db, queue, 4)
+    publisher = Publisher(outbox, messages)
+    publisher.tick()
+    wait_in(db, queue, 2)
+    count = Outbox.waiting
+
+    def count_after_two_were_taken(self: Outbox, queue: str, most: int) -> int:
+        with messages._channel() as channel, db.transaction() as connection:
+            for _ in range(2):
+                channel.basic_get(queue, no_ack=True)
+            connection.exec_driver_sql(
+                """DELETE FROM job_executions WHERE execution_id IN (
+                       SELECT execution_id FROM job_executions WHERE published_at IS NOT NULL LIMIT 2)"""
+            )
+        return count(self, queue, most)
+
+    monkeypatch.setattr(Outbox, "waiting", count_after_two_were_taken)
+    publisher.tick()
+    assert (len(rows(db, "1")), messages.depth(queue)) == (4, 4)
+
+
 def test_two_replicas_announce_no_row_twice(db: DatabaseConnection, outbox: Outbox, queue: str) -> None:
     wait_in(db, queue, 10)
     with closing(Outbox(db, [queue], TIMEOUT)) as other, db.transaction() as connection:
@@ -141,6 +168,19 @@ def test_a_broker_that_accepts_and_never_answers_holds_the_publisher_for_a_secon
                 Publisher(outbox, messages).tick()
                 assert time.monotonic() - began_at < 8, "a minute with Celery's defaults"
                 assert rows(db, "published_at") == [(None,)]
+
+
+def test_a_connection_to_the_broker_that_is_given_up_is_closed_at_once(messages: Messages, queue: str) -> None:
+    """Not when Python gets round to it: each try of a long outage makes one."""
+    gc.disable()
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        messages.depth(queue)
+        assert len(os.listdir("/proc/self/fd")) > before
+        messages.close()
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        gc.enable()
 
 
 def test_nothing_is_announced_while_a_replica_of_the_version_before_lives(

@@ -46,17 +46,18 @@ Plans = dict[str, str]
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
-    """How Postgres would do each of our statements, asked right before it does it."""
+    """How Postgres has done each of our statements, asked right after it did it."""
     plans: Plans = {}
     run = DedicatedConnection.run
 
     def explained(self: DedicatedConnection, statement: str, values: dict[str, object] | None = None) -> object:
+        answer = run(self, statement, values)
         if statement in STATEMENTS:
-            if self._opening:
-                run(self, "SELECT")  # carries the BEGIN
-            rows = run(self, f"EXPLAIN (COSTS OFF) {statement}", values)
+            prepares = self._prepared is not None and self._opening is not None
+            said = self._prepared.sent_for(statement) if prepares and self._prepared else statement
+            rows = run(self, f"EXPLAIN (COSTS OFF) {said}", values)
             plans[STATEMENTS[statement]] = "\n".join(str(row[0]) for row in rows)
-        return run(self, statement, values)
+        return answer
 
     monkeypatch.setattr(DedicatedConnection, "run", explained)
     monkeypatch.setattr("services.ledger.claims.YOUNGEST", timedelta(minutes=1))  # on a busy machine, too

@@ -309,3 +309,53 @@ def test_a_test_goes_before_everything_that_waits_and_is_tried_once(
     notifying.channels.edit("hook", {"enabled": False}, "ann")
     with pytest.raises(InvalidInput, match="hook is disabled"):
         notifying.channels.send_test("hook", "ann")
+
+
+def test_what_a_job_wrote_is_text_in_every_service_and_never_markup(
+    db: DatabaseConnection, notifying: Notifying, mails: MailServer
+) -> None:
+    url = f"mailto://127.0.0.1:{mails.port}?mode=insecure&format=html&from=us@a.example&to=ops@a.example"
+    channel = notifying.channels.add({"name": "chat", "kind": "apprise", "config": {"url": url}}, "ann").record
+    notifying.tell(channel.channel_id, text="<img src=https://evil.example/pixel> <class 'KeyError'>")
+    send_all(sender_of(db))
+    assert notifying.states() == ["sent"], notifying.all()[0].last_error
+    (mail,) = mails.received
+    html = [part.get_content() for part in mail.walk() if part.get_content_type() == "text/html"]
+    assert html
+    assert not [text for text in html if "<img" in text or "<class" in text]
+
+
+def test_hidden_values_do_not_follow_a_webhook_to_another_host(notifying: Notifying) -> None:
+    notifying.webhook(
+        "https://hooks.example.com/x", headers={"Authorization": "Bearer hunter22", "X-Env": "${env:KEY}"}
+    )
+    with pytest.raises(InvalidInput, match=r"config\.headers: Authorization was stored for hooks\.example\.com"):
+        notifying.channels.edit("hook", {"config": {"url": "https://evil.example/x"}}, "operator")
+    with pytest.raises(InvalidInput, match=r"config\.headers: Authorization was stored"):
+        notifying.channels.edit("hook", {"config": {"url": "http://hooks.example.com/x"}}, "operator")
+    notifying.channels.edit("hook", {"config": {"url": "https://hooks.example.com/other"}}, "operator")
+    given = {"url": "https://new.example.com/x", "headers": {"Authorization": "Bearer another"}}
+    notifying.channels.edit("hook", {"config": given}, "operator")
+    notifying.channels.edit("hook", {"config": {"url": "https://third.example.com/x", "headers": None}}, "operator")
+
+
+def test_the_value_of_a_header_that_cannot_be_sent_is_refused_before_it_is_stored(notifying: Notifying) -> None:
+    for value in ("grüße €", " leading", "a\x01b"):
+        with pytest.raises(InvalidInput, match=r"config\.headers: the value of X-Note must be"):
+            notifying.webhook("https://hooks.example.com/x", headers={"X-Note": value})
+
+
+def test_a_secret_that_is_no_header_is_said_without_being_shown(
+    db: DatabaseConnection, notifying: Notifying, receiver: Ledger
+) -> None:
+    notifying.tell(notifying.webhook(f"{receiver.url}/hook", headers={"X-Key": "${env:KEY}"}))
+    send_all(sender_of(db, {"KEY": "hunter22\r\nX-Evil: 1"}, job_secrets="KEY"))
+    assert receiver.requests() == []
+    assert str(notifying.all()[0].last_error).startswith("header X-Key: its value must be one line of ASCII")
+    assert "hunter22" not in str(notifying.all()[0].last_error)
+
+
+def test_a_field_that_is_to_be_removed_has_to_exist(notifying: Notifying) -> None:
+    notifying.webhook("https://hooks.example.com/x")
+    with pytest.raises(InvalidInput, match=r"config\.frobnicate: is no field of kind webhook \(known: url"):
+        notifying.channels.edit("hook", {"config": {"frobnicate": None}}, "ann")

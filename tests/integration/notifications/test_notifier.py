@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from database.connection import DatabaseConnection
+from services.notifications import notifier_sql
 from tests.support.newsroom import Newsroom, all_of
 
 
@@ -382,3 +383,30 @@ def test_failing_and_recovering_while_it_is_gathered_is_one_message(newsroom: Ne
     all_of(notifier)
     (told,) = newsroom.told()
     assert (told.event, told.title) == ("failed", "blink failed: connection refused (recovered since)")
+
+
+def test_one_that_hangs_behind_many_that_run_long_is_seen(newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifier_sql, "STILL_MOST", 3)
+    newsroom.rule("slow", "late", slower_than_seconds=60, late_seconds=60, tags=["billing"])
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    now = datetime.now(UTC)
+    for number in range(8):
+        at = now - timedelta(hours=5, minutes=-number)
+        newsroom.ended(newsroom.schedule(), "running", at=at, started_at=at)
+        newsroom.ended(newsroom.schedule(), "pending", at=at, started_at=None)
+    at = now - timedelta(minutes=10)
+    newsroom.ended(newsroom.schedule("hangs", tags=("billing",)), "running", at=at, started_at=at)
+    newsroom.ended(newsroom.schedule("waits", tags=("billing",)), "pending", at=at, started_at=None)
+    for _ in range(5):
+        all_of(notifier)
+    assert sorted(row.event for row in newsroom.told()) == ["late", "slow"]
+    newsroom.ended(
+        newsroom.schedule("hangs-too", tags=("billing",)),
+        "running",
+        at=now - timedelta(hours=6),
+        started_at=now - timedelta(hours=6),
+    )
+    for _ in range(5):
+        all_of(notifier)
+    assert newsroom.events().count("slow") == 2

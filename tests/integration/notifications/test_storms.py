@@ -163,3 +163,130 @@ def test_a_digest_is_one_message_at_its_time(newsroom: Newsroom) -> None:
     assert newsroom.events() == ["digest"]
     (waiting,) = newsroom.run("SELECT phase FROM notification_incidents WHERE event = 'digest'")
     assert waiting.phase == "gathering"
+
+
+def test_after_a_storm_of_which_one_still_fails_the_next_one_is_told(newsroom: Newsroom) -> None:
+    newsroom.rule()
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    many_fail(newsroom, 10)
+    all_of(notifier)
+    end_all(newsroom, "success", where="name <> 'job-1'")
+    all_of(notifier)
+    rewind_storms(newsroom, hours=5)
+    many_fail(newsroom, 10)
+    all_of(notifier)
+    assert newsroom.events() == ["storm", "storm"]
+    assert newsroom.told()[1].title.startswith("9 schedules: host name cannot be resolved")
+    end_all(newsroom, "success")
+    all_of(notifier)
+    all_of(notifier)
+    assert newsroom.events() == ["storm", "storm", "recovered"]
+
+
+def test_one_failure_long_after_an_equal_storm_is_told_by_itself(newsroom: Newsroom) -> None:
+    newsroom.rule()
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    many_fail(newsroom, 10)
+    all_of(notifier)
+    rewind_storms(newsroom, hours=5)
+    newsroom.failed(newsroom.schedule("late"), "host name cannot be resolved")
+    all_of(notifier)
+    assert newsroom.told()[1].title == "late failed: host name cannot be resolved"
+
+
+def test_a_schedule_that_joins_a_storm_twice_is_counted_once(newsroom: Newsroom) -> None:
+    newsroom.rule()
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    many_fail(newsroom, 10)
+    all_of(notifier)
+    for _ in range(3):
+        end_all(newsroom, "success", where="name <> 'job-1'")
+        all_of(notifier)
+        many_fail(newsroom, 10)
+        all_of(notifier)
+    (told,) = newsroom.told()
+    assert told.title.startswith("10 schedules: ")
+
+
+def test_a_storm_that_becomes_ten_times_as_large_is_told_again(newsroom: Newsroom) -> None:
+    newsroom.rule()
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    many_fail(newsroom, 5)
+    all_of(notifier)
+    newsroom.run("UPDATE notification_deliveries SET state = 'sent', ended_at = now()")
+    many_fail(newsroom, 45)
+    all_of(notifier)
+    assert len(newsroom.told()) == 1
+    many_fail(newsroom, 60)
+    all_of(notifier)
+    assert [row.title.split()[0] for row in newsroom.told()] == ["5", "60"]
+
+
+def test_a_storm_whose_schedules_were_disabled_has_not_recovered(newsroom: Newsroom) -> None:
+    newsroom.rule()
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    many_fail(newsroom, 10)
+    all_of(notifier)
+    newsroom.run("UPDATE schedules SET enabled = false")
+    all_of(notifier)
+    all_of(notifier)
+    assert newsroom.events() == ["storm"]
+    assert newsroom.run("SELECT FROM notification_incidents WHERE phase <> 'over'") == []
+
+
+def test_what_is_found_at_the_moment_of_a_digest_is_in_it_or_in_the_next(newsroom: Newsroom) -> None:
+    newsroom.rule(digest="daily", digest_at=f"{datetime.now(UTC) + timedelta(hours=3):%H:%M}")
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    newsroom.failed(newsroom.schedule("one"))
+    all_of(notifier)
+    newsroom.run("UPDATE notification_incidents SET flush_at = now() WHERE event = 'digest'")
+    newsroom.failed(newsroom.schedule("two"), "disk full")
+    all_of(notifier)
+    all_of(notifier)
+    (told,) = newsroom.told()
+    (waiting,) = newsroom.run(
+        "SELECT content, flush_at > now() AS is_later FROM notification_incidents "
+        "WHERE event = 'digest' AND phase = 'gathering'"
+    )
+    assert waiting.is_later
+    assert told.message["facts"] == {"failed": "1"}
+    assert "two failed: disk full" in waiting.content["lines"][0]
+
+
+def test_ten_thousand_different_errors_are_one_message(newsroom: Newsroom) -> None:
+    newsroom.rule()
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    newsroom.run(
+        """INSERT INTO schedules (domain_config_id, domain, frequency, time_config, name)
+           SELECT gen_random_uuid(), 'example.com', 'daily', '{"hour": 2, "minute": 0}',
+                  'job-' || translate(n::text, '0123456789', 'abcdefghij')
+           FROM generate_series(1, 10000) AS n"""
+    )
+    end_all(newsroom, "failed", "order of $ is incomplete")
+    for _ in range(8):
+        all_of(notifier)
+    titles = [row.title for row in newsroom.told()]
+    assert len(titles) <= 3, titles[:20]
+    assert titles[-1].startswith("10,000 schedules: different errors, such as: order of job-")
+    end_all(newsroom, "success")
+    for _ in range(12):
+        all_of(notifier)
+    assert newsroom.events()[-1] == "recovered"
+    assert newsroom.events().count("recovered") == 1
+
+
+def rewind_storms(newsroom: Newsroom, hours: int) -> None:
+    """As if what joined them last had done so that long ago."""
+    newsroom.run(
+        """UPDATE notification_incidents SET content = content || jsonb_build_object('joined_at',
+               to_char(now() - make_interval(hours => %(hours)s), 'YYYY-MM-DD"T"HH24:MI:SS+00:00'))
+           WHERE event = 'storm'""",
+        hours=hours,
+    )

@@ -47,3 +47,31 @@ def test_asyncio_has_the_same_client(web: Web) -> None:
         return sorted([str(each["name"]) async for each in client.list_schedules(limit=2)])
 
     assert asyncio.run(story()) == ["nightly-0", "nightly-1", "nightly-2"]
+
+
+def test_limits_rules_channels_queues_and_many_at_once_are_managed_through_the_client(web: Web) -> None:
+    client = Client(web.url, web.tokens["admin"])
+    client.add_limit({"name": "customer:42", "max_running": 2}, idempotency_key="limit")
+    client.change_limit("customer:42", {"max_running": 3})
+    assert [(each["name"], each["max_running"]) for each in client.list_limits(limit=1)] == [("customer:42", 3)]
+
+    client.add_channel({"name": "ops", "kind": "webhook", "config": {"url": "https://example.com/hook"}})
+    client.add_rule({"name": "failures", "events": ["failed"], "channels": ["ops"]})
+    assert [each["name"] for each in client.list_rules()] == ["failures"]
+    assert client.try_rule("failures", hours=1)
+    client.delete_rule("failures")
+    client.delete_channel("ops")
+    client.delete_limit("customer:42")
+
+    queue = client.list_queues()["items"][0]["name"]
+    assert client.pause_queue(queue, {"reason": "the directory is down"})["paused_reason"] == "the directory is down"
+    assert client.resume_queue(queue)["paused_reason"] is None
+
+    names = [f"nightly-{number}" for number in range(3)]
+    for name in names:
+        client.create_schedule({**NIGHTLY, "name": name})
+    done = client.change_many_schedules({"action": "disable", "filter": {"search": "report"}, "note": "holidays"})
+    assert len(done["changed"]) == 3
+    assert [each["enabled"] for each in client.list_schedules()] == [False] * 3
+    client.run_schedule("nightly-0")
+    assert client.read_log(next(client.list_executions())["execution_id"])["lines"] == []

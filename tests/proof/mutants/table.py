@@ -16,6 +16,9 @@ LIVING_SQL = "services/ledger/living_sql.py"
 VERDICTS = "services/ledger/verdicts.py"
 DISPATCHER = "services/engine/dispatcher.py"
 FINISHER = "services/engine/finisher.py"
+POOL = "services/engine/pool.py"
+ASYNC_RUNS = "services/engine/async_runs.py"
+EVENT_LOOP = "services/engine/event_loop.py"
 HEART = "services/engine/heart.py"
 HEART_SQL = "services/engine/heart_sql.py"
 RESCUER = "services/engine/rescuer.py"
@@ -37,6 +40,7 @@ IN_LIMITS = "tests/integration/ledger/test_limits.py::test_"
 IN_NEEDS = "tests/integration/ledger/test_needs.py::test_"
 IN_UNHANDLED = "tests/integration/insight/test_unhandled_jobs.py::test_"
 IN_DISPATCHER = "tests/integration/engine/test_dispatcher.py::test_"
+IN_ASYNC_RUNS = "tests/unit/engine/test_async_runs.py::test_"
 IN_FINISHER = "tests/integration/engine/test_finisher.py::test_"
 IN_RESCUE = "tests/integration/engine/test_heart_and_rescuer.py::test_"
 IN_GAP_SCAN = "tests/integration/engine/test_gap_scan.py::test_"
@@ -1670,6 +1674,64 @@ A_FLEET = (
     ),
 )
 
+ASYNC_HANDLERS = (
+    Mutant(
+        "async_without_a_confirmation",
+        "G2",
+        "That a coroutine is called only while its row is known to be ours.",
+        (Edit(ASYNC_RUNS, "if not self._is_confirmed(run):", "if False:"),),
+        f"{IN_ASYNC_RUNS}an_execution_that_may_not_run_any_more_is_dropped_unreported",
+    ),
+    Mutant(
+        "async_old_confirmation_counts",
+        "G2",
+        "That an answer which waited for the loop is asked again.",
+        (Edit(ASYNC_RUNS, "awake_or_not() - run.confirmed_at < CONFIRMED_SECONDS", "True"),),
+        f"{IN_ASYNC_RUNS}an_answer_that_waited_too_long_for_the_loop_is_asked_again",
+    ),
+    Mutant(
+        "async_leaked_keeps_its_place",
+        "G8",
+        "That a coroutine which swallows its cancellation keeps nobody's place.",
+        (Edit(POOL, "            self.in_loop.give_up(run)\n", ""),),
+        f"{IN_ASYNC_RUNS}a_handler_that_swallows_its_cancellation_ends_timed_out_and_keeps_nobody_s_place",
+    ),
+    Mutant(
+        "blocked_loop_not_replaced",
+        "G6",
+        "That a loop which a handler blocks gets no further executions.",
+        (Edit(ASYNC_RUNS, "if silent >= REPLACED_SECONDS:", "if False:"),),
+        f"{IN_ASYNC_RUNS}a_loop_that_stays_blocked_is_replaced_and_ends_with_what_it_had_begun",
+    ),
+    Mutant(
+        "async_cancellation_is_no_stop",
+        "G5",
+        "That a coroutine which was told to stop, and returns, is no success.",
+        (Edit(ASYNC_RUNS, "    if task.cancel():\n        context.notice_stop()", "    task.cancel()"),),
+        f"{IN_ASYNC_RUNS}a_cancelled_handler_may_clean_up_and_what_it_returns_is_kept",
+    ),
+    Mutant(
+        "async_tasks_outlive_their_execution",
+        "G4",
+        "That tasks which a coroutine has started end with its execution.",
+        (Edit(EVENT_LOOP, "        for task in left:\n            task.cancel()\n", ""),),
+        f"{IN_ASYNC_RUNS}tasks_that_a_handler_leaves_behind_are_cancelled_and_named_in_its_log",
+    ),
+    Mutant(
+        "fork_goes_on_with_other_coroutines",
+        "G1",
+        "That a copy which a coroutine forks runs nothing of the other executions.",
+        (
+            Edit(
+                EVENT_LOOP,
+                '            self._loop.stop()\n            vars(self._loop)["_ready"].clear()\n',
+                "            pass\n",
+            ),
+        ),
+        f"{IN_ASYNC_RUNS}a_copy_that_a_handler_forks_runs_nothing_of_the_others",
+    ),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *ONE_EXECUTION_PER_FIRE,
     *NO_ROW_NO_RUN,
@@ -1683,4 +1745,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *POSTGRES_MAY_VANISH,
     *BAD_INPUT_IS_AN_ANSWER,
     *A_FLEET,
+    *ASYNC_HANDLERS,
 )

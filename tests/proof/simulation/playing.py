@@ -15,9 +15,10 @@ world.install()
 from database.connection import DatabaseConnection
 from run_migrations import upgrade
 from services import schedule_watcher
-from services.engine import heart_sql, rescuer_sql
+from services.engine import heart_sql, rescuer_sql, streaks_sql
 from services.engine.gap_scan import scanner_sql
 from services.ledger import backfill_sql, claims_sql, history_sql, limits_sql, outbox_sql, waiting_sql
+from services.notifications import deliveries_sql, notifier_sql, rules_sql
 from tests.proof.simulation import postgres, queues
 from tests.proof.simulation.history import History
 from tests.proof.simulation.options import Options, Result
@@ -36,6 +37,10 @@ NAMED = (
     backfill_sql,
     outbox_sql,
     schedule_watcher,
+    notifier_sql,
+    deliveries_sql,
+    rules_sql,
+    streaks_sql,
 )
 
 

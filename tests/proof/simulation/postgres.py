@@ -6,15 +6,20 @@ snapshots and costs no transaction id: every statement carries it forward, also 
 and keeps its timeouts by virtual time. Start reading at `StepCursor.execute`.
 """
 
+import os
 import re
 import select
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import psycopg2
 from psycopg2 import errors, extensions, extras
 
+from tests.proof.simulation.beginning import Beginning
 from tests.proof.simulation.prepared import Prepared, Statements
 from tests.proof.simulation.world import EPOCH, Crash, Owner, Task, World
 
@@ -65,18 +70,6 @@ CREATE FUNCTION sim.witness() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 END $$;
 CREATE TRIGGER witness AFTER UPDATE OF status, fencing_token OR DELETE ON job_executions
     FOR EACH ROW EXECUTE FUNCTION sim.witness();
-"""
-
-# TRUNCATE, not DELETE: where nothing else orders rows, their places do, and these must be equal for equal seeds.
-EMPTY = """
-SET session_replication_role = replica;
-TRUNCATE job_executions, schedules, schedule_changes, scheduler_instances, fires_watched, execution_hours,
-         fires_watched_by_bucket, limits, sim.sessions, sim.turns CASCADE;
-INSERT INTO fires_watched_by_bucket (bucket) SELECT generate_series(0, 1023);
-SELECT setval('sim.uuids', 1), setval('fencing_token_seq', 1), setval('schedule_revision_seq', 1),
-       setval('schedule_changes_change_id_seq', 1), setval('sim.turns_turn_seq', 1),
-       setval('sim.clock', 1900000000000000);
-SET session_replication_role = DEFAULT
 """
 
 OPENED = """
@@ -188,6 +181,7 @@ class StepConnection(extensions.connection):
     kind = ""
     blocked_since = freed_at = 0.0
     cancelled_for: Exception | None = None
+    halted = False  # its process is stopped
     half_open_seconds: float | None = None  # so long after its client has lost it the server still believes in it
     prepared: dict[Prepared, str]  # and their names
 
@@ -219,6 +213,10 @@ class StepConnection(extensions.connection):
 
     def close(self) -> None:
         self.server.end(self)
+
+    def set_isolation_level(self, level: int | None) -> None:
+        if not self.closed:  # SQLAlchemy sets it back on what a dead process has left in its pool
+            super().set_isolation_level(level)
 
     def close_for_good(self) -> None:
         super().close()
@@ -265,6 +263,8 @@ class Server:
         self.url = url
         self.control = Control(url)
         self.statements = Statements(self.control.run)
+        self._beginning: Beginning | None = None
+        self._postmaster = _postmaster(self.control)
         self.line: Line
         self.sessions: list[StepConnection] = []
         self.listeners: list[Any] = []
@@ -341,7 +341,7 @@ class Server:
             return
         if session in self._blocked():
             session.cancelled_for = lost()
-            session.cancel()
+            self._cancel(session)
             return
         self._end(session)
         session.broken = True
@@ -351,6 +351,7 @@ class Server:
         if session.closed or session.broken:
             return
         pid = session.info.backend_pid
+        self._resume(session)
         self.control.run("DELETE FROM sim.sessions WHERE pid = %s", (pid,))
         if World.it is not None and World.it.blocked:
             self.carry_forward(World.it)
@@ -452,7 +453,9 @@ class Server:
         if self._is_deadlock(raw, blockers):
             world.counts["deadlocks"] += 1
             raw.cancelled_for = Deadlock("deadlock detected")
-            raw.cancel()
+            self._cancel(raw)
+        else:
+            self._is_in_turn(raw, blockers)
         world.call_at(world.now + raw.patience_seconds, lambda: self._look(world, task))
         world.hub.switch()
         if task.owner is not None and task.owner.dead:
@@ -470,22 +473,50 @@ class Server:
         raw, world = cast(StepConnection, task.blocked_on), World.it
         while world is not None:
             raw.freed_at = world.now
-            if _ready(raw, 0):
+            if _ready(raw, SLOW_SECONDS if raw.cancelled_for else 0):
                 return True
-            if self._blockers(raw):
+            if blockers := self._blockers(raw):
+                if self._is_in_turn(raw, blockers):
+                    continue
                 waited = world.now - raw.blocked_since
                 if waited < raw.patience_seconds - 1e-6:
                     return False
                 if raw.patience_seconds < STATEMENT_SECONDS:
                     raw.cancelled_for = LockTimeout("canceling statement due to lock timeout")
-                raw.cancel()
+                self._cancel(raw)
                 return _ready(raw, SLOW_SECONDS)
+            self._resume(raw)
             _ready(raw, 0.001)
         return False
 
     def _blockers(self, raw: StepConnection) -> list[StepConnection]:
         pids = self.control.run("SELECT pg_blocking_pids(%s)", (raw.info.backend_pid,))[0][0]
         return [self._pids[pid] for pid in pids if pid in self._pids]
+
+    def _cancel(self, raw: StepConnection) -> None:
+        self._resume(raw)
+        raw.cancel()
+
+    def _is_in_turn(self, raw: StepConnection, blockers: list[StepConnection]) -> bool:
+        """Does nobody any more wait behind the same sessions who has come before it? It stands still until then.
+
+        Of those that wait for one row Postgres lets the first one go on; but once the row has a new version, whoever is
+        the first to find that, which real time decides.
+        """
+        earlier = takewhile(lambda each: each is not raw, self._blocked())
+        if any(behind in blockers for each in earlier for behind in (each, *self._blockers(each))):
+            if not raw.halted and _parent(raw.info.backend_pid) == self._postmaster:
+                os.kill(raw.info.backend_pid, signal.SIGSTOP)
+                raw.halted = True
+            return False
+        was_halted = raw.halted
+        self._resume(raw)
+        return was_halted
+
+    def _resume(self, raw: StepConnection) -> None:
+        if raw.halted:
+            raw.halted = False
+            os.kill(raw.info.backend_pid, signal.SIGCONT)
 
     def _is_deadlock(self, raw: StepConnection, blockers: list[StepConnection]) -> bool:
         """Postgres would find out after a real second."""
@@ -513,7 +544,25 @@ class Server:
     def begin_history(self) -> None:
         self._clock = 0
         self.waits.clear()
-        self.control.run(EMPTY)
+        if self._beginning is None:  # with the first one all tables are there
+            self._beginning = Beginning(self.control.run)
+        self._beginning.restore()
+
+
+def _postmaster(control: Control) -> int | None:
+    """None: this is a server whose processes are out of our reach."""
+    try:
+        directory = Path(control.run("SHOW data_directory")[0][0])
+        return int((directory / "postmaster.pid").read_text().split()[0])
+    except (OSError, ValueError, psycopg2.Error):
+        return None
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
 
 
 def _ready(raw: Any, seconds: float) -> bool:

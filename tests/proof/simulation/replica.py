@@ -48,6 +48,7 @@ class VirtualDatabase(DatabaseConnection):
 
     def __init__(self, server: Server, pool_size: int) -> None:
         super().__init__(server.url, pool_size=pool_size)
+        self.keeps_plans = False  # the simulation prepares statements itself, for sessions that outlive a history
         self._server = server
         self._owner: Owner | None = None
         self._name, self._idle_seconds = "", 60.0

@@ -1,5 +1,6 @@
 """The live view of `make run` in terminals of several sizes."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from services.cli.dev_replicas import ReplicaProcess
 from services.cli.dev_snapshot import Snapshot
-from services.cli.dev_view import live_view
+from services.cli.dev_view import live_view, progress_line
 
 NOW = datetime.now(UTC)
 WAY_IN = f"http://127.0.0.1:8000 token once_{'x' * 43}"
@@ -81,3 +82,20 @@ def test_a_narrow_terminal_still_says_why_something_failed() -> None:
     with screen.capture() as shown:
         screen.print(live_view(busy_snapshot(3), [], WAY_IN, width=80, height=24))
     assert "failed  12 s  12 ms  GET http" in shown.get()
+
+
+def test_workers_of_a_fleet_are_shown_beside_the_replicas() -> None:
+    workers = [
+        row(name=f"worker-{number}", queues="scan", places=2, running=number - 1, heartbeat_seconds=1.0)
+        for number in (1, 2)
+    ]
+    snapshot = replace(busy_snapshot(1), workers=workers)
+    assert "; 2 workers serve scan, 1 of 4 places busy; " in progress_line(snapshot, [], 0)
+    screen = Console(width=80, height=24, force_terminal=True, color_system=None)
+    with screen.capture() as shown:
+        screen.print(live_view(snapshot, [], WAY_IN, width=80, height=24))
+    lines = [line.split() for line in shown.get().splitlines() if line.startswith("worker-")]
+    assert lines == [
+        ["worker-1", "serves", "scan", "1", "s", "ago", "0", "of", "2", "-", "-"],
+        ["worker-2", "serves", "scan", "1", "s", "ago", "1", "of", "2", "-", "-"],
+    ]

@@ -445,6 +445,20 @@ def test_a_handler_that_blocks_the_loop_is_named_within_a_second(
     assert blocked_total("test") == before + 1
 
 
+def test_a_handler_that_waits_for_a_child_process_is_named_as_well(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Python waits for its output just as an idle loop waits for events."""
+
+    async def handler(_context: ExecutionContext, _config: Any) -> None:
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(2)"], check=True, capture_output=True)
+
+    with caplog.at_level(logging.WARNING):
+        bench.pool(handler).submit(a_context())
+        bench.results(1)
+    assert [record for record in caplog.records if vars(record).get("event") == "loop_blocked"]
+
+
 def test_a_loop_that_stays_blocked_is_replaced_and_ends_with_what_it_had_begun(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -520,6 +534,21 @@ def test_shutdown_cancels_what_did_not_finish_and_leaves_no_thread(bench: Bench)
     assert set(pool.shutdown(0.05)) == {running, waiting}
     assert cleaned == [running.execution_id]
     assert bench.done == []
+    eventually(lambda: not loop_threads())
+
+
+def test_an_answer_that_comes_after_the_end_starts_no_loop(bench: Bench) -> None:
+    asked, is_over = threading.Event(), threading.Event()
+
+    def answer(_context: ExecutionContext) -> bool:
+        asked.set()
+        return is_over.wait(30)
+
+    pool = bench.pool(forever, answer=answer)
+    pool.submit(a_context())
+    asked.wait(30)
+    pool.shutdown(0)
+    is_over.set()
     eventually(lambda: not loop_threads())
 
 

@@ -5,19 +5,20 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 
-from config import PROJECT_ROOT
-from enhanced_scheduler.client import ApiError, AsyncClient, Client, NotFound, Unreachable, operations, transport
-from tests.support.client_shapes import document, shapes
+from enhanced_scheduler.client import ApiError, AsyncClient, Client, NotFound, Unreachable, transport
+from enhanced_scheduler.client.transport import Call
+from tests.support import client_methods
+from tests.support.client_shapes import document
 
 NAMES = [name for name, _ in inspect.getmembers(Client, inspect.isfunction) if not name.startswith("_")]
-ARGUMENTS: dict[str, Any] = {"schedule": "S", "execution_id": "E", "query": {}, "n": 3, "revision": 7}
+GIVEN: dict[str, Any] = {"revision": 7, "idempotency_key": "K", "since": datetime(2027, 3, 1, tzinfo=UTC)}
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +26,19 @@ def openapi() -> dict[str, Any]:
     return document()
 
 
-def test_the_types_are_those_of_the_document(openapi: dict[str, Any]) -> None:
-    assert Path(PROJECT_ROOT / "enhanced_scheduler/client/shapes.py").read_text() == shapes(openapi)
+def test_the_client_is_the_one_that_the_document_describes(openapi: dict[str, Any]) -> None:
+    for file, text in client_methods.files(openapi).items():
+        assert file.read_text() == text, "python -m tests.support.client_methods"
+
+
+def test_only_the_browsers_session_the_older_callers_and_streams_have_no_method(openapi: dict[str, Any]) -> None:
+    names = {
+        each["operationId"]
+        for path, methods in openapi["paths"].items()
+        for each in methods.values()
+        if path.startswith("/api/v3/") and not path.startswith("/api/v3/dev-tools/")
+    }
+    assert names - set(NAMES) == {"read_session", "log_in", "log_out", "follow_execution"}
 
 
 def test_every_operation_has_a_short_name_of_its_own(openapi: dict[str, Any]) -> None:
@@ -36,23 +48,41 @@ def test_every_operation_has_a_short_name_of_its_own(openapi: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_method_is_an_operation_of_the_document(openapi: dict[str, Any], name: str) -> None:
+def test_a_method_sends_what_the_document_describes(
+    openapi: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ((method, path, described),) = (
         (method, path, each)
         for path, methods in openapi["paths"].items()
         for method, each in methods.items()
         if each["operationId"] == name
     )
-    make = getattr(operations, name)
-    call = make(*(ARGUMENTS.get(each) for each in inspect.signature(make).parameters))
-    assert (call.method.lower(), call.path) == (method, re.sub(r"{(\w+)}", lambda found: ARGUMENTS[found[1]], path))
-    queries = set(call.query)
-    if name.startswith("list_"):
-        queries = set(inspect.signature(getattr(Client, name)).parameters) - {"self"}
+    sent: list[Call] = []
+    page = {"items": [{"name": "a"}], "next_cursor": None, "next_before": None}
+
+    def answer_to(_transport: transport.Transport, call: Call) -> dict[str, Any]:
+        sent.append(call)
+        return page
+
+    monkeypatch.setattr(transport.Transport, "send", answer_to)
+    parameters = list(inspect.signature(getattr(Client, name)).parameters.values())[1:]
+    named = {each.name: GIVEN.get(each.name, f"a/{each.name}") for each in parameters}
+    answer = getattr(Client("http://127.0.0.1", "token"), name)(**named)
+    assert isinstance(answer, dict) or answer is None or list(answer) == page["items"]
+    (call,) = sent
+    parts = re.sub(r"{(\w+)}", lambda found: f"a%2F{found[1]}", path)
+    assert (call.method.lower(), call.path) == (method, parts)
     documented = {(each["in"], each["name"].lower()) for each in described.get("parameters", ())}
-    assert {("query", query) for query in queries} <= documented
-    assert {("header", header.lower()) for header in call.headers} <= documented
-    assert ("header", "idempotency-key") not in documented or call.headers["Idempotency-Key"]
+    asked = {name for place, name in documented if place == "query"} - {"count"}
+    assert set(call.query) == asked
+    has_body = "requestBody" in described
+    assert (call.body is not None) is has_body
+    assert {("header", header.lower()) for header in call.headers} == {
+        (place, name) for place, name in documented if place == "header" and name != "if-none-match"
+    }
+    assert call.may_repeat or method != "get"
+    assert len(parameters) == len(documented - {("query", "count"), ("query", "cursor"), ("query", "before"),
+                                                ("header", "if-none-match")}) + has_body  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,5 +1,8 @@
 """The test kit that users import: what a call of a handler comes to, and when a schedule fires."""
 
+import asyncio
+import contextlib
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +13,7 @@ from pydantic import BaseModel, PositiveInt
 from enhanced_scheduler import ExecutionContext, JobFailed, JobSkipped
 from enhanced_scheduler.jobs import JobDefinition
 from enhanced_scheduler.statuses import ExecutionStatus
-from enhanced_scheduler.testing import CommandFailed, fires_between, run_job
+from enhanced_scheduler.testing import CommandFailed, JobRun, fires_between, run_job
 
 
 class Report(BaseModel):
@@ -52,6 +55,62 @@ def test_a_call_that_is_cancelled_or_skips_ends_so() -> None:
     assert (cancelled.status, cancelled.error_message) == (ExecutionStatus.CANCELLED, "cancelled: by anna")
     assert (run_job(skip).status, run_job(skip).reason) == (ExecutionStatus.SKIPPED, "holiday")
     assert run_job(report, {"pages": 1}, timeout_seconds=0).status is ExecutionStatus.TIMED_OUT
+
+
+def test_an_async_handler_is_called_to_its_end_also_by_an_async_test() -> None:
+    async def wait(context: ExecutionContext, config: Mapping[str, Any]) -> dict[str, Any]:
+        context.log("before")
+        await asyncio.sleep(0.01)
+        return {"pages": config["pages"]}
+
+    async def an_async_test() -> JobRun:
+        return run_job(wait, {"pages": 2})
+
+    for done in (run_job(wait, {"pages": 2}), asyncio.run(an_async_test())):
+        assert (done.result, done.log) == ({"pages": 2}, ["before"])
+
+
+def test_what_an_async_handler_leaves_behind_costs_it_nothing() -> None:
+    """As in a replica's event loop: a task that swallows its cancellation, and a thread that hangs."""
+    is_over = threading.Event()
+
+    async def stubborn() -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+    async def leave(context: ExecutionContext, config: Any) -> dict[str, int]:
+        tasks.append(asyncio.create_task(stubborn()))
+        asyncio.get_running_loop().run_in_executor(None, is_over.wait)
+        await asyncio.sleep(0)
+        return {"pages": 1}
+
+    tasks: list[asyncio.Task[None]] = []
+    done = run_job(leave)
+    is_over.set()
+    assert (done.result, done.log) == (
+        {"pages": 1},
+        ["the handler has ended; 1 tasks that it had started are cancelled"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [({"cancel": "by anna"}, ExecutionStatus.CANCELLED), ({"timeout_seconds": 0}, ExecutionStatus.TIMED_OUT)],
+)
+def test_an_async_handler_that_should_stop_hears_it_at_its_first_await(
+    how: Mapping[str, Any], status: ExecutionStatus
+) -> None:
+    async def quick(context: ExecutionContext, config: Any) -> None:
+        context.log("begun")
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            context.log("told to stop")
+            raise
+
+    done = run_job(quick, **how)
+    assert (done.status, done.log) == (status, ["begun", "told to stop"])
 
 
 def test_a_declared_handler_gets_its_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,14 @@ def test_built_in_names_stay_known(registry: JobRegistry) -> None:
     assert default_registry.job_types() >= BUILT_IN_JOB_TYPES
 
 
+def test_a_module_whose_job_is_refused_is_named_with_its_own_line(modules: Path) -> None:
+    file = modules / "yielding.py"
+    file.write_text("from services.jobs import job\n@job('pages')\ndef pages(context, config):\n    yield 1\n")
+    with pytest.raises(ConfigurationError, match="write it without `yield`") as refused:
+        default_registry.load_modules("yielding")
+    assert str(refused.value).endswith(f"({file}, line 2)")
+
+
 def test_a_built_in_handler_is_imported_when_its_type_is_first_asked_for(modules: Path) -> None:
     (modules / "shop_handlers.py").write_text(
         "from services.jobs import job\n@job('restock')\ndef run(context, config): ...\n"

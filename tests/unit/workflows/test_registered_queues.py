@@ -94,7 +94,8 @@ def test_no_user_and_no_tenant_is_written_into_the_code() -> None:
     files = set((PROJECT_ROOT / "services").rglob("*.py")) - {PROJECT_ROOT / "services/web/examples.py"}
     files.add(PROJECT_ROOT / "config.py")
     lines = [line for file in files for line in file.read_text().splitlines() if UUID.search(line)]
-    assert sorted(UUID.sub("…", line).strip() for line in lines) == [
+    found = sorted(UUID.sub("…", line).strip() for line in lines)
+    assert [line for line in found if not line.startswith("manage.py ")] == [  # examples in the help of a command
         'EXTERNAL_IDS = UUID("…")',
         'UUID("…"), FLOWS, "tenant of scanned places that have none"',
     ]

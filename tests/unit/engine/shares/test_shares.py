@@ -250,6 +250,18 @@ def test_a_replica_of_the_version_before_is_in_no_order_and_holds_everything() -
     assert shares.first_in() == [5]
 
 
+def test_the_first_replica_that_counts_streaks_does_although_one_of_a_version_before_is_first_in_its_buckets() -> None:
+    shares = shares_of("b")
+    assert not shares.is_first_to_count, "nothing is known yet"
+    old, other = member("a", holds=ALL), member("c", 2, counts_streaks=True)
+    read(shares, old, member("b", counts_streaks=True), other)
+    assert shares.is_first_to_count
+    read(shares, old, member("b", counts_streaks=True, claiming=False), other)
+    assert not shares.is_first_to_count
+    read(shares, member("a", counts_streaks=True), member("b", counts_streaks=True), other)
+    assert not shares.is_first_to_count
+
+
 def test_a_replica_that_leaves_waits_until_others_hold_its_buckets() -> None:
     shares = shares_of("a")
     read(shares, member("a"), member("b"))
