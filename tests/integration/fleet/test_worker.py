@@ -11,6 +11,7 @@ from config import Settings
 from database.connection import DatabaseConnection
 from services.embedded import Addresses
 from services.engine.gap_scan.scanner_sql import ATTENDED_SINCE
+from services.engine.heart import Heart
 from services.errors import Unavailable
 from services.fleet.worker import TRIES, FleetWorker
 from services.insight.explain.history_sql import CIRCUMSTANCES
@@ -135,7 +136,7 @@ def test_a_worker_that_may_not_claim_gives_the_wake_up(
     worker = start()
     monkeypatch.setattr("services.fleet.worker.UNREADY_SECONDS", 0.01)
     with monkeypatch.context() as untrusted:
-        untrusted.setattr(FleetWorker, "_may_claim", False)
+        untrusted.setattr(Heart, "is_trusted", False)  # no heartbeat of late
         assert serves(worker) == [False]
     with monkeypatch.context() as without_postgres:
 
