@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from config import Settings, get_settings, masked
 from database.forks import keep_from_copies
 from database.models import Base
-from database.prepared import Prepared
+from database.prepared import BY_KEY, Prepared
 from database.sqlstates import UNDEFINED_COLUMN, UNDEFINED_TABLE, sqlstate
 from database.uuids import read_uuids
 from services.embedded.servers import database_url
@@ -231,16 +231,24 @@ class DedicatedConnection:
     def run(self, sql: str, values: Mapping[str, Any] | None = None) -> list[Row[Any]]:
         with self._db.clear_errors():
             connection = self._connect()
-            sent = self._alone + sql if self._opening is None else self._next_of_transaction(self._opening, sql)
-            result = connection.exec_driver_sql(sent, dict(values or {}))
+            opening = self._alone if self._opening is None else self._opening
+            try:
+                result = connection.exec_driver_sql(self._text_of(opening, sql), dict(values or {}))
+            except BaseException:
+                if self._prepared is not None:
+                    self._prepared.forget(sql)
+                raise
             if self._opening is not None:
                 self._opening = ""
             return list(result.all()) if result.returns_rows else []
 
-    def _next_of_transaction(self, opening: str, sql: str) -> str:
+    def _text_of(self, opening: str, sql: str) -> str:
         if self._prepared is None:
             return opening + sql
-        return opening + (self._prepared.opening() if opening else "") + self._prepared.sent_for(sql)
+        is_alone, sent = self._opening is None, self._prepared.sent_for(sql)
+        if opening or is_alone:
+            opening += self._prepared.opening()
+        return f"{opening}{BY_KEY if is_alone and sent is not sql else ''}{sent}"
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

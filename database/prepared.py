@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 
 MOST = 200  # per session; the statements are constants of the program, which has fewer
+BY_KEY = "SET LOCAL enable_seqscan = off; "  # a plan lives longer than it takes a table to grow
 PLANS_LIVE_SECONDS = 60.0
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s(::\w+(?:\[\])?)?")
-_SUITABLE = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b[^;]*\Z")
+# One statement, after settings of its transaction: the plan is made, and made anew, under these.
+_SUITABLE = re.compile(r"((?:\s*SET LOCAL \w+ = \w+;)*)(\s*(?:SELECT|WITH|INSERT|UPDATE|DELETE)\b[^;]*)\Z")
 _SUBJECTS = [
     (verb, re.compile(pattern))
     for verb, pattern in (
@@ -26,27 +28,36 @@ _SUBJECTS = [
 
 
 class Prepared:
-    """What one session has prepared. A session in which a statement failed must not be used again."""
+    """What one session has prepared."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._planned_at = now, now()
         self._executions: dict[str, str] = {}  # by the text of the statement
+        self._names = 0
 
     def opening(self) -> str:
-        """Comes before the first statement of a transaction."""
+        """Comes before a transaction's first statement, or the only one."""
         if self._now() < self._planned_at + PLANS_LIVE_SECONDS:
             return ""
         self._planned_at = self._now()
         return "DISCARD PLANS; "
 
     def sent_for(self, sql: str) -> str:
-        """The text to send instead of this one, with the same placeholders."""
+        """The text to send instead of this one, with the same placeholders. If it fails, `forget` it."""
         if (execution := self._executions.get(sql)) is not None:
             return execution
-        if len(self._executions) >= MOST or not _SUITABLE.match(sql):
+        suitable = _SUITABLE.match(sql) if len(self._executions) < MOST else None
+        if suitable is None:
             return sql
-        preparation, self._executions[sql] = _translated(sql, f"s{len(self._executions)}_{_subject(sql)}")
-        return f"{preparation}; {self._executions[sql]}"
+        settings, statement = suitable.groups()
+        name = f"s{self._names}_{_subject(statement)}"
+        self._names += 1  # a name is used once: nobody knows whether a statement was prepared before it failed
+        preparation, execution = _translated(statement, name)
+        self._executions[sql] = f"{settings}{execution}"
+        return f"{settings}{preparation}; {execution}"
+
+    def forget(self, sql: str) -> None:
+        self._executions.pop(sql, None)
 
 
 def _subject(sql: str) -> str:
@@ -70,5 +81,5 @@ def _translated(sql: str, name: str) -> tuple[str, str]:
     if not places:
         return f"PREPARE {name} AS {body}", f"EXECUTE {name}"
     declared = ", ".join(types.get(each, "unknown") for each in places)
-    given = ", ".join(f"%({each})s" for each in places)
+    given = ", ".join(f"%({each})s" + (f"::{types[each]}" if each in types else "") for each in places)
     return f"PREPARE {name} ({declared}) AS {body}", f"EXECUTE {name} ({given})"

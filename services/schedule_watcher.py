@@ -47,7 +47,8 @@ FIRST_BUCKETS = 16  # which tell how many rows a bucket has
 
 COLUMNS = """revision, effective_from, enabled, frequency, time_config::text AS time_config, timezone,
              start_at, end_at, spread_seconds, priority, next_run, invalid_reason,
-             job_type = ANY(%(in_loop)s) AND coalesce(job_config->>'isolation', '') <> 'process' AS is_in_loop"""
+             job_type = ANY(%(in_loop)s::text[])
+                 AND coalesce(job_config->>'isolation', '') <> 'process' AS is_in_loop"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""Statements of the engine's transactions are parsed and planned once per session."""
+"""The engine's statements are parsed and planned once per session."""
 
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 from sqlalchemy.exc import DBAPIError
@@ -17,8 +18,8 @@ def connection(db: DatabaseConnection) -> Iterator[DedicatedConnection]:
 
 
 def known(connection: DedicatedConnection) -> list[tuple[str, int]]:
-    rows = connection.run("SELECT name, generic_plans + custom_plans AS times FROM pg_prepared_statements ORDER BY 1")
-    return [(row.name, row.times) for row in rows]
+    rows = connection.run("TABLE pg_prepared_statements")  # not prepared itself
+    return sorted((row.name, row.generic_plans + row.custom_plans) for row in rows)
 
 
 def one(connection: DedicatedConnection, sql: str, **values: object) -> object:
@@ -41,16 +42,36 @@ def test_percent_signs_and_nulls_arrive_as_they_are(connection: DedicatedConnect
     assert one(connection, text, text=None) == [(None, True)]
 
 
-def test_a_statement_outside_a_transaction_is_planned_each_time(connection: DedicatedConnection) -> None:
-    connection.run("SELECT count(*) FROM schedules")
-    assert known(connection) == []
+def test_a_list_is_given_as_an_array_of_the_type_that_is_asked_for(connection: DedicatedConnection) -> None:
+    asked = uuid4()
+    text = "SELECT each FROM unnest(%(ids)s::uuid[]) AS a (each)"
+    assert one(connection, text, ids=[str(asked)]) == [(asked,)]
+    assert one(connection, text, ids=[]) == []
 
 
-def test_a_session_in_which_a_statement_failed_is_replaced(connection: DedicatedConnection) -> None:
+def test_so_is_a_statement_outside_a_transaction(connection: DedicatedConnection) -> None:
+    for _ in range(2):
+        connection.run("SELECT count(*) FROM schedules")
+    assert known(connection)[0] == ("s0_select_schedules", 2)
+
+
+def test_settings_before_a_statement_hold_for_its_plan_and_its_execution(connection: DedicatedConnection) -> None:
+    sql = (
+        "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_seqscan = off; SELECT current_setting('enable_bitmapscan')"
+    )
+    assert [connection.run(sql)[0][0] for _ in range(2)] == ["off", "off"]
+    assert connection.run("SELECT current_setting('enable_bitmapscan')")[0][0] == "on"
+    assert known(connection)[0] == ("s0_select", 2)
+
+
+def test_a_statement_that_failed_is_prepared_anew(connection: DedicatedConnection) -> None:
+    sql = "SELECT 1 / %(n)s::int"
     with pytest.raises(DBAPIError):
-        one(connection, "SELECT 1 / %(n)s::int", n=0)
-    assert one(connection, "SELECT 1 / %(n)s::int", n=1) == [(1,)]
-    assert known(connection) == [("s0_select", 1)]
+        connection.run(sql, {"n": 0})
+    assert connection.run(sql, {"n": 1})[0][0] == 1
+    with pytest.raises(DBAPIError):
+        one(connection, sql, n=0)  # closes the session
+    assert one(connection, sql, n=1) == [(1,)]
 
 
 def test_a_migration_under_a_running_session_is_followed(
@@ -91,6 +112,6 @@ def test_a_session_does_not_collect_statements_without_end() -> None:
     ]
 
 
-@pytest.mark.parametrize("sql", ["COMMIT", "SET LOCAL a = 'b'; SELECT 1", "EXPLAIN SELECT 1"])
+@pytest.mark.parametrize("sql", ["COMMIT", "SET LOCAL a = 'b'; SELECT 1", "EXPLAIN SELECT 1", "SELECT 1; SELECT 2"])
 def test_what_is_not_one_statement_on_rows_is_sent_as_it_is(sql: str) -> None:
     assert Prepared().sent_for(sql) == sql

@@ -53,9 +53,8 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
     def explained(self: DedicatedConnection, statement: str, values: dict[str, object] | None = None) -> object:
         answer = run(self, statement, values)
         if statement in STATEMENTS:
-            prepares = self._prepared is not None and self._opening is not None
-            said = self._prepared.sent_for(statement) if prepares and self._prepared else statement
-            rows = run(self, f"EXPLAIN (COSTS OFF) {said}", values)
+            assert self._prepared is not None
+            rows = run(self, f"EXPLAIN (COSTS OFF) {self._prepared.sent_for(statement)}", values)
             plans[STATEMENTS[statement]] = "\n".join(str(row[0]) for row in rows)
         return answer
 
