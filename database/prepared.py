@@ -15,7 +15,7 @@ PLANS_LIVE_SECONDS = 60.0
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s(::\w+(?:\[\])?)?")
 # One statement, after settings of its transaction: the plan is made, and made anew, under these.
-_SUITABLE = re.compile(r"((?:\s*SET LOCAL \w+ = \w+;)*)(\s*(?:SELECT|WITH|INSERT|UPDATE|DELETE)\b[^;]*)\Z")
+_SUITABLE = re.compile(r"((?:\s*SET LOCAL \w+ = \w+;)*)(\s*(?:SELECT|WITH|INSERT|UPDATE|DELETE)\b(?:[^;']|'[^']*')*)\Z")
 _SUBJECTS = [
     (verb, re.compile(pattern))
     for verb, pattern in (

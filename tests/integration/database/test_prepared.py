@@ -42,6 +42,11 @@ def test_percent_signs_and_nulls_arrive_as_they_are(connection: DedicatedConnect
     assert one(connection, text, text=None) == [(None, True)]
 
 
+def test_a_semicolon_in_a_text_ends_no_statement(connection: DedicatedConnection) -> None:
+    assert one(connection, "SELECT 'a; b' AS said") == [("a; b",)]
+    assert known(connection) == [("s0_select", 1)]
+
+
 def test_a_list_is_given_as_an_array_of_the_type_that_is_asked_for(connection: DedicatedConnection) -> None:
     asked = uuid4()
     text = "SELECT each FROM unnest(%(ids)s::uuid[]) AS a (each)"
