@@ -186,7 +186,7 @@ def test_thousands_of_senseless_rows_are_parked_in_parts_and_a_good_change_does_
         watcher.tick()
 
         def record(_conn: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
-            if "last_status = 'invalid'" in statement or "_update_schedules" in statement:
+            if "_update_schedules" in statement and '"reason"' in values["rows"]:
                 parts.append(len(json.loads(values["rows"])))
                 if len(parts) == 1:
                     _insert(db, 1)
