@@ -21,7 +21,7 @@ from services.engine.heart_sql import BEAT, HAND_BACK_STRANGERS
 from services.engine.held_claims import HeldClaims
 from services.engine.ownership import Gate
 from services.engine.rescuer import LOOK_SECONDS, SECOND_LOOK_SECONDS, Rescuer
-from services.engine.rescuer_sql import SESSIONS
+from services.engine.rescuer_sql import RESCUE, SESSIONS
 from services.engine.shares.shares import Shares
 from services.job_history import JobHistory
 from services.jobs import ExecutionContext
@@ -132,6 +132,8 @@ def test_a_replica_knows_for_how_long_it_has_seen_the_others_without_a_break(hea
 
 def test_a_heartbeat_counts_from_before_it_was_sent(db: DatabaseConnection, heart: Heart, boot: Boot) -> None:
     """Postgres wrote it at some time before the answer, and the others count from then."""
+
+    db.keeps_plans = False  # so that a statement is recognised by its text
 
     def answers_late(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         if statement == BEAT:
@@ -264,6 +266,7 @@ def test_rows_under_our_name_that_we_do_not_know_go_back_after_two_beats(
 def test_an_answer_that_comes_while_its_row_is_being_handed_back_is_thrown_away(
     db: DatabaseConnection, make: Make, heart: Heart, held: HeldClaims
 ) -> None:
+    db.keeps_plans = False  # so that a statement is recognised by its text
     store = ExecutionStore(db, OWNER, POLICY, 86_400)
     late = store.claim([fire(make())], start=1).started
     accepted: list[Claim] = []
@@ -283,6 +286,7 @@ def test_a_row_that_we_got_again_is_not_handed_back_by_its_former_token(
     db: DatabaseConnection, make: Make, heart: Heart, held: HeldClaims
 ) -> None:
     """The hand-back of a stranger was on its way for so long that the row came back to us in between."""
+    db.keeps_plans = False  # so that a statement is recognised by its text
     store = ExecutionStore(db, OWNER, POLICY, 86_400)
     stranger = store.claim([fire(make())])
     again: list[Claim] = []
@@ -590,12 +594,13 @@ def test_who_gives_a_sign_of_life_while_it_is_being_given_up_lives(
     db: DatabaseConnection, make: Make, heart: Heart, rescuer: Rescuer, boot: Boot, other: Other
 ) -> None:
     """Between the two statements of a rescue."""
+    db.keeps_plans = False  # so that a statement is recognised by its text
     other.store.claim([fire(make())], start=1)
     listened(db, heart, boot)
     age(db, "other", TIMEOUT + 1)
 
     def the_other_one_is_back(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        if "rescued AS (" in statement:
+        if statement == RESCUE:
             other.heart.beat()
 
     event.listen(db.engine, "before_cursor_execute", the_other_one_is_back)
