@@ -181,7 +181,7 @@ class StepConnection(extensions.connection):
     kind = ""
     blocked_since = freed_at = 0.0
     cancelled_for: Exception | None = None
-    halted = False  # its process is stopped
+    halted = 0  # the process that is stopped, if it is
     half_open_seconds: float | None = None  # so long after its client has lost it the server still believes in it
     prepared: dict[Prepared, str]  # and their names
 
@@ -348,10 +348,10 @@ class Server:
 
     def _end(self, session: StepConnection) -> None:
         self.forget_notices(session)
+        self._resume(session)  # also of a client that is gone: who stands still keeps its locks
         if session.closed or session.broken:
             return
         pid = session.info.backend_pid
-        self._resume(session)
         self.control.run("DELETE FROM sim.sessions WHERE pid = %s", (pid,))
         if World.it is not None and World.it.blocked:
             self.carry_forward(World.it)
@@ -374,8 +374,7 @@ class Server:
     def rest(self) -> None:
         """Between two histories nobody refers to a dead process's sessions any more."""
         for session in [*self.sessions, *self._resting]:
-            if not session.closed:
-                self._end(session)
+            self._end(session)
             if not session.closed:
                 session.is_open = session.broken = False
                 session.autocommit = False
@@ -506,17 +505,17 @@ class Server:
         earlier = takewhile(lambda each: each is not raw, self._blocked())
         if any(behind in blockers for each in earlier for behind in (each, *self._blockers(each))):
             if not raw.halted and _parent(raw.info.backend_pid) == self._postmaster:
-                os.kill(raw.info.backend_pid, signal.SIGSTOP)
-                raw.halted = True
+                raw.halted = raw.info.backend_pid
+                os.kill(raw.halted, signal.SIGSTOP)
             return False
-        was_halted = raw.halted
+        was_halted = raw.halted > 0
         self._resume(raw)
         return was_halted
 
     def _resume(self, raw: StepConnection) -> None:
         if raw.halted:
-            raw.halted = False
-            os.kill(raw.info.backend_pid, signal.SIGCONT)
+            os.kill(raw.halted, signal.SIGCONT)
+            raw.halted = 0
 
     def _is_deadlock(self, raw: StepConnection, blockers: list[StepConnection]) -> bool:
         """Postgres would find out after a real second."""
