@@ -192,7 +192,7 @@ class Settings(WorkflowSettings):
     database_pool_size: int = _knob(
         10,
         "Servers",
-        "maximum Postgres connections for jobs, commands and requests; a replica opens up to 10 more",
+        "maximum Postgres connections for jobs, commands and requests; a replica opens up to 11 more",
         ge=1,
         le=100,
     )

@@ -65,7 +65,7 @@ def test_slow_sites_leave_the_only_connection_to_the_others(cluster: Cluster, wo
     eventually(lambda: "quick.example" in column(cluster, "SELECT domain FROM domains"), 60)
     sessions = """SELECT pid FROM pg_stat_activity
                   WHERE datname = current_database() AND application_name ~ '^replica-1(#|$)'"""
-    assert len(column(cluster, sessions)) <= 1 + 10, "what the settings say that a replica may have"
+    assert len(column(cluster, sessions)) <= 1 + 11, "what the settings say that a replica may have"
     world.go_on.set()
     eventually(lambda: set(column(cluster, "SELECT page_processing_status FROM pages")) == {"Complete"}, 60)
     eventually(lambda: set(column(cluster, "SELECT status FROM domains WHERE domain ~ '^slow'")) == {"completed"}, 60)
