@@ -236,7 +236,7 @@ class DedicatedConnection:
                 result = connection.exec_driver_sql(self._text_of(opening, sql), dict(values or {}))
             except BaseException:
                 if self._prepared is not None:
-                    self._prepared.forget(sql)
+                    self.close()  # nobody knows what it has prepared, and each attempt would leave a statement behind
                 raise
             if self._opening is not None:
                 self._opening = ""

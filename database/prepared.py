@@ -28,12 +28,11 @@ _SUBJECTS = [
 
 
 class Prepared:
-    """What one session has prepared."""
+    """What one session has prepared. A session in which a statement failed is closed."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._planned_at = now, now()
         self._executions: dict[str, str] = {}  # by the text of the statement
-        self._names = 0
 
     def opening(self) -> str:
         """Comes before a transaction's first statement, or the only one."""
@@ -43,21 +42,16 @@ class Prepared:
         return "DISCARD PLANS; "
 
     def sent_for(self, sql: str) -> str:
-        """The text to send instead of this one, with the same placeholders. If it fails, `forget` it."""
+        """The text to send instead of this one, with the same placeholders."""
         if (execution := self._executions.get(sql)) is not None:
             return execution
         suitable = _SUITABLE.match(sql) if len(self._executions) < MOST else None
         if suitable is None:
             return sql
         settings, statement = suitable.groups()
-        name = f"s{self._names}_{_subject(statement)}"
-        self._names += 1  # a name is used once: nobody knows whether a statement was prepared before it failed
-        preparation, execution = _translated(statement, name)
+        preparation, execution = _translated(statement, f"s{len(self._executions)}_{_subject(statement)}")
         self._executions[sql] = f"{settings}{execution}"
         return f"{settings}{preparation}; {execution}"
-
-    def forget(self, sql: str) -> None:
-        self._executions.pop(sql, None)
 
 
 def _subject(sql: str) -> str:

@@ -69,14 +69,18 @@ def test_settings_before_a_statement_hold_for_its_plan_and_its_execution(connect
     assert known(connection)[0] == ("s0_select", 2)
 
 
-def test_a_statement_that_failed_is_prepared_anew(connection: DedicatedConnection) -> None:
+def test_what_fails_again_and_again_leaves_no_statements_behind_and_works_once_it_can(
+    connection: DedicatedConnection,
+) -> None:
     sql = "SELECT 1 / %(n)s::int"
-    with pytest.raises(DBAPIError):
-        connection.run(sql, {"n": 0})
+    for _ in range(3):
+        with pytest.raises(DBAPIError):
+            one(connection, sql, n=0)
+        with pytest.raises(DBAPIError):
+            connection.run(sql, {"n": 0})
     assert connection.run(sql, {"n": 1})[0][0] == 1
-    with pytest.raises(DBAPIError):
-        one(connection, sql, n=0)  # closes the session
     assert one(connection, sql, n=1) == [(1,)]
+    assert known(connection) == [("s0_select", 2)]
 
 
 def test_a_migration_under_a_running_session_is_followed(
