@@ -12,6 +12,7 @@ from sqlalchemy import event
 
 from database.clock import DatabaseClock
 from database.connection import DatabaseConnection
+from services import schedule_watcher
 from services.engine.shares.shares import EveryBucket
 from services.engine.timer import Timer
 from services.errors import Unavailable
@@ -25,7 +26,8 @@ from tests.support.waiting import eventually
 
 
 @pytest.fixture
-def watcher(db: DatabaseConnection) -> Iterator[ScheduleWatcher]:
+def watcher(db: DatabaseConnection, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScheduleWatcher]:
+    monkeypatch.setattr(schedule_watcher, "LOAD_SECONDS", 60.0)  # one tick loads all, however busy the machine
     clock = DatabaseClock(5)
     made = ScheduleWatcher(db, Timer(lambda fires: None, clock), clock, check_interval_seconds=60, listen=False)
     yield made
