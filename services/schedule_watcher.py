@@ -20,7 +20,7 @@ from sqlalchemy import Row
 
 from database.clock import DatabaseClock, awake_or_not
 from database.connection import DatabaseConnection, Listener
-from services.coordination.collection import no_collection
+from services.engine.collection import no_collection
 from services.engine.loaded import Bucket, Loaded, LoadedBuckets
 from services.engine.loops import Loop
 from services.engine.places import InLoop

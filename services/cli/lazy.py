@@ -9,7 +9,7 @@ from typer.core import TyperCommand
 
 from enhanced_scheduler.extras import how_to_install, is_installed
 from services.cli.output import ClearErrors
-from services.coordination.collection import no_collection
+from services.engine.collection import no_collection
 from services.errors import ConfigurationError
 
 

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError
 
+from database.backoff import Backoff
 from database.models import ExecutionStatus
-from services.coordination.backoff import Backoff
 from services.distributed_lock import Coordinator
 from services.engine.held_claims import HeldClaims
 from services.engine.loops import Loop

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from services.coordination.backoff import Backoff
+from database.backoff import Backoff
 from services.engine.threads import OF_THE_SYSTEM, Threads
 from services.errors import Unavailable
 

@@ -10,11 +10,11 @@ from collections.abc import Collection
 from functools import cached_property
 from uuid import UUID
 
-from services.coordination.circuit_breaker import CircuitBreaker
 from services.engine.loops import Loop
 from services.errors import Unavailable
 from services.fleet.messages import Messages
 from services.ledger.outbox import MAX_BATCH, Announced, Outbox
+from services.redis_client import CircuitBreaker
 
 logger = logging.getLogger(__name__)
 

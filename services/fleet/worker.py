@@ -13,9 +13,9 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from config import VERSION, Settings
+from database.backoff import Backoff
 from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS
 from database.schema import newest_revision, require_schema
-from services.coordination.backoff import Backoff
 from services.engine.exchange import context_of, ending_of
 from services.engine.held_claims import HeldClaims, Proof, proof_of
 from services.engine.parts import Parts
