@@ -98,7 +98,7 @@ def queues_of(consumed: set[str]) -> tuple[str, ...]:
     if consumed == {app.conf.task_default_queue} and not settings.fleet_queues:
         sys.exit("no queue to serve: name some with --queues, or set CELERY_QUEUES")
     if both := consumed & settings.served_queues:
-        sys.exit(f"--queues {','.join(sorted(both))}: replicas serve this by QUEUES; see CELERY_QUEUES")
+        sys.exit(f"--queues {','.join(sorted(both))}: replicas serve it (QUEUES); see CELERY_QUEUES")
     return tuple(sorted(consumed))
 
 

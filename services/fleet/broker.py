@@ -24,7 +24,7 @@ def broker_url(settings: Settings) -> str:
     query = [item.partition("=") for item in parts.query.split("&") if item]
     numbers = [value for name, _, value in query if name == "db"] or [parts.path.strip("/") or "0"]
     if parts.scheme not in ("redis", "rediss", "unix") or (not numbers[0].isdigit() and parts.scheme != "unix"):
-        raise ConfigurationError(f"CELERY_BROKER_URL is not set, and REDIS_URL={masked(ours)!r} is no address for it")
+        raise ConfigurationError(f"CELERY_BROKER_URL is not set, and REDIS_URL={masked(ours)!r} cannot be its default")
     if parts.scheme == "unix":
         number = next((value for name, _, value in query if name == "db"), "0")
         return f"redis+socket://{unquote(parts.path)}?virtual_host={int(number) + 1}"

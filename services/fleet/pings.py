@@ -130,7 +130,7 @@ class Pings:
                 except PingFailed as error:
                     self._failed(ping, error)
                 except Exception:
-                    logger.exception("a ping of %s failed", ping.label, extra={"event": "ping_failed"})
+                    logger.exception("a ping for %s failed", ping.label, extra={"event": "ping_failed"})
                     metrics.ping_ended("failed")
                 else:
                     self._sent(ping)
@@ -206,7 +206,7 @@ class Pings:
             self._down_until[place] = time.monotonic() + OUTAGE_SECONDS
         if begins:
             logger.warning(
-                "no ping of %s could be sent: %s",
+                "no ping for %s could be sent: %s",
                 ping.label,
                 error,
                 extra={"event": "pings_failed", "schedule_id": str(ping.schedule_id)},
@@ -217,7 +217,7 @@ class Pings:
         with self._lock:
             ended = [each for each in _places(ping) if self._down_until.pop(each, None) is not None]
         if ended:
-            logger.info("pings are sent again, first one of %s", ping.label, extra={"event": "pings_sent"})
+            logger.info("pings are being sent again, first for %s", ping.label, extra={"event": "pings_sent"})
 
 
 def _ping(claim: Claim, what: str, text: str = "") -> Ping:

@@ -128,7 +128,7 @@ class Notifier:
                 known = rule, rule.problem is None
                 if not known[1]:
                     facts = {"event": "rule_invalid", "rule": rule.name}
-                    logger.error("rule %s tells nothing: %s", rule.name, rule.problem, extra=facts)
+                    logger.error("rule %s sends nothing: %s", rule.name, rule.problem, extra=facts)
             self._checked[rule.rule_id] = known
         return [rule for rule in rules if self._checked[rule.rule_id][1]]
 

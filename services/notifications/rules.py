@@ -145,7 +145,7 @@ def _without_deleted(before: RuleRecord, changes: Mapping[str, Any]) -> dict[str
     if "channels" in changes:
         return before.given
     if any(name.startswith(DELETED) for name in before.channels):
-        gone = Problem("channels", "one of its channels was deleted: give the channels that it tells from now on")
+        gone = Problem("channels", "one of its channels was deleted: name the channels to use from now on")
         raise InvalidInput(gone)
     return before.given
 

@@ -142,7 +142,7 @@ class Sender:
             given_up += self._patiently(lambda: self._deliveries.give_up(claim.channel_id, why), until)
         if given_up:
             facts["event"] = "notification_given_up"
-            logger.error("channel %s: %d given up: %s", claim.name, given_up, reason, extra=facts)
+            logger.error("channel %s: %d messages given up: %s", claim.name, given_up, reason, extra=facts)
 
     def _patiently(self, note: Callable[[], T], until: float) -> T:
         """As long as the claim holds: what was sent and cannot be noted is sent again."""

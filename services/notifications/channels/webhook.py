@@ -47,7 +47,7 @@ HEADER_VALUE = re.compile(r"(?=\S)[ -~\t]*(?<=\S)|")
 class WebhookConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    url: str = Field(max_length=8192, description="what is called with POST; http:// or https://")
+    url: str = Field(max_length=8192, description="URL to call with POST; http:// or https://")
     secret: str = Field(
         description=f"signs each message: `{PREFIX}` and base64 of {SHORTEST} to {LONGEST} bytes, or `${{env:NAME}}`; "
         "not given: a new one, shown once"
@@ -98,7 +98,7 @@ def hidden_from(former: Mapping[str, Any], changed: Mapping[str, Any]) -> Proble
     kept = [name for name, value in now.items() if before.get(name) == value and not is_reference(value)]
     if not kept:
         return None
-    stored = f"{', '.join(kept)} was stored for {old.hostname or 'another address'}, and is not told to another one"
+    stored = f"{', '.join(kept)} was stored for {old.hostname or 'another address'}, and is not sent to another one"
     return Problem("config.headers", f"{stored}: give the headers again, or remove them")
 
 

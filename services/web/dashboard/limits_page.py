@@ -56,7 +56,7 @@ class _Limits(ListPage[ShownPage]):
                 LimitForm(visitor, None, self._added)
 
     def build_filters(self, _: Mapping[str, str]) -> None:
-        words = "At most so many executions with the same key run at once, over all replicas; the others wait."
+        words = "At most this many executions with the same key run at once, across all replicas; the others wait."
         ui.label(words).classes("es-faint")
 
     def look(self, cursor: str | None) -> ShownPage:

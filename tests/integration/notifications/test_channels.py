@@ -169,7 +169,7 @@ def test_apprise_calls_its_services_in_a_process_of_its_own(
 def test_an_apprise_url_that_it_does_not_understand_is_refused_before_it_is_stored(notifying: Notifying) -> None:
     for url, reason in (
         ("slack://x", "does not understand"), ("no url", "must begin with the name of a service"),
-        ("dbus://", "must begin"), ("syslog://localhost", "reaches nobody but this machine"),
+        ("dbus://", "must begin"), ("syslog://localhost", "reaches only this machine"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=reason):
             notifying.channels.add({"name": "chat", "kind": "apprise", "config": {"url": url}}, "ann")
