@@ -87,12 +87,12 @@ class AsyncRuns:
         hall.loop.call(self._start_some, hall)
 
     def give_up(self, run: Run) -> None:
-        """Its execution has ended without it: if it goes on, it takes nobody's place."""
+        """Its execution has ended without it: if it goes on, it no longer takes a place."""
         for hall in list(self._halls):
             hall.loop.call(self._leave, hall, run)
 
     def close(self) -> None:
-        """What still runs is cancelled; then the threads end, except for that of a blocked loop."""
+        """Running coroutines are cancelled; then the threads end, except for that of a blocked loop."""
         with self._lock:
             halls, self._halls, self._is_closed = self._halls, [], True
         for hall in halls:

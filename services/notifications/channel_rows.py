@@ -1,4 +1,4 @@
-"""Rows of notification_channels: where notifications go. What is shown of a configuration has its secrets masked."""
+"""Rows of notification_channels: where notifications go. A configuration is shown with its secrets masked."""
 
 import json
 import re
@@ -256,7 +256,7 @@ def _stored(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(kind: str, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Nothing at all of a row that another program wrote and that makes no sense."""
+    """Empty for an invalid row that another program wrote."""
     try:
         found: Config = config_of(kind, stored)
     except (InvalidInput, KeyError):

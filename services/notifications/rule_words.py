@@ -1,4 +1,4 @@
-"""How a rule reads: its thresholds, whom it is for, and when it tells."""
+"""How a rule reads: its thresholds, its filters, and when it sends."""
 
 from services.notifications.rules import RuleRecord
 from services.wording.durations import duration

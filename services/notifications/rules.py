@@ -1,4 +1,4 @@
-"""Rules: rows of `notification_rules`, each saying which events are told to which channels. The only writer of them."""
+"""Rules: rows of `notification_rules`, each saying which events go to which channels. The only writer of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -43,7 +43,7 @@ class RuleRecord(RuleSpec):
 
     @property
     def problem(self) -> str | None:
-        """Of a row that another program wrote and that makes no sense: it tells nothing."""
+        """Why an invalid row that another program wrote sends nothing."""
         try:
             parse_rule({**self.given, "channels": ["any"]})  # they are known by their ids
         except InvalidInput as error:
@@ -119,7 +119,7 @@ class Rules:
         return self._write(actor, write)
 
     def delete(self, name_or_id: str, actor: str) -> RuleRecord:
-        """With what it knows of its subjects; what it has told stays. Raises RuleNotFound."""
+        """With its incidents; its deliveries stay. Raises RuleNotFound."""
 
         def write(connection: Connection) -> RuleRecord:
             found = _present(connection, name_or_id, lock=True)

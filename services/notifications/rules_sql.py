@@ -55,7 +55,7 @@ def select_enabled(most: int) -> Select[Any]:
 
 
 def select_one(name_or_id: str, *, lock: bool) -> Select[Any]:
-    """By name, else by id: a name may look like an id."""
+    """By name, otherwise by id: a name may look like an id."""
     wanted = Rule.name == name_or_id
     with suppress(ValueError):
         wanted = or_(wanted, Rule.rule_id == UUID(name_or_id))

@@ -54,7 +54,7 @@ class AppriseConfig(BaseModel):
 
 
 def why_unusable(config: AppriseConfig) -> str | None:
-    """Why apprise would not take it, asked before it is stored; None when it does."""
+    """Why apprise would reject it, checked before it is stored; None if it accepts it."""
     if not is_installed("apprise"):
         return f"needs {how_to_install('apprise')}"
     try:

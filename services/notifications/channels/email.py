@@ -146,7 +146,7 @@ class _Client(smtplib.SMTP):
 
 @contextmanager
 def _connected(config: EmailConfig, around: Surroundings, deadline: Deadline) -> Iterator[_Client]:
-    """smtplib's timeout holds for one read: a server that sends a byte now and then would keep us for ever."""
+    """smtplib's timeout is per read: a server that sends a byte now and then could hold us for ever."""
     client = _Client(config, around, deadline)
     over = threading.Timer(deadline.left(), lambda: _cut_off(client))
     over.daemon = True

@@ -1,4 +1,4 @@
-"""Webhooks, signed as https://www.standardwebhooks.com says: through the address guard, without following redirects."""
+"""Webhooks, signed as in https://www.standardwebhooks.com: through the address guard, without following redirects."""
 
 import base64
 import binascii
@@ -90,7 +90,7 @@ class WebhookConfig(BaseModel):
 
 
 def hidden_from(former: Mapping[str, Any], changed: Mapping[str, Any]) -> Problem | None:
-    """A header's value is not shown: with another address it would be told to whoever may change the address."""
+    """Header values are hidden: sent to another address, they would reach anyone who may change the address."""
     old, new = urlsplit(str(former.get("url"))), urlsplit(str(changed.get("url")))
     if (old.scheme, old.netloc) == (new.scheme, new.netloc):
         return None

@@ -1,6 +1,6 @@
-"""What is so at the moment, found by looking: parked schedules, needs that nobody meets, lost replicas, open queues.
+"""Events found by looking at the present: parked schedules, unmet needs, lost replicas, open queues.
 
-A look finds all that is so; what was found before and is not there any more is over. A look that found more than it
+A look finds all present problems; one that was found before and is gone is over. A look that found more than it
 reads ends nothing.
 """
 
@@ -19,8 +19,8 @@ from services.wording.durations import duration
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`doubtful`: subjects that are neither so nor over. `back`: only these are over; None: all that is not found.
-    `here`: what is not among these is forgotten in silence.
+    """`doubtful`: subjects neither in trouble nor over. `back`: only these are over; None: all that are not found.
+    `here`: subjects not among these are forgotten in silence.
     """
 
     event: Event

@@ -44,7 +44,7 @@ async def limit(visitor: Visitor, name: str) -> None:
 
 
 def _look(visitor: Visitor, name: str) -> Seen | list[LimitChanged]:
-    """Of a deleted limit, only its changes."""
+    """For a deleted limit, only its changes."""
     limits, uses = visitor.parts.schedule_limits, LimitUses(visitor.parts.db)
     changes = limits.changes(name)
     try:

@@ -1,4 +1,4 @@
-"""The rules on the page of notifications: what each tells, a dry run, a switch, and a form for new ones."""
+"""The rules on the page of notifications: what each reports, a dry run, a switch, and a form for new ones."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -90,7 +90,7 @@ class RulesSection:
 
 
 class _Form:
-    """What most rules need has fields; all else is JSON, as the API takes it."""
+    """The usual values have fields; all others are JSON, as in the API."""
 
     def __init__(self, visitor: Visitor, added: Callable[[], Awaitable[None]]) -> None:
         self._visitor, self._added, self._once = visitor, added, Once()
