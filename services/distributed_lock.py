@@ -377,7 +377,7 @@ class DistributedLock:
             released = bool(self._release_script(keys=[f"lock:{resource_id}"], args=[token]))
         if self._tokens.get(resource_id) == token:
             self._tokens.pop(resource_id, None)
-        self._log("lock_released", "released" if released else "was not ours any longer", resource_id)
+        self._log("lock_released", "released" if released else "was no longer ours", resource_id)
         return released
 
     def _release_quietly(self, resource_id: str, token: str) -> None:

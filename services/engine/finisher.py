@@ -63,7 +63,7 @@ class Finisher:
         self._made_room = made_room
 
     def tell_ends(self, ended: Callable[[Ending], None]) -> None:
-        """Who is told of each end that was written; it must not wait for anything."""
+        """Sets what is called with each end that was written; it must not wait for anything."""
         self._ended = ended
 
     def put(self, ending: Ending) -> None:

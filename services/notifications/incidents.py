@@ -35,7 +35,7 @@ class Phase(StrEnum):
     COUNTING = "counting"  # failures in a row, not enough of them yet
     GATHERING = "gathering"  # told soon
     TOLD = "told"
-    ENDING = "ending"  # its end is told soon
+    ENDING = "ending"  # its end is reported soon
     OVER = "over"  # kept for a while: what is found a second time is known
 
 
@@ -61,7 +61,7 @@ class Occurrence:
     about: Subject
     words: str  # `failed: connection refused`
     gist: str = ""  # what a storm says, if it is the same for all: `connection refused`
-    pattern: str = ""  # equal for what is told together
+    pattern: str = ""  # equal for incidents that share a message
     severity: str = "error"
     noun: str = ""  # of several of them: `replica`
     fire: Fire | None = None
@@ -170,7 +170,7 @@ class Incidents:
                 self._gather_again(incident, found, now)
             case Phase.GATHERING:
                 incident.content.pop("ended_at", None)
-            case Phase.ENDING:  # not for long: nobody was told of its end
+            case Phase.ENDING:  # not for long: its end was not reported
                 incident.phase, incident.flush_at = Phase.TOLD, None
                 incident.content.pop("ended_at", None)
         if incident.fire_at is not None or incident.phase != Phase.TOLD:
@@ -226,7 +226,7 @@ class Incidents:
         return found if found is not None and found.is_open else None
 
     def _takes(self, storm: Incident | None, now: datetime) -> bool:
-        """Nothing joins in silence what was told long ago, nor a storm of replicas or queues: each of them matters."""
+        """Nothing silently joins a storm reported long ago, nor one of replicas or queues: each of them matters."""
         return (
             storm is not None
             and storm.content.get("event") not in OF_THE_FLEET

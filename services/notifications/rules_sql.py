@@ -38,7 +38,7 @@ UPDATE notification_rules SET ({", ".join(_FIELDS)}) = ROW ({_VALUES}), updated_
 WHERE rule_id = %(rule_id)s
 """
 
-# Of what is not watched for a while nothing is known: what is told later begins anew.
+# Nothing is known about events that were not watched for a while: later reports begin anew.
 FORGET = """
 DELETE FROM notification_incidents
 WHERE rule_id = %(rule_id)s

@@ -1,4 +1,4 @@
-"""/api/v3/rules: what is told to which channels, and when."""
+"""/api/v3/rules: which events are sent to which channels, and when."""
 
 from typing import Annotated
 
