@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from database.connection import DatabaseConnection
 from database.models import NotificationChannel, NotificationDelivery
-from database.pages import Keyset
+from database.pages import Keyset, PageOf
 from database.sqlstates import UNIQUE_VIOLATION, sqlstate
 from database.writing import again_if_lost
 from enhanced_scheduler.texts import HIDDEN, json_size
@@ -99,10 +99,7 @@ class ChannelRecord:
         return f"more than {COUNTED:,}" if self.waiting > COUNTED else f"{self.waiting:,}"
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelPage:
-    items: list[ChannelRecord]
-    next_cursor: str | None
+ChannelPage = PageOf[ChannelRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,7 @@ class Channels:
         query = BY_NAME.page(_select(), limit, cursor)
         with self._db.transaction() as connection:
             records = [_to_record(row) for row in connection.execute(query)]
-        return ChannelPage(*BY_NAME.cut(records, limit))
+        return BY_NAME.cut(records, limit)
 
     def find(self, name: str) -> ChannelRecord:
         with self._db.transaction() as connection:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, Select, and_, func, select
 from database.arrays import uuid_array
 from database.connection import DatabaseConnection
 from database.models import NotificationAttempt, NotificationChannel, NotificationDelivery
-from database.pages import Keyset
+from database.pages import Keyset, PageOf
 from database.writing import again_if_lost, delete_in_batches
 from services.errors import DeliveryNotFound, InvalidInput, Problem
 from services.notifications import deliveries_sql as sql
@@ -116,10 +116,7 @@ class DeliveryRecord:
     repeated_by: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryPage:
-    items: list[DeliveryRecord]
-    next_cursor: str | None
+DeliveryPage = PageOf[DeliveryRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +207,7 @@ class Deliveries:
         query = NEWEST_FIRST.page(_filtered(asked), limit, cursor)
         with self._db.transaction() as connection:
             records = [_to_record(row) for row in connection.execute(query)]
-        return DeliveryPage(*NEWEST_FIRST.cut(records, limit))
+        return NEWEST_FIRST.cut(records, limit)
 
     def find(self, delivery_id: UUID) -> DeliveryRecord:
         with self._db.transaction() as connection:

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from database.connection import DatabaseConnection
 from database.models import NotificationRule
-from database.pages import Keyset
+from database.pages import Keyset, PageOf
 from database.sqlstates import UNIQUE_VIOLATION, sqlstate
 from database.writing import write_as
 from services.errors import InvalidInput, Problem, RuleNotFound
@@ -54,10 +54,7 @@ class RuleRecord(RuleSpec):
         return event in self.events
 
 
-@dataclass(frozen=True, slots=True)
-class RulePage:
-    items: list[RuleRecord]
-    next_cursor: str | None
+RulePage = PageOf[RuleRecord]
 
 
 class Rules:
@@ -70,7 +67,7 @@ class Rules:
         query = BY_NAME.page(sql.select_rules(), limit, cursor)
         with self._db.transaction() as connection:
             records = [_to_record(row) for row in connection.execute(query)]
-        return RulePage(*BY_NAME.cut(records, limit))
+        return BY_NAME.cut(records, limit)
 
     def find(self, name_or_id: str) -> RuleRecord:
         """Raises RuleNotFound."""
