@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUNS := $(VENV)/.ready-to-run
 READY := $(VENV)/.ready
 WORKERS ?= 4  # tests at once; most of them wait for replicas
-CORE := tests/unit $(addprefix tests/integration/,engine ledger schedules coordination database)
+CORE := tests/unit tests/integration/test_distributed_lock.py $(addprefix tests/integration/,engine ledger schedules database)
 
 .DEFAULT_GOAL := help
 .PHONY: help run browser test quick check format migrate bench faults simulate mutants prove clean

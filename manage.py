@@ -21,7 +21,7 @@ COMMANDS = (
     Later(
         "worker",
         "services.cli.worker:worker",
-        "Run a Celery worker, which takes executions of its queues, until SIGTERM; what runs is finished then.",
+        "Run a Celery worker, which takes executions of its queues; on SIGTERM it finishes what is running.",
         extras=("celery",),
     ),
     Later(
@@ -126,9 +126,9 @@ COMMANDS = (
         "services.cli.limits:app",
         "Limits across schedules: how many executions with the same key may run at once.",
     ),
-    Later("rule", "services.cli.rules:app", "Rules of notifications: which events are told to which channels."),
-    Later("channel", "services.cli.channels:app", "Channels of notifications: webhooks, e-mail, chats and pagers."),
-    Later("delivery", "services.cli.deliveries:app", "Deliveries of notifications: what was sent, waits or failed."),
+    Later("rule", "services.cli.rules:app", "Notification rules: which events are sent to which channels."),
+    Later("channel", "services.cli.channels:app", "Notification channels: webhooks, e-mail, chats and pagers."),
+    Later("delivery", "services.cli.deliveries:app", "Deliveries of notifications: sent, waiting or failed."),
     Later("scans", "services.cli.scans:app", "List cookie scans, newest first; show or export one."),
     Later("scan-profile", "services.cli.scan_profiles:app", "Settings of cookie scans that several schedules share."),
     Later(

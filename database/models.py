@@ -624,7 +624,7 @@ class NotificationAttempt(Base):
 
 
 class NotificationRule(Base):
-    """What is told to which channels, and when. NULL in a parameter: its event is not told, or has its default."""
+    """Which events are sent to which channels. NULL in a parameter: its event is not sent, or has its default."""
 
     __tablename__ = "notification_rules"
 

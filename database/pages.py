@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from sqlalchemy import BigInteger, ColumnElement, Select, literal, tuple_
@@ -24,6 +24,14 @@ MALFORMED = (ValueError, TypeError, binascii.Error, AttributeError, RecursionErr
 
 Column = InstrumentedAttribute[Any]
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class PageOf(Generic[R]):
+    """`next_cursor` leads to the next page and is None on the last."""
+
+    items: list[R]
+    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +48,9 @@ class Keyset:
         """One row more than the page, so that the end of the list is known. Raises InvalidInput."""
         return self.apply(query, cursor).limit(checked_limit(limit) + 1)
 
-    def cut(self, rows: Sequence[R], limit: int) -> tuple[list[R], str | None]:
-        """The page from the rows that `page` found, and the cursor of the next page, if there is one."""
-        return list(rows[:limit]), self.cursor_after(rows[limit - 1]) if len(rows) > limit else None
+    def cut(self, rows: Sequence[R], limit: int) -> PageOf[R]:
+        """The page from the rows that `page` found."""
+        return PageOf(list(rows[:limit]), self.cursor_after(rows[limit - 1]) if len(rows) > limit else None)
 
     def apply(self, query: Select[Any], cursor: str | None = None) -> Select[Any]:
         """Order the query, and start after the row that the cursor names. Raises InvalidInput."""

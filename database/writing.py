@@ -1,6 +1,5 @@
 """Transactions that write: recorded under the actor's name, retried after a lost race; deletion in batches."""
 
-import random
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
@@ -8,6 +7,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import DBAPIError
 
+from database.backoff import Backoff
 from database.connection import DatabaseConnection
 from database.sqlstates import LOST_RACES, sqlstate
 from services.errors import InvalidSchedule, Problem
@@ -15,6 +15,7 @@ from services.errors import InvalidSchedule, Problem
 # Fires wait while their schedules are locked, so a bulk save never locks more rows than this at once.
 ROWS_PER_COMMIT = 1000
 ATTEMPTS = 6
+PAUSES = Backoff(first_seconds=0.025, longest_seconds=0.125, jitter=1.0)  # the losers of one race meet no more
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ def again_if_lost(transaction: Callable[[], T], races: Collection[str] = LOST_RA
         except DBAPIError as error:
             if sqlstate(error) not in races:
                 raise
-        time.sleep(random.uniform(0, 0.05 * attempt))  # noqa: S311 - only to get out of each other's way
+        time.sleep(PAUSES.after(attempt))
     return transaction()
 
 

@@ -49,7 +49,7 @@ def result_of(outcome: Outcome[JobResult], context: ExecutionContext) -> JobResu
         case Raised(error) if _is_cancellation(error):
             if context.noticed_stop:
                 return stopped_result(context)
-            return results.failed(JobFailed("the handler raised CancelledError, and nobody had cancelled it"))
+            return results.failed(JobFailed("the handler raised CancelledError although it was not cancelled"))
         case Raised(BaseExceptionGroup() as group):
             return _result_of_group(group, context)
         case Raised(error):

@@ -1,4 +1,4 @@
-"""What a handler says with plain `logging` belongs to its execution.
+"""Lines that a handler logs with plain `logging` belong to its execution.
 
 A context variable names the execution that the current thread works for; each log record of the process is shown to it
 when the record is made. A record factory, not a logging handler: a handler at the root logger would silence Python's
@@ -62,7 +62,7 @@ class _Factory:
 
 
 def _install() -> None:
-    """Again where somebody has replaced the factory meanwhile."""
+    """Again, if another library has replaced the factory in the meantime."""
     factory = logging.getLogRecordFactory()
     if not isinstance(factory, _Factory):
         logging.setLogRecordFactory(_Factory(factory))

@@ -61,7 +61,7 @@ class Scheduler:
     def start(self, timeout_seconds: float = 120.0) -> None:
         """Returns when the replica is ready; raises SchedulerFailed if its first process ends before that."""
         if self._thread is not None:
-            raise RuntimeError("this scheduler was started already; make a new one")
+            raise RuntimeError("this scheduler has already been started; make a new one")
         # The kernel ends the child with the thread that started it, so one thread starts all of them, and stays.
         self._thread = Thread(target=self._tend, name="enhanced-scheduler", daemon=True)
         self._thread.start()

@@ -46,7 +46,7 @@ class JobRun:
 
 
 class CommandFailed(RuntimeError):
-    """A command of the scheduler failed; the message is what it said."""
+    """A command of the scheduler failed; the message is the command's."""
 
 
 def run_job(
@@ -63,7 +63,7 @@ def run_job(
 ) -> JobRun:
     """Call a handler with this job_config. A coroutine, such as an async test, may call it, too.
 
-    `cancel`: it is told to stop from its first `context.check()` on, a coroutine by a CancelledError at its first wait.
+    `cancel`: it has to stop from its first `context.check()` on, a coroutine by a CancelledError at its first wait.
     """
     definition = jobs.definition_of(handler) or JobDefinition(
         getattr(handler, "__name__", type(handler).__name__), handler
@@ -118,7 +118,7 @@ def fires_between(schedule: str | Mapping[str, Any], start: datetime, end: datet
 
 
 def command(*words: str) -> Any:
-    """Run `enhanced-scheduler …` and read what it prints as JSON. An execution that failed is an answer, too."""
+    """Run `enhanced-scheduler …` and read the JSON that it prints. A failed execution is an answer, too."""
     done = subprocess.run(  # noqa: S603 - our own program
         application.command("manage.py", *words),
         stdin=subprocess.DEVNULL,
@@ -160,7 +160,7 @@ class RunningScheduler:
 
     @contextmanager
     def only_for_now(self) -> Iterator[None]:
-        """What is added meanwhile is removed at the end: else every later move of the clock would run it, too."""
+        """Schedules added meanwhile are removed at the end: later moves of the clock must not run them."""
         before = len(self._made)
         yield
         if made := self._made[before:]:

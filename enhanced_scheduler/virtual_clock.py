@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class ClockStands(RuntimeError):
-    """The clock could not be moved; the message says what it has waited for."""
+    """The clock could not be moved; the message names what it waited for."""
 
 
 class Beside:
@@ -57,7 +57,7 @@ class Beside:
 
 
 class Clock:
-    """What Postgres and the replica take for now. It goes on by itself, and a test can move it forward.
+    """The time that Postgres and the replica read. It runs on by itself, and a test can move it forward.
 
     Virtual: when schedules fire, misfire grace, backoff of retries, retention, every instant that is stored. Real: how
     long a handler takes, its timeout, heartbeats, and the clock of the handler's own process.

@@ -13,6 +13,7 @@ check:<owner>                       <owner>                   one second
 import logging
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,10 +29,8 @@ from redis.commands.core import Script
 
 from config import get_settings
 from database.clock import awake_or_not
-from services.coordination.circuit_breaker import CircuitBreaker
-from services.coordination.lock_renewal import HeldLocks
 from services.errors import Unavailable
-from services.redis_client import RedisClient, get_redis_client
+from services.redis_client import CircuitBreaker, RedisClient, get_redis_client
 from services.wording.durations import duration
 
 logger = logging.getLogger(__name__)
@@ -40,6 +39,7 @@ MOST_MARKS_PER_CALL = 2_000  # 10 to 20 ms of Redis: all replicas call at once, 
 POLL_SECONDS = 0.05
 QUIET_SECONDS = 2.0  # an idle replica asks Redis this often whether it is there
 REMIND_SECONDS = 60.0
+RENEW_SHARE, RETRY_SHARE = 1 / 3, 1 / 10  # of a named lock's lifetime: until it is renewed, and after no answer
 
 # In all scripts GET is a pcall: a key of another type belongs to another program and must not fail the whole batch.
 # The keys of one call lie in one server: standalone or Sentinel, not Cluster.
@@ -377,7 +377,7 @@ class DistributedLock:
             released = bool(self._release_script(keys=[f"lock:{resource_id}"], args=[token]))
         if self._tokens.get(resource_id) == token:
             self._tokens.pop(resource_id, None)
-        self._log("lock_released", "released" if released else "was not ours any longer", resource_id)
+        self._log("lock_released", "released" if released else "was no longer ours", resource_id)
         return released
 
     def _release_quietly(self, resource_id: str, token: str) -> None:
@@ -395,6 +395,129 @@ class DistributedLock:
     def _log(self, event: str, what: str, resource_id: str) -> None:
         facts = {"event": event, "lock": resource_id, "instance_id": self._instance_id}
         logger.debug("lock %r %s", resource_id, what, extra=facts)
+
+
+Extend = Callable[[str, str, float], bool]  # (name, token, lifetime in seconds) -> is it still ours? Raises Unavailable
+
+
+@dataclass(slots=True)
+class _Held:
+    token: str
+    lifetime_seconds: float
+    renews: bool
+    trusted_until: float
+    renew_at: float
+
+    def renewed(self, lifetime_seconds: float, since: float) -> None:
+        self.lifetime_seconds = lifetime_seconds
+        self.trusted_until, self.renew_at = since + lifetime_seconds, since + lifetime_seconds * RENEW_SHARE
+
+
+class HeldLocks:
+    """Renews named locks while they are held: one thread per holder renews each lock at a third of its lifetime.
+
+    A holder trusts its lock for one lifetime, counted from before the call that took or renewed it. A holder that is
+    gone (its process died, or its object was garbage-collected) renews nothing, and its locks expire. Thread-safe.
+    `extend` must not reference the holder, or the holder could never be garbage-collected.
+    """
+
+    def __init__(self, extend: Extend) -> None:
+        self._extend = extend
+        self._mutex = threading.Lock()  # never held during a call
+        self._held: dict[str, _Held] = {}
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Those that are surely ours right now."""
+        now = awake_or_not()
+        with self._mutex:
+            return [name for name, held in self._held.items() if now < held.trusted_until]
+
+    def add(self, name: str, token: str, lifetime_seconds: float, *, renews: bool, since: float) -> None:
+        held = _Held(token, lifetime_seconds, renews, 0.0, 0.0)
+        held.renewed(lifetime_seconds, since)
+        with self._mutex:
+            self._held[name] = held
+            if renews and self._thread is None:
+                self._thread = threading.Thread(
+                    target=_keep_renewing, args=(weakref.ref(self), self._wake), name="lock-renewal", daemon=True
+                )
+                self._thread.start()
+        self._wake.set()
+
+    def extended(self, name: str, token: str, lifetime_seconds: float, since: float) -> None:
+        with self._mutex:
+            held = self._held.get(name)
+            if held is not None and held.token == token:
+                held.renewed(lifetime_seconds, since)
+        self._wake.set()
+
+    def drop(self, name: str, token: str) -> None:
+        with self._mutex:
+            held = self._held.get(name)
+            if held is not None and held.token == token:
+                del self._held[name]
+        self._wake.set()
+
+    # --- in the thread ---
+
+    def renew_due(self) -> float | None:
+        """Seconds until the next renewal; None: there is nothing to renew, and the thread ends."""
+        now = awake_or_not()
+        with self._mutex:
+            due = [(name, held) for name, held in self._held.items() if held.renews and held.renew_at <= now]
+        for name, held in due:
+            self._renew(name, held)
+        with self._mutex:
+            waiting = [held.renew_at for held in self._held.values() if held.renews]
+            if not waiting:
+                self._thread = None
+                return None
+            return max(0.0, min(waiting) - awake_or_not())
+
+    def _renew(self, name: str, held: _Held) -> None:
+        since = awake_or_not()
+        try:
+            ours = self._extend(name, held.token, held.lifetime_seconds)
+        except Unavailable as error:
+            self._not_renewed(name, held, since, str(error))
+            return
+        with self._mutex:
+            if self._held.get(name) is not held:
+                return  # released meanwhile
+            if ours:
+                held.renewed(held.lifetime_seconds, since)
+        if not ours:
+            self._lost(name, held, "its key has expired or belongs to another holder")
+
+    def _not_renewed(self, name: str, held: _Held, since: float, error: str) -> None:
+        if since >= held.trusted_until:
+            self._lost(name, held, error)
+            return
+        logger.warning(
+            "lock %r could not be renewed: %s", name, error, extra={"event": "lock_not_renewed", "lock": name}
+        )
+        with self._mutex:
+            held.renew_at = since + held.lifetime_seconds * RETRY_SHARE
+
+    def _lost(self, name: str, held: _Held, reason: str) -> None:
+        """The lock is not acquired again: another holder may have had it in the meantime."""
+        with self._mutex:
+            if self._held.get(name) is held:
+                del self._held[name]
+        logger.warning("lock %r was lost: %s", name, reason, extra={"event": "lock_lost", "lock": name})
+
+
+def _keep_renewing(reference: weakref.ref[HeldLocks], wake: threading.Event) -> None:
+    while (locks := reference()) is not None:
+        wake.clear()
+        wait_seconds = locks.renew_due()
+        if wait_seconds is None:
+            return
+        del locks  # while it waits, nothing here keeps the holder alive
+        wake.wait(wait_seconds)
 
 
 def _extend(redis: RedisClient, script: Script, resource_id: str, token: str, timeout: float) -> bool:

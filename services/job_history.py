@@ -128,7 +128,7 @@ class JobHistory:
         """One page, newest first; `next_cursor` leads to the next one and is None on the last."""
         order = where.order
         records = self._read(order.page(select_records().where(*where.conditions()), limit, cursor))
-        return ExecutionPage(*order.cut(records, limit))
+        return order.cut(records, limit)
 
     def get_execution_statistics(self, days: int = 7) -> dict[str, int | float]:
         """Counts, durations and lateness (seconds) of the last days; 0.0 where there is nothing to measure.

@@ -1,10 +1,14 @@
-"""The Redis client: one per process, which answers or fails within a quarter of a second.
+"""The Redis client: one per process, which answers or fails within a quarter of a second; and its circuit breaker.
 
-redis-py's defaults (5 s timeouts, ten retries) would block fires; a slow Redis is treated as absent.
+redis-py's defaults (5 s timeouts, ten retries) would block fires; a slow Redis is treated as absent. The breaker spares
+fires even those timeouts while Redis is away; the fleet's publisher has one for its broker.
 """
 
 import logging
 import re
+import threading
+import time
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -15,6 +19,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from config import Settings, get_settings, masked
+from database.backoff import Backoff
 from services.embedded.servers import redis_url
 from services.errors import ConfigurationError, Unavailable
 
@@ -22,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 0.25
 MAX_CONNECTIONS = 50
+FAILURES_UNTIL_OPEN = 3
+PAUSES = Backoff(first_seconds=1.0, longest_seconds=5.0, jitter=0.0)
 
 
 class RedisClient:
@@ -120,3 +127,48 @@ def _through_sentinel(url: str, options: dict[str, Any]) -> redis.Redis:
 def get_redis_client() -> RedisClient:
     """The Redis client of this process."""
     return RedisClient.from_settings(get_settings())
+
+
+class CircuitBreaker:
+    """Stops calling a server after several consecutive failures; then one probe per pause passes, until one succeeds.
+
+    Pauses double up to a maximum. Thread-safe; `now` is a monotonic clock.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._mutex = threading.Lock()
+        self._failures = 0
+        self._pauses = 0  # since it opened
+        self._probe_at = 0.0
+        self.is_open = False
+
+    def lets_through(self) -> bool:
+        with self._mutex:
+            if not self.is_open:
+                return True
+            if self._now() < self._probe_at:
+                return False
+            # Set before the probe's outcome is known: a probe that never reports must not prevent the next one.
+            self._pause()
+            return True
+
+    def failed(self) -> bool:
+        """True if this failure opened the circuit."""
+        with self._mutex:
+            self._failures += 1
+            if self.is_open or self._failures < FAILURES_UNTIL_OPEN:
+                return False
+            self.is_open, self._pauses = True, 0
+            self._pause()
+            return True
+
+    def succeeded(self) -> bool:
+        """True if this success closed the circuit."""
+        with self._mutex:
+            was_open, self.is_open, self._failures = self.is_open, False, 0
+            return was_open
+
+    def _pause(self) -> None:
+        self._pauses += 1
+        self._probe_at = self._now() + PAUSES.after(self._pauses)

@@ -7,7 +7,7 @@ import getpass
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from itertools import islice
@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, or_, sel
 from config import get_settings
 from database.connection import DatabaseConnection, get_db_connection
 from database.models import Schedule, Source
-from database.pages import MAX_PAGE
+from database.pages import MAX_PAGE, PageOf
 from database.writing import ROWS_PER_COMMIT as ROWS_PER_COMMIT
 from database.writing import write_as
 from services.api_sync.edits import LocalEdits
@@ -51,12 +51,6 @@ from services.wording.short_ids import ids_that_begin
 
 DELETED_AT_ONCE = 100
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    items: list[ScheduleRecord]
-    next_cursor: str | None
 
 
 class ScheduleRepository:
@@ -272,13 +266,13 @@ class ScheduleRepository:
         sort: str = "domain",
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Page:
+    ) -> PageOf[ScheduleRecord]:
         """One page; `next_cursor` leads to the next one and is None on the last."""
         order = order_of(sort)
         query = order.page(_select().where(*where.conditions()), limit, cursor)
         with self._db.transaction() as connection:
             records = [to_record(row) for row in connection.execute(query)]
-        return Page(*order.cut(records, limit))
+        return order.cut(records, limit)
 
     def count_schedules(self, where: ScheduleFilter = ScheduleFilter()) -> int:
         with self._db.transaction() as connection:

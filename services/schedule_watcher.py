@@ -20,7 +20,6 @@ from sqlalchemy import Row
 
 from database.clock import DatabaseClock, awake_or_not
 from database.connection import DatabaseConnection, Listener
-from services.coordination.collection import no_collection
 from services.engine.loaded import Bucket, Loaded, LoadedBuckets
 from services.engine.loops import Loop
 from services.engine.places import InLoop
@@ -31,6 +30,7 @@ from services.schedules.buckets import BUCKETS, bucket_of
 from services.schedules.changes import LONGEST_COMMIT, NEWEST_REVISION
 from services.schedules.upkeep import ScheduleUpkeep
 from services.telemetry import metrics
+from services.telemetry.collection import no_collection
 from services.triggers import trigger_of
 
 logger = logging.getLogger(__name__)

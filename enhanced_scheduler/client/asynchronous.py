@@ -167,12 +167,12 @@ class AsyncClient:
         await self._send(Call("DELETE", path("/api/v3/schedules/{}", schedule), headers=match(revision)))
 
     def list_limits(self, *, limit: int | None = None) -> AsyncIterator[shapes.LimitOut]:
-        """Limits, by name, with what runs and waits at the moment. Reads page after page; `limit` is the size of
+        """Limits, by name, with their running and waiting executions. Reads page after page; `limit` is the size of
         one."""
         return self._items("/api/v3/limits", {"limit": limit}, "cursor")
 
     async def add_limit(self, limit: shapes.NewLimit, *, idempotency_key: str | None = None) -> shapes.LimitDetail:
-        """Add a limit. It holds from the next start on; what runs already is not stopped."""
+        """Add a limit. It applies from the next start on; running executions are not stopped."""
         result: shapes.LimitDetail = await self._send(
             Call("POST", "/api/v3/limits", body=limit, headers=key(idempotency_key), may_repeat=True)
         )
@@ -184,12 +184,12 @@ class AsyncClient:
         return result
 
     async def change_limit(self, name: Id, changes: shapes.LimitChanges) -> shapes.LimitDetail:
-        """Change individual fields. The change holds from the next start on."""
+        """Change individual fields. The change applies from the next start on."""
         result: shapes.LimitDetail = await self._send(Call("PATCH", path("/api/v3/limits/{}", name), body=changes))
         return result
 
     async def delete_limit(self, name: Id) -> None:
-        """Delete a limit. What waits for it starts as soon as nothing else holds it back."""
+        """Delete a limit. Executions that wait for it start as soon as nothing else holds them back."""
         await self._send(Call("DELETE", path("/api/v3/limits/{}", name)))
 
     def list_channels(self, *, limit: int | None = None) -> AsyncIterator[shapes.ChannelOut]:
@@ -199,7 +199,7 @@ class AsyncClient:
     async def add_channel(
         self, channel: shapes.NewChannel, *, idempotency_key: str | None = None
     ) -> shapes.AddedChannelOut:
-        """Add a channel. Kind `apprise` requires an administrator: its services do not pass the address guard."""
+        """Add a channel. Kind `apprise` requires an administrator, because its calls bypass the address guard."""
         result: shapes.AddedChannelOut = await self._send(
             Call("POST", "/api/v3/channels", body=channel, headers=key(idempotency_key), may_repeat=True)
         )
@@ -216,11 +216,11 @@ class AsyncClient:
         return result
 
     async def delete_channel(self, name: Id) -> None:
-        """Delete a channel. What waits for it is cancelled; the history of its deliveries stays."""
+        """Delete a channel. Its waiting messages are cancelled; the history of its deliveries stays."""
         await self._send(Call("DELETE", path("/api/v3/channels/{}", name)))
 
     async def send_test_message(self, name: Id, *, idempotency_key: str | None = None) -> shapes.DeliveryDetail:
-        """Write a test message, which the next free replica sends, once. Ask for the delivery to learn the result."""
+        """Create a test message, which the next free replica sends once. Read the delivery for the result."""
         result: shapes.DeliveryDetail = await self._send(
             Call("POST", path("/api/v3/channels/{}/test", name), headers=key(idempotency_key), may_repeat=True)
         )
@@ -238,7 +238,7 @@ class AsyncClient:
         return self._items("/api/v3/rules", {"limit": limit}, "cursor")
 
     async def add_rule(self, rule: shapes.NewRule, *, idempotency_key: str | None = None) -> shapes.RuleOut:
-        """Add a rule. It tells what happens from now on."""
+        """Add a rule. It reports what happens from now on."""
         result: shapes.RuleOut = await self._send(
             Call("POST", "/api/v3/rules", body=rule, headers=key(idempotency_key), may_repeat=True)
         )
@@ -250,16 +250,16 @@ class AsyncClient:
         return result
 
     async def change_rule(self, name: Id, changes: shapes.RuleChanges) -> shapes.RuleOut:
-        """Change individual fields. What a rule no longer tells, or does not tell while disabled, it forgets."""
+        """Change individual fields. A rule forgets open problems that it no longer reports, or while it is disabled."""
         result: shapes.RuleOut = await self._send(Call("PATCH", path("/api/v3/rules/{}", name), body=changes))
         return result
 
     async def delete_rule(self, name: Id) -> None:
-        """Delete a rule. What it has told is sent, and stays in the history."""
+        """Delete a rule. Messages it has already created are still sent and stay in the history."""
         await self._send(Call("DELETE", path("/api/v3/rules/{}", name)))
 
     async def try_rule(self, name: Id, *, hours: float | None = None) -> shapes.TrialOut:
-        """A dry run: what this rule would have told in the last hours. Nothing is written or sent."""
+        """A dry run: what this rule would have sent in the last hours. Nothing is written or sent."""
         result: shapes.TrialOut = await self._send(
             Call("GET", path("/api/v3/rules/{}/trial", name), {"hours": hours}, may_repeat=True)
         )
@@ -286,7 +286,7 @@ class AsyncClient:
         return result
 
     async def repeat_delivery(self, delivery_id: Id, *, idempotency_key: str | None = None) -> shapes.DeliveryDetail:
-        """Send it again at once, under the same id, whatever became of it."""
+        """Send it again at once, under the same id, whatever its state."""
         result: shapes.DeliveryDetail = await self._send(
             Call(
                 "POST", path("/api/v3/deliveries/{}/repeat", delivery_id), headers=key(idempotency_key), may_repeat=True

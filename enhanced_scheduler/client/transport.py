@@ -1,7 +1,7 @@
 """One HTTP call to the scheduler's API: sent, repeated where that is safe, and read. Standard library only.
 
 Repeated are GET, and a POST that the server recognises by its Idempotency-Key or that changes nothing the second time.
-Any other request is repeated only after 429: the server has not begun it. After a lost answer nobody knows.
+Any other request is repeated only after 429: the server has not begun it. Others may have been done.
 """
 
 import json
@@ -46,7 +46,7 @@ class NotFound(ApiError):
 
 
 class Changed(ApiError):
-    """412: somebody else changed the schedule since the revision that was given."""
+    """412: another caller changed the schedule since the given revision."""
 
 
 ERRORS: dict[int, type[ApiError]] = {404: NotFound, 412: Changed}

@@ -6,8 +6,8 @@ from http import HTTPStatus
 
 from pydantic import SecretStr
 
+from database.backoff import Backoff
 from services.api_sync.state import Validators
-from services.coordination.backoff import Backoff
 from services.errors import SchedulerError
 from services.fetching import Fetched, Fetcher, FetchFailed, may_work_later, shown_url, without_userinfo
 from services.fetching.deadline import NO_LIMIT_SECONDS

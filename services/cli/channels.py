@@ -23,6 +23,17 @@ from services.cli.output import (
     print_json,
     print_note,
 )
+from services.cli.tables import (
+    Cursor,
+    PageSize,
+    Yes,
+    confirm,
+    plain_table,
+    print_deleted,
+    print_facts,
+    print_page,
+    require_changes,
+)
 from services.errors import InvalidInput, Problem
 from services.insight.replicas import list_replicas
 from services.notifications.channel_rows import ChannelKind, ChannelRecord, Channels
@@ -33,7 +44,7 @@ from services.wording.counts import counted
 app = typer.Typer(
     cls=ClearErrors,
     no_args_is_help=True,
-    help="Channels of notifications: webhooks, e-mail, chats and pagers.",
+    help="Notification channels: webhooks, e-mail, chats and pagers.",
 )
 
 NONE_YET = "no channel exists; add one: manage.py channel add ops webhook --url https://…"
@@ -43,11 +54,11 @@ TEST_SECONDS, LOOK_SECONDS = 30, 0.5
 
 Name = Annotated[str, typer.Argument(metavar="CHANNEL", help="Name of the channel.")]
 Url = Annotated[
-    str | None, typer.Option(help="webhook: what is called with POST; apprise: its URL, such as ntfy://topic.")
+    str | None, typer.Option(help="webhook: URL to call with POST; apprise: its URL, such as ntfy://topic.")
 ]
 Secret = Annotated[
     str | None,
-    typer.Option(help="webhook: whsec_… or ${env:NAME}; signs each message. Not given: a new one, shown once."),
+    typer.Option(help="webhook: whsec_… or ${env:NAME}; signs each message. Default: a new one, shown once."),
 ]
 Header = Annotated[
     list[str] | None, typer.Option("--header", help="webhook: 'Name: value', sent in addition; repeatable.")
@@ -56,7 +67,7 @@ Host = Annotated[str | None, typer.Option(help="email: SMTP server.")]
 Port = Annotated[int | None, typer.Option(help="email: its port; default: 587, 465 with tls, 25 with none.")]
 Security = Annotated[str | None, typer.Option(help="email: starttls (default), tls or none.")]
 User = Annotated[str | None, typer.Option(help="email: login; needs --password.")]
-Password = Annotated[str | None, typer.Option(help="email: a reference ${env:NAME}; JOB_SECRETS lists the name.")]
+Password = Annotated[str | None, typer.Option(help="email: a reference ${env:NAME}; JOB_SECRETS must list the name.")]
 From = Annotated[str | None, typer.Option("--from", help="email: address of the sender.")]
 To = Annotated[
     list[str] | None, typer.Option("--to", help=f"email: a recipient; repeatable, at most {MOST_RECIPIENTS}.")
@@ -81,7 +92,7 @@ def add(
     note: Note = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a channel. Passwords and keys are better kept in the environment of the replicas: write ${env:NAME}.
+    """Add a channel. Keep passwords and keys in the environment of the replicas, and write ${env:NAME} here.
 
     Examples:
 
@@ -99,14 +110,14 @@ def add(
         return
     error_console().print(f"added {added.record.name}; try it: manage.py channel test {added.record.name}")
     if added.secret is not None:
-        error_console().print("the secret with which the receiver checks the signatures is shown only this once:")
+        error_console().print("the receiver checks the signatures with this secret, which is shown only once:")
         typer.echo(added.secret)
 
 
 @app.command("list")
 def list_(
-    limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Continue after the previous page.")] = None,
+    limit: PageSize = 50,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List channels: whether they work, what waits, and the last error. Secrets are not shown.
@@ -118,12 +129,8 @@ def list_(
       manage.py channel list --json
     """
     page = Channels(get_db_connection()).page(limit=limit, cursor=cursor)
-    if as_json:
-        print_json({"items": [_as_dict(record) for record in page.items], "next_cursor": page.next_cursor})
-        return
-    console().print(_table(page.items) if page.items else NONE_YET)
-    if page.next_cursor:
-        console().print(f"next page: --cursor {page.next_cursor}")
+    items = [_as_dict(record) for record in page.items]
+    print_page(items, page.next_cursor, as_json, lambda: _table(page.items), NONE_YET)
 
 
 @app.command("show")
@@ -168,7 +175,7 @@ def edit(
 ) -> None:
     """Change the fields that are given. A channel that failed is tried again at once.
 
-    --header and --to replace all former ones.
+    --header and --to replace all previous values.
 
     Examples:
 
@@ -181,15 +188,14 @@ def edit(
     config = _config(url, secret, header, host, port, security, user, password, sender, to)
     config |= dict.fromkeys(unset or (), None)
     changes = {**({"config": config} if config else {}), **({} if note is None else {"note": note})}
-    if not changes:
-        raise InvalidInput(Problem("edit", "give at least one field to change; see --help"))
+    require_changes(changes)
     _, after = Channels(get_db_connection()).edit(name, changes, actor())
     print_json(_as_dict(after)) if as_json else _print_facts(after)
 
 
 @app.command("enable")
 def enable(name: Name, as_json: AsJson = False) -> None:
-    """Send what waits for it, and everything new.
+    """Enable a channel: its waiting messages are sent, and all new ones.
 
     Example:
 
@@ -200,7 +206,7 @@ def enable(name: Name, as_json: AsJson = False) -> None:
 
 @app.command("disable")
 def disable(name: Name, note: Note = None, as_json: AsJson = False) -> None:
-    """Send nothing. What is written for it waits until it is enabled.
+    """Disable a channel: nothing is sent through it. Its messages wait until it is enabled.
 
     Example:
 
@@ -215,7 +221,7 @@ def send_test(
     seconds: Annotated[int, typer.Option("--wait", min=0, help="How long to wait for the result.")] = TEST_SECONDS,
     as_json: AsJson = False,
 ) -> None:
-    """Send a test message through it, and wait for the result. A replica sends it, with its own environment.
+    """Send a test message through a channel, and wait for the result. A replica sends it, with its own environment.
 
     Exit code 0 when it was sent, 1 otherwise.
 
@@ -236,10 +242,10 @@ def send_test(
 @app.command("delete")
 def delete(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a channel. What waits for it is cancelled; the history of its deliveries stays.
+    """Delete a channel. Its waiting messages are cancelled; the history of its deliveries stays.
 
     Example:
 
@@ -247,13 +253,9 @@ def delete(
     """
     record = Channels(get_db_connection()).find(name)
     words = f"{record.waiting_words} waiting {'message' if record.waiting == 1 else 'messages'} will be cancelled"
-    if not yes:
-        typer.confirm(f"{words}. Delete channel {record.name}?", abort=True, err=True)
+    confirm(f"{words}. Delete channel {record.name}?", yes)
     Channels(get_db_connection()).delete(record.name, actor())
-    if as_json:
-        print_json({"name": record.name, "deleted": True})
-    else:
-        console().print(f"deleted {record.name}")
+    print_deleted(record.name, as_json)
 
 
 def _config(
@@ -325,7 +327,7 @@ def _as_dict(record: ChannelRecord) -> dict[str, Any]:
 
 
 def _table(records: list[ChannelRecord]) -> Table:
-    table = Table("channel", "kind", "state", header_style="bold", box=None, pad_edge=False)
+    table = plain_table("channel", "kind", "state")
     table.add_column("waiting", justify="right")
     for column in ("last sent", "last error", "note"):
         table.add_column(column)
@@ -336,9 +338,8 @@ def _table(records: list[ChannelRecord]) -> Table:
 
 
 def _print_facts(record: ChannelRecord) -> None:
-    table = Table.grid(padding=(0, 2))
     failing = f"since {moment(record.failing_since)}, {counted(record.failures, 'failure')} in a row"
-    for field, value in {
+    facts = {
         "channel": record.name,
         "kind": record.kind,
         "state": f"failing {failing}" if record.state == "failing" else record.state,
@@ -349,10 +350,8 @@ def _print_facts(record: ChannelRecord) -> None:
         "note": record.note,
         "changed": f"{moment(record.updated_at)} by {record.updated_by}",
         **_shown(record.config),
-    }.items():
-        if value is not None:
-            table.add_row(field, value)
-    console().print(table)
+    }
+    print_facts(facts)
 
 
 def _shown(config: Mapping[str, Any]) -> dict[str, str]:

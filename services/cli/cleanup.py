@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from config import get_settings
 from database.connection import get_db_connection
 from services.cli.output import AsJson, console, error_console, print_json
+from services.cli.tables import Yes, confirm
 from services.job_history import get_job_history
 from services.scanning.retention import ScanRetention
 
@@ -20,7 +21,7 @@ def cleanup(
         int | None, typer.Option(help="Delete history older than this many days; default: HISTORY_RETENTION_DAYS.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, delete nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete old history: finished executions, schedule changes and cookie scans.
@@ -39,8 +40,7 @@ def cleanup(
     if dry_run or not any(found.values()):
         _print(as_json, {"days": age, "dry_run": dry_run, **found}, f"{old}; nothing was deleted")
         return
-    if not yes:
-        typer.confirm(f"Delete {old}?", abort=True, err=True)
+    confirm(f"Delete {old}?", yes)
     deleted = _delete(age, found)
     _print(as_json, {"days": age, "dry_run": False, **deleted}, f"deleted {_in_words(deleted)}")
 

@@ -10,6 +10,7 @@ from database.connection import get_db_connection
 from services.cli.durations import EXAMPLES, ago
 from services.cli.output import AsJson, ClearErrors, actor, console, id_column, moment, print_json
 from services.cli.queues import DryRun, Rate
+from services.cli.tables import PageSize, Yes, confirm, plain_table, print_facts
 from services.errors import InvalidInput, Problem
 from services.queues.dead_letters import DeadLetters, Letter, LetterFilter
 from services.queues.requeue import Requeue
@@ -28,7 +29,7 @@ def list_(
     error: Error = None,
     since: Since = None,
     closed: Annotated[bool, typer.Option("--closed", help="List those that were requeued instead.")] = False,
-    limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
+    limit: PageSize = 50,
     before: Annotated[int | None, typer.Option(help="Only ids below this one, for the next page.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -64,11 +65,8 @@ def show(letter: Annotated[int, typer.Argument(metavar="ID", help="Its id.")], a
     if as_json:
         print_json(found)
         return
-    table = Table.grid(padding=(0, 2))
-    for name, value in asdict(found).items():
-        if value is not None:
-            table.add_row(name, moment(value) if name.endswith("_at") else str(value))
-    console().print(table)
+    values = {name: value for name, value in asdict(found).items() if value is not None}
+    print_facts({name: moment(value) if name.endswith("_at") else str(value) for name, value in values.items()})
 
 
 @app.command("requeue")
@@ -82,7 +80,7 @@ def requeue(
     limit: Annotated[int, typer.Option(help="At most this many, oldest first.")] = 1000,
     rate: Rate = 0,
     dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Requeue dead letters; each gets all of its attempts again.
@@ -98,8 +96,8 @@ def requeue(
     where = _filter(queue, error, since, ids=ids)
     requeue = Requeue(get_db_connection(), actor())
     found = requeue.count_letters(where, limit)
-    if not dry_run and found and not yes:
-        typer.confirm(f"Requeue {found} items?", abort=True, err=True)
+    if not dry_run and found:
+        confirm(f"Requeue {found} items?", yes)
     done = {} if dry_run else requeue.letters(where, limit, rate)
     if as_json:
         print_json({"found": found, "requeued": done, "dry_run": dry_run})
@@ -130,9 +128,7 @@ def _filter(
 
 
 def _table(letters: list[Letter]) -> Table:
-    table = Table(
-        id_column(), "queue", "item", "attempts", "died (UTC)", "error", header_style="bold", box=None, pad_edge=False
-    )
+    table = plain_table(id_column(), "queue", "item", "attempts", "died (UTC)", "error")
     for letter in letters:
         died = moment(letter.died_at).removesuffix(" UTC")
         error = letter.error.split("\n", 1)[0]

@@ -9,28 +9,27 @@ from rich.table import Table
 
 from database.connection import get_db_connection
 from services.cli.output import AsJson, ClearErrors, actor, console, id_column, moment, print_json
+from services.cli.tables import Cursor, PageSize, plain_table, print_facts, print_page
 from services.errors import InvalidInput, Problem
 from services.notifications.channel_rows import Channels
 from services.notifications.deliveries import Attempt, Deliveries, DeliveryFilter, DeliveryRecord, DeliveryState
 from services.wording.counts import counted
 
-app = typer.Typer(
-    cls=ClearErrors, no_args_is_help=True, help="Deliveries of notifications: what was sent, waits or failed."
-)
+app = typer.Typer(cls=ClearErrors, no_args_is_help=True, help="Deliveries of notifications: sent, waiting or failed.")
 
 STYLES = {"failed": "red", "cancelled": "dim"}
 
 Id = Annotated[UUID, typer.Argument(metavar="DELIVERY", help="Its id, as `delivery list` shows it.")]
-Channel = Annotated[str | None, typer.Option(help="Of this channel only.")]
+Channel = Annotated[str | None, typer.Option(help="Only deliveries of this channel.")]
 
 
 @app.command("list")
 def list_(
     channel: Channel = None,
     state: Annotated[DeliveryState | None, typer.Option(help="waiting, sent, failed or cancelled.")] = None,
-    event: Annotated[str | None, typer.Option(help="Of this event only, such as failed or test.")] = None,
-    limit: Annotated[int, typer.Option(help="Rows per page.")] = 20,
-    cursor: Annotated[str | None, typer.Option(help="Continue after the previous page.")] = None,
+    event: Annotated[str | None, typer.Option(help="Only deliveries of this event, such as failed or test.")] = None,
+    limit: PageSize = 20,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List deliveries, newest first.
@@ -43,12 +42,8 @@ def list_(
     """
     asked = DeliveryFilter(channel=channel, state=state, event=event)
     page = Deliveries(get_db_connection()).page(asked, limit=limit, cursor=cursor)
-    if as_json:
-        print_json({"items": [as_dict(record) for record in page.items], "next_cursor": page.next_cursor})
-        return
-    console().print(delivery_table(page.items) if page.items else "no delivery")
-    if page.next_cursor:
-        console().print(f"next page: --cursor {page.next_cursor}")
+    items = [as_dict(record) for record in page.items]
+    print_page(items, page.next_cursor, as_json, lambda: delivery_table(page.items), "no delivery")
 
 
 @app.command("show")
@@ -64,8 +59,7 @@ def show(delivery: Id, as_json: AsJson = False) -> None:
     if as_json:
         print_json({**as_dict(record), "attempts": attempts})
         return
-    table = Table.grid(padding=(0, 2))
-    for field, value in {
+    facts = {
         "delivery": str(record.delivery_id),
         "channel": record.channel or "deleted",
         "event": record.event,
@@ -75,10 +69,8 @@ def show(delivery: Id, as_json: AsJson = False) -> None:
         "last error": record.last_error,
         "repeated by": record.repeated_by,
         "title": record.message.title,
-    }.items():
-        if value is not None:
-            table.add_row(field, value)
-    console().print(table)
+    }
+    print_facts(facts)
     console().print(record.message.lines)
     if attempts:
         console().print(_attempt_table(attempts))
@@ -86,15 +78,13 @@ def show(delivery: Id, as_json: AsJson = False) -> None:
 
 @app.command("repeat")
 def repeat(
-    delivery: Annotated[
-        list[UUID] | None, typer.Argument(metavar="DELIVERY", help="Ids; several are possible.")
-    ] = None,
+    delivery: Annotated[list[UUID] | None, typer.Argument(metavar="DELIVERY", help="One or more ids.")] = None,
     failed_of: Annotated[
         str | None, typer.Option("--failed-of", metavar="CHANNEL", help="All failed deliveries of this channel.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a delivery again at once, whatever became of it. Its id stays: a receiver may drop what it has already.
+    """Send a delivery again at once, whatever its state. Its id stays the same: receivers can drop duplicates.
 
     Examples:
 
@@ -120,7 +110,7 @@ def as_dict(record: DeliveryRecord) -> dict[str, Any]:
 
 
 def delivery_table(records: list[DeliveryRecord]) -> Table:
-    table = Table(id_column(36), "written", "channel", "event", "state", header_style="bold", box=None, pad_edge=False)
+    table = plain_table(id_column(36), "written", "channel", "event", "state")
     table.add_column("attempts", justify="right")
     for column in ("title", "last error"):
         table.add_column(column)
@@ -144,7 +134,7 @@ def _state(record: DeliveryRecord) -> str:
 
 
 def _attempt_table(attempts: list[Attempt]) -> Table:
-    table = Table("attempt", "began", "outcome", "replica", "answer", header_style="bold", box=None, pad_edge=False)
+    table = plain_table("attempt", "began", "outcome", "replica", "answer")
     for each in attempts:
         cells = (moment(each.started_at), each.outcome or "on its way", each.instance_id, each.answer or "")
         table.add_row(str(each.number), *cells)

@@ -44,7 +44,7 @@ def develop(seconds: float | None) -> None:
         for line in applied:
             out.print(line)
         if not settings.job_modules:
-            out.print("JOB_MODULES names no module of yours: only the built-in job types are there")
+            out.print("JOB_MODULES names no module of yours: only the built-in job types are available")
         files = SourceFiles(root, [] if env_file is None else [Path(env_file)])
         Reloading(out, files, WebProcess(directory / "web.log", {})).run(seconds)
 

@@ -209,7 +209,7 @@ def _fleet(workers: list[WorkerRecord]) -> Iterator[Finding]:
             yield Finding("fleet", Verdict.OK, f"{queue}: {busy} of {places} places busy in {len(serving)} {noun}")
         else:
             way_out = f"celery --app services.fleet.app worker --queues {queue}"
-            yield Finding("fleet", Verdict.WARNING, f"{queue}: no worker is live, its executions wait", way_out)
+            yield Finding("fleet", Verdict.WARNING, f"{queue}: no worker is live; its executions wait", way_out)
     if queues:
         yield _broker(queues)
 
@@ -267,7 +267,7 @@ def _jobs() -> Iterator[Finding]:
     yield Finding("jobs", Verdict.OK, f"known: {', '.join(sorted(default_registry.job_types()))}")
     if get_settings().celery_apps and not is_installed("celery"):
         apps = ", ".join(sorted(get_settings().celery_apps))
-        fact = f"celery_task cannot run here, because Celery is not installed (apps of the environment: {apps})"
+        fact = f"celery_task cannot run here because Celery is not installed (apps of the environment: {apps})"
         yield Finding("jobs", Verdict.WARNING, fact, how_to_install("celery"))
 
 

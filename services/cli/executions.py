@@ -15,6 +15,7 @@ from database.pages import MAX_PAGE
 from services.cli.durations import EXAMPLES, ago
 from services.cli.log_lines import AttemptLogs, follow_log, print_lines
 from services.cli.output import FAILED, AsJson, actor, console, id_column, moment, plain, print_json
+from services.cli.tables import Cursor, PageSize, plain_table, print_facts, print_page
 from services.errors import ScheduleNotFound
 from services.job_history import JobHistory, get_job_history
 from services.ledger.listing import ExecutionFilter, ExecutionPage, ExecutionRecord
@@ -40,8 +41,8 @@ def executions(
     status: Annotated[str | None, typer.Option(help=f"Filter by status: {', '.join(ExecutionStatus)}.")] = None,
     cause: Annotated[str | None, typer.Option(help=f"Filter by cause: {', '.join(Cause)}.")] = None,
     since: Annotated[str | None, typer.Option(help=f"Newer than {EXAMPLES}.")] = None,
-    limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Continue after the previous page.")] = None,
+    limit: PageSize = 50,
+    cursor: Cursor = None,
     follow: Annotated[
         bool,
         typer.Option(
@@ -70,10 +71,8 @@ def executions(
     page = get_job_history().list_executions(where, limit=limit, cursor=cursor)
     if follow:
         _follow(where, page, as_json)
-    elif as_json:
-        print_json({"items": page.items, "next_cursor": page.next_cursor})
     else:
-        _print_page(page)
+        print_page(page.items, page.next_cursor, as_json, lambda: execution_table(page.items), "no execution matches")
 
 
 def execution(
@@ -95,11 +94,7 @@ def execution(
     elif as_json:
         print_json(record)
     else:
-        table = Table.grid(padding=(0, 2))
-        for name, value in asdict(record).items():
-            if value is not None:
-                table.add_row(name, _cell_text(value))
-        console().print(table)
+        print_facts({name: _cell_text(value) for name, value in asdict(record).items() if value is not None})
 
 
 def cancel(execution: Execution, as_json: AsJson = False) -> None:
@@ -176,7 +171,7 @@ def stats(
 
 
 def execution_table(records: list[ExecutionRecord]) -> Table:
-    table = Table(id_column(), *COLUMNS[1:], header_style="bold", box=None, pad_edge=False)
+    table = plain_table(id_column(), *COLUMNS[1:])
     for record in records:
         table.add_row(*_cells(record), style=STYLES.get(record.status))
     return table
@@ -196,15 +191,6 @@ def _cells(record: ExecutionRecord) -> tuple[str, ...]:
         record.instance_id or "",
         why or asked,
     )
-
-
-def _print_page(page: ExecutionPage) -> None:
-    if not page.items:
-        console().print("no execution matches")
-        return
-    console().print(execution_table(page.items))
-    if page.next_cursor:
-        console().print(f"next page: --cursor {page.next_cursor}")
 
 
 def _cell_text(value: Any) -> str:

@@ -40,7 +40,7 @@ def celery_beat(
     name: Annotated[
         str | None, typer.Option(help="The app's name in CELERY_APPS_<NAME>_BROKER_URL; default: its own name.")
     ] = None,
-    timezone: Annotated[str | None, typer.Option(help="Replaces the time zone of the app's configuration.")] = None,
+    timezone: Annotated[str | None, typer.Option(help="Overrides the time zone of the app's configuration.")] = None,
     disabled: Annotated[
         bool, typer.Option("--disabled", help="Create new schedules disabled: beat may still be running.")
     ] = False,
@@ -87,7 +87,7 @@ def celery_beat(
             summary,
             dry_run=dry_run,
             refused=refused,
-            way_out="mend the entries or use --skip-invalid",
+            way_out="fix the entries or use --skip-invalid",
             also_refused=len(failed),
         )
         _print_what_remains(app_name, read, gone)
@@ -150,6 +150,6 @@ def _print_what_remains(app_name: str, read: BeatSchedule, gone: list[str]) -> N
     for note in read.notes:
         print_note(note)
     if missing := _missing_variables(app_name, read):
-        console().print("the replicas that call these tasks need in their environment:")
+        console().print("replicas that call these tasks need these variables in their environment:")
         for line in missing:
             console().print(f"  {line}")

@@ -37,7 +37,7 @@ def run(
     config: Annotated[str, typer.Option("--config", "-c", help="job_config as JSON.")] = "{}",
     domain: Annotated[str, typer.Option(help="The schedule's domain, as the handler sees it.")] = "example.com",
     attempt: Annotated[int, typer.Option(min=1, help="Which attempt the handler sees.")] = 1,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds until it is told to stop.")] = 3600.0,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Timeout in seconds.")] = 3600.0,
     as_json: AsJson = False,
 ) -> None:
     """Call the handler of a job type now and show its log, its progress and its result. Nothing is stored.

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from rich.table import Column, Table
+from rich.table import Column
 
 from config import get_settings
 from services.cli.output import AsJson, console, print_json
+from services.cli.tables import plain_table
 from services.errors import InvalidInput, Problem, UnknownJobType
 from services.jobs import BUILT_IN_JOB_TYPES, JobDefinition, default_registry
 from services.jobs.schema import fields_of, json_schema, summary
@@ -77,7 +78,7 @@ def _handler(definition: JobDefinition) -> str:
 
 
 def _print_list(definitions: list[JobDefinition]) -> None:
-    table = Table(Column("type", no_wrap=True), "what it does", header_style="bold", box=None, pad_edge=False)
+    table = plain_table(Column("type", no_wrap=True), "what it does")
     for definition in definitions:
         table.add_row(definition.name, summary(definition) or _handler(definition))
     console().print(table)
@@ -89,9 +90,9 @@ def _print_one(definition: JobDefinition) -> None:
     out.print(f"{definition.name}: {summary(definition) or 'its handler has no docstring'}")
     out.print(f"handler: {_handler(definition)}\n")
     if definition.config_model is None:
-        out.print("It declares no model: job_config may have any field, and the handler receives all of them.\n")
+        out.print("It declares no model: job_config may have any fields, and the handler receives all of them.\n")
     name = Column("job_config", no_wrap=True)
-    table = Table(name, "kind", "default", "meaning", header_style="bold", box=None, pad_edge=False)
+    table = plain_table(name, "kind", "default", "meaning")
     for field in fields_of(definition):
         table.add_row(field.name, field.kind, "required" if field.required else field.default, field.description)
     out.print(table)

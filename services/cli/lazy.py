@@ -9,8 +9,8 @@ from typer.core import TyperCommand
 
 from enhanced_scheduler.extras import how_to_install, is_installed
 from services.cli.output import ClearErrors
-from services.coordination.collection import no_collection
 from services.errors import ConfigurationError
+from services.telemetry.collection import no_collection
 
 
 @dataclass(frozen=True, slots=True)

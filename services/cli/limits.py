@@ -8,7 +8,17 @@ from rich.table import Table
 
 from database.connection import get_db_connection
 from services.cli.output import AsJson, ClearErrors, actor, console, moment, print_json
-from services.errors import InvalidInput, Problem
+from services.cli.tables import (
+    Cursor,
+    PageSize,
+    Yes,
+    confirm,
+    plain_table,
+    print_changes,
+    print_facts,
+    print_page,
+    require_changes,
+)
 from services.insight.limits import KeyUse, LimitedExecution, LimitUse, LimitUses
 from services.schedules.limits import LimitRecord, Limits, differences
 from services.wording.counts import counted
@@ -27,7 +37,7 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="LIMIT",
-        help='A key (customer:42, job:cookie_scan), or a pattern for all keys that begin so ("customer:*").',
+        help='A key (customer:42, job:cookie_scan), or a pattern for all keys with this beginning ("customer:*").',
     ),
 ]
 Note = Annotated[str | None, typer.Option(help="Why it exists; shown wherever the limit is shown.")]
@@ -39,13 +49,13 @@ def add(
     name: Name,
     max_running: Annotated[int, Most],
     note: Note = None,
-    disabled: Annotated[bool, typer.Option("--disabled", help="Add it disabled: it counts for nothing yet.")] = False,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Add it disabled: it limits nothing yet.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add a limit. It holds from the next start on; what runs already is not stopped.
+    """Add a limit. It applies from the next start on; running executions are not stopped.
 
-    A pattern gives each of its keys a limit of its own. A key's own limit goes before a pattern, a longer pattern
-    before a shorter one.
+    A pattern gives each of its keys a limit of its own. A key's own limit overrides a pattern, a longer pattern
+    overrides a shorter one.
 
     Examples:
 
@@ -62,16 +72,16 @@ def add(
         return
     console().print(f"added {added.name}: {_most(added)}")
     schedules = LimitUses(get_db_connection()).schedules().get(added.name, 0)
-    console().print(f"it counts for {counted(schedules, 'schedule')} now")
+    console().print(f"it applies to {counted(schedules, 'schedule')} now")
 
 
 @app.command("list")
 def list_(
-    limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Continue after the previous page.")] = None,
+    limit: PageSize = 50,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List limits: what runs and waits at the moment, how long the oldest has waited, and for how many schedules.
+    """List limits: running and waiting executions, the longest wait, and the number of schedules.
 
     Examples:
 
@@ -82,12 +92,7 @@ def list_(
     page, uses = _limits().page(limit=limit, cursor=cursor), LimitUses(get_db_connection())
     found, schedules = uses.look(), uses.schedules()
     rows = [(record, found.get(record.name, LimitUse()), schedules.get(record.name, 0)) for record in page.items]
-    if as_json:
-        print_json({"items": [_as_row(*row) for row in rows], "next_cursor": page.next_cursor})
-        return
-    console().print(_table(rows) if rows else NONE_YET)
-    if page.next_cursor:
-        console().print(f"next page: --cursor {page.next_cursor}")
+    print_page([_as_row(*row) for row in rows], page.next_cursor, as_json, lambda: _table(rows), NONE_YET)
 
 
 @app.command("show")
@@ -126,7 +131,7 @@ def edit(
     note: Annotated[str | None, typer.Option(help="Why it exists; an empty text removes the note.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a limit. The change holds from the next start on; what runs already is not stopped.
+    """Change a limit. The change applies from the next start on; running executions are not stopped.
 
     Examples:
 
@@ -138,27 +143,23 @@ def edit(
     """
     given = {"max_running": max_running, "enabled": enabled, "note": note}
     changes = {field: value for field, value in given.items() if value is not None}
-    if not changes:
-        raise InvalidInput(Problem("edit", "give at least one field to change; see --help"))
+    require_changes(changes)
     before, after = _limits().edit(name, changes, actor())
     if as_json:
         print_json(after)
         return
     changed = differences(_fields(before), _fields(after))
-    for field, (old, new) in changed.items():
-        console().print(f"{field}: {old} -> {new}")
-    if not changed:
-        console().print("nothing changed: the limit already has these values")
+    print_changes("limit", [f"{field}: {old} -> {new}" for field, (old, new) in changed.items()])
 
 
 @app.command("delete")
 def delete(
     name: Name,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would free; delete nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would free; delete nothing.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a limit. What waits for it starts as soon as nothing else holds it back.
+    """Delete a limit. Executions that wait for it start as soon as nothing else holds them back.
 
     Examples:
 
@@ -169,8 +170,7 @@ def delete(
     record = _limits().find(name)
     freed = LimitUses(get_db_connection()).freed_without(record)
     if not dry_run:
-        if not yes:
-            typer.confirm(f"{freed.words}. Delete limit {record.name}?", abort=True, err=True)
+        confirm(f"{freed.words}. Delete limit {record.name}?", yes)
         _limits().delete(record.name, actor())
     if as_json:
         facts = {"schedules": freed.schedules, "then": freed.then, "words": freed.words}
@@ -205,7 +205,7 @@ def _as_row(record: LimitRecord, use: LimitUse, schedules: int) -> dict[str, Any
 
 
 def _table(rows: list[tuple[LimitRecord, LimitUse, int]]) -> Table:
-    table = Table("limit", header_style="bold", box=None, pad_edge=False)
+    table = plain_table("limit")
     for column in ("max", "running", "waiting", "oldest wait", "schedules"):
         table.add_column(column, justify="right")
     table.add_column("note")
@@ -218,8 +218,7 @@ def _table(rows: list[tuple[LimitRecord, LimitUse, int]]) -> Table:
 
 
 def _print_facts(record: LimitRecord, use: LimitUse, schedules: int) -> None:
-    table = Table.grid(padding=(0, 2))
-    for field, value in {
+    facts = {
         "limit": record.name,
         "state": _most(record),
         "running": f"{use.running}",
@@ -227,20 +226,19 @@ def _print_facts(record: LimitRecord, use: LimitUse, schedules: int) -> None:
         "schedules": f"{schedules:,}",
         "note": record.note or "-",
         "changed": moment(record.updated_at),
-    }.items():
-        table.add_row(field, value)
-    console().print(table)
+    }
+    print_facts(facts)
 
 
 def _key_table(keys: list[KeyUse]) -> Table:
-    table = Table("key", "running", "waiting", "oldest wait", header_style="bold", box=None, pad_edge=False)
+    table = plain_table("key", "running", "waiting", "oldest wait")
     for key in keys:
         table.add_row(key.key, f"{key.running} of {key.max_running}", f"{key.waiting:,}", _waited(key.oldest_seconds))
     return table
 
 
 def _execution_table(executions: list[LimitedExecution]) -> Table:
-    table = Table("execution", "schedule", "key", "status", "since", header_style="bold", box=None, pad_edge=False)
+    table = plain_table("execution", "schedule", "key", "status", "since")
     for each in executions:
         words = "waiting" if each.status == "pending" else each.status
         since = moment(each.started_at or each.due_at)

@@ -7,7 +7,8 @@ import typer
 from rich.table import Column, Table
 
 from database.connection import get_db_connection
-from services.cli.output import AsJson, console, moment, print_json
+from services.cli.output import AsJson, moment
+from services.cli.tables import Cursor, PageSize, plain_table, print_page
 from services.workflows.row_lists import (
     BUSINESSES,
     DOMAINS,
@@ -23,8 +24,6 @@ Search = Annotated[
     str | None, typer.Option("--search", "-s", help="Only rows whose name, address or URL contains this.")
 ]
 Domain = Annotated[str | None, typer.Option("--domain", "-d", help="Filter by domain.")]
-Limit = Annotated[int, typer.Option(help="Rows per page.")]
-Cursor = Annotated[str | None, typer.Option(help="Continue after the previous page.")]
 CuratorsWord = Annotated[str | None, typer.Option("--status", help="Filter by curation status, e.g. New.")]
 State = Annotated[str | None, typer.Option("--queue-status", help="Filter by queue status, e.g. Error.")]
 
@@ -33,7 +32,7 @@ def businesses(
     search: Search = None,
     status: CuratorsWord = None,
     queue_status: State = None,
-    limit: Limit = 50,
+    limit: PageSize = 50,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
@@ -54,7 +53,7 @@ def domains(
     status: CuratorsWord = None,
     metadata: Annotated[str | None, typer.Option(help="Filter by metadata status, e.g. error.")] = None,
     queue_status: State = None,
-    limit: Limit = 50,
+    limit: PageSize = 50,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
@@ -76,7 +75,7 @@ def sitemap_files(
     domain: Domain = None,
     status: CuratorsWord = None,
     queue_status: State = None,
-    limit: Limit = 50,
+    limit: PageSize = 50,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
@@ -99,7 +98,7 @@ def pages(
     contacts: Annotated[
         str | None, typer.Option(help="Filter by result of the contact search, e.g. ContactFound.")
     ] = None,
-    limit: Limit = 50,
+    limit: PageSize = 50,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
@@ -150,21 +149,13 @@ def show(
     states: Mapping[str, str],
 ) -> None:
     page: RowPage = list_rows(get_db_connection(), rows, where, limit=limit, cursor=cursor)
-    if as_json:
-        print_json({"items": page.items, "next_cursor": page.next_cursor})
-    elif not page.items:
-        console().print(f"no {rows.name} match")
-    else:
-        console().print(_table(page.items, {name: name.replace("_", " ") for name in facts} | dict(states)))
-        if page.next_cursor:
-            console().print(f"next page: --cursor {page.next_cursor}")
+    columns = {name: name.replace("_", " ") for name in facts} | dict(states)
+    print_page(page.items, page.next_cursor, as_json, lambda: _table(page.items, columns), f"no {rows.name} match")
 
 
 def _table(items: list[dict[str, Any]], columns: Mapping[str, str]) -> Table:
     """The whole id: curators use it with the API, which accepts no abbreviation."""
-    table = Table(
-        Column("id", no_wrap=True), *columns.values(), "since (UTC)", header_style="bold", box=None, pad_edge=False
-    )
+    table = plain_table(Column("id", no_wrap=True), *columns.values(), "since (UTC)")
     for item in items:
         since = moment(item["created_at"]).removesuffix(" UTC")
         table.add_row(str(item["id"]), *(_cell(item, name) for name in columns), since)

@@ -21,9 +21,10 @@ from services.cli.output import (
     error_console,
     print_json,
 )
-from services.cli.pipeline_rows import PLACE_STATES, CuratorsWord, Cursor, Limit, Search, State, show
+from services.cli.pipeline_rows import PLACE_STATES, CuratorsWord, Search, State, show
 from services.cli.place_files import Format, PlaceFile, place_file
 from services.cli.queues import DryRun
+from services.cli.tables import Cursor, PageSize, plain_table
 from services.wording.counts import counted
 from services.workflows.place_search import MOST_FOUND, PlaceSearch, SearchResult
 from services.workflows.place_staging import PlaceStaging, StagedPlace
@@ -40,7 +41,7 @@ def list_(
     search_: Search = None,
     status: CuratorsWord = None,
     queue_status: State = None,
-    limit: Limit = 50,
+    limit: PageSize = 50,
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
@@ -136,7 +137,7 @@ def _print_found(result: SearchResult, dry_run: bool) -> None:
 
 
 def _found_table(places: list[StagedPlace]) -> Table:
-    table = Table("id", "place id", "name", "address", "", header_style="bold", box=None, pad_edge=False)
+    table = plain_table("id", "place id", "name", "address", "")
     for place in places:
         new = "new" if place.created else "known"
         number = "-" if place.id is None else str(place.id)

@@ -9,10 +9,12 @@ from config import get_settings
 from database.connection import get_db_connection
 from services.cli.durations import EXAMPLES, ago
 from services.cli.output import AsJson, ClearErrors, actor, console, moment, print_json
+from services.cli.tables import Yes, confirm, plain_table, print_facts
 from services.queues.overview import QueueOverview, QueueView
 from services.queues.queue_state import QueueStates
 from services.queues.queue_table import FailedFilter
 from services.queues.requeue import Requeue
+from services.wording.durations import whole_units
 from services.workflows import queues as all_queues
 
 app = typer.Typer(
@@ -50,10 +52,7 @@ def show(queue: Name, as_json: AsJson = False) -> None:
     if as_json:
         print_json(view)
         return
-    table = Table.grid(padding=(0, 2))
-    for name, value in _facts(view).items():
-        table.add_row(name, value)
-    console().print(table)
+    print_facts(_facts(view))
 
 
 @app.command("pause")
@@ -103,7 +102,7 @@ def requeue(
     limit: Annotated[int, typer.Option(help="At most this many, oldest first.")] = 1000,
     rate: Rate = 0,
     dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Requeue failed rows, dead letters included; each gets all of its attempts again.
@@ -117,8 +116,8 @@ def requeue(
     found, requeuing = all_queues.find(queue), Requeue(get_db_connection(), actor())
     which = FailedFilter(keys=keys, error=error, since=None if since is None else ago(since), limit=limit)
     count = requeuing.count(found, which)
-    if not dry_run and count and not yes:
-        typer.confirm(f"Requeue {count} failed rows of {found.name}?", abort=True, err=True)
+    if not dry_run and count:
+        confirm(f"Requeue {count} failed rows of {found.name}?", yes)
     done = 0 if dry_run else requeuing.failed(found, which, rate)
     if as_json:
         print_json({"queue": found.name, "found": count, "requeued": done, "dry_run": dry_run})
@@ -133,9 +132,8 @@ def _overview() -> QueueOverview:
 
 
 def _table(views: list[QueueView]) -> Table:
-    table = Table(
-        "queue", "waiting", "oldest", "processing", "stale", "failed", "dead", "batch", "circuit", "paused",
-        header_style="bold", box=None, pad_edge=False,
+    table = plain_table(
+        "queue", "waiting", "oldest", "processing", "stale", "failed", "dead", "batch", "circuit", "paused"
     )  # fmt: skip
     for view in views:
         numbers = (view.processing, view.stale, view.failed, view.dead, view.batch_size or "-")
@@ -147,7 +145,7 @@ def _table(views: list[QueueView]) -> Table:
     return table
 
 
-def _facts(view: QueueView) -> dict[str, str]:
+def _facts(view: QueueView) -> dict[str, str | None]:
     facts: dict[str, Any] = {
         "queue": view.name,
         "job": f"{view.job_id} ({view.display_name})",
@@ -167,12 +165,4 @@ def _facts(view: QueueView) -> dict[str, str]:
 
 
 def _age(seconds: float) -> str:
-    """`3h 20m`, the two largest units."""
-    if seconds < 1:
-        return "-"
-    parts, left = [], round(seconds)
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count}{unit}")
-    return " ".join(parts[:2])
+    return "-" if seconds < 1 else whole_units(round(seconds))

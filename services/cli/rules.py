@@ -1,4 +1,4 @@
-"""`manage.py rule …`: what is told to which channels, and when."""
+"""`manage.py rule …`: which events are sent to which channels, and when."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -11,6 +11,18 @@ from config import get_settings
 from database.connection import get_db_connection
 from services.cli.durations import parse_duration
 from services.cli.output import AsJson, ClearErrors, actor, console, moment, print_json, print_note
+from services.cli.tables import (
+    Cursor,
+    PageSize,
+    Yes,
+    confirm,
+    plain_table,
+    print_changes,
+    print_deleted,
+    print_facts,
+    print_page,
+    require_changes,
+)
 from services.errors import InvalidInput, Problem
 from services.notifications.rule_fields import MEANINGS
 from services.notifications.rule_words import filters, thresholds, when
@@ -22,7 +34,7 @@ from services.wording.counts import counted
 app = typer.Typer(
     cls=ClearErrors,
     no_args_is_help=True,
-    help="Rules of notifications: which events are told to which channels.",
+    help="Notification rules: which events are sent to which channels.",
 )
 
 NONE_YET = "no rule exists; add one: manage.py rule add failures --channel ops"
@@ -40,7 +52,7 @@ Schedule = Annotated[
 Tag = Annotated[list[str] | None, typer.Option("--tag", help="Only schedules with this tag; repeatable.")]
 JobType = Annotated[list[str] | None, typer.Option("--job-type", help="Only this job type; repeatable.")]
 Queue = Annotated[list[str] | None, typer.Option("--queue", help="Only this queue; repeatable.")]
-After = Annotated[int | None, typer.Option("--after", help="failing: after so many failures in a row.")]
+After = Annotated[int | None, typer.Option("--after", help="failing: after this many failures in a row.")]
 Late = Annotated[str | None, typer.Option("--late", help="late: by more than this, such as 5m.")]
 Slower = Annotated[str | None, typer.Option("--slower-than", help="slow: longer than this, such as 10m.")]
 Usual = Annotated[
@@ -48,14 +60,20 @@ Usual = Annotated[
 ]
 NoSuccess = Annotated[str | None, typer.Option("--no-success", help="no_success: for this long, such as 26h.")]
 Quiet = Annotated[str | None, typer.Option("--quiet", help="Quiet hours, such as 22:00-07:00; '' removes them.")]
-QuietZone = Annotated[str | None, typer.Option("--quiet-timezone", help="Of the quiet hours, such as Europe/Berlin.")]
-ErrorsPass = Annotated[
-    bool | None, typer.Option("--quiet-errors-pass/--quiet-errors-wait", help="Send errors in quiet hours, too.")
+QuietZone = Annotated[
+    str | None, typer.Option("--quiet-timezone", help="Time zone of the quiet hours, such as Europe/Berlin.")
 ]
-Digest = Annotated[str | None, typer.Option("--digest", help="none, daily or weekly: one message for all of them.")]
+ErrorsPass = Annotated[
+    bool | None, typer.Option("--quiet-errors-pass/--quiet-errors-wait", help="Send errors during quiet hours, too.")
+]
+Digest = Annotated[
+    str | None, typer.Option("--digest", help="none, daily or weekly: one message with all notifications.")
+]
 DigestAt = Annotated[str | None, typer.Option("--digest-at", help="Time of day of the digest, such as 08:00.")]
 DigestDay = Annotated[str | None, typer.Option("--digest-day", help="weekly: the day, such as monday.")]
-DigestZone = Annotated[str | None, typer.Option("--digest-timezone", help="Of the digest, such as Europe/Berlin.")]
+DigestZone = Annotated[
+    str | None, typer.Option("--digest-timezone", help="Time zone of the digest, such as Europe/Berlin.")
+]
 Note = Annotated[str | None, typer.Option(help="Why it exists; an empty text removes the note.")]
 
 
@@ -81,12 +99,12 @@ def add(
     digest_day: DigestDay = None,
     digest_timezone: DigestZone = None,
     note: Note = None,
-    disabled: Annotated[bool, typer.Option("--disabled", help="Add it disabled: it tells nothing yet.")] = False,
+    disabled: Annotated[bool, typer.Option("--disabled", help="Add it disabled: it sends nothing yet.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add a rule. It tells what happens from now on, once when it begins, and once when it is over.
+    """Add a rule. It reports each problem from now on, once when it begins and once when it is over.
 
-    Without a filter it is for every schedule. Events of one kind can be combined with filters of all kinds.
+    Without a filter it covers every schedule. Of several values of a filter one must match; all filters must match.
 
     Examples:
 
@@ -104,13 +122,13 @@ def add(
         print_json(_as_dict(added))
         return
     console().print(f"added {added.name}: {', '.join(added.events)} to {', '.join(added.channels)}")
-    print_note(f"what it would have told lately: manage.py rule try {added.name}")
+    print_note(f"what it would have sent lately: manage.py rule try {added.name}")
 
 
 @app.command("list")
 def list_(
-    limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Continue after the previous page.")] = None,
+    limit: PageSize = 50,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List rules, by name.
@@ -122,12 +140,8 @@ def list_(
       manage.py rule list --json
     """
     page = _rules().page(limit=limit, cursor=cursor)
-    if as_json:
-        print_json({"items": [_as_dict(record) for record in page.items], "next_cursor": page.next_cursor})
-        return
-    console().print(_table(page.items) if page.items else NONE_YET)
-    if page.next_cursor:
-        console().print(f"next page: --cursor {page.next_cursor}")
+    items = [_as_dict(record) for record in page.items]
+    print_page(items, page.next_cursor, as_json, lambda: _table(page.items), NONE_YET)
 
 
 @app.command("show")
@@ -142,10 +156,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
     if as_json:
         print_json(_as_dict(record))
         return
-    table = Table.grid(padding=(0, 2))
-    for field, value in _facts(record).items():
-        table.add_row(field, value)
-    console().print(table)
+    print_facts(_facts(record))
 
 
 @app.command("edit")
@@ -184,14 +195,13 @@ def edit(
       manage.py rule edit billing --event failed --event recovered --after 0 --late ''
     """
     changes = _given(locals()) | ({} if new_name is None else {"name": new_name})
-    if not changes:
-        raise InvalidInput(Problem("edit", "give at least one field to change; see --help"))
+    require_changes(changes)
     _print_change(*_rules().edit(name, changes, actor()), as_json)
 
 
 @app.command("enable")
 def enable(name: Name, as_json: AsJson = False) -> None:
-    """Tell again, beginning now.
+    """Enable a rule: it reports what happens from now on.
 
     Example:
 
@@ -202,7 +212,7 @@ def enable(name: Name, as_json: AsJson = False) -> None:
 
 @app.command("disable")
 def disable(name: Name, note: Note = None, as_json: AsJson = False) -> None:
-    """Tell nothing, and forget what had begun. What was told already is sent.
+    """Disable a rule: it reports nothing and forgets open problems. Messages already created are still sent.
 
     Example:
 
@@ -215,23 +225,19 @@ def disable(name: Name, note: Note = None, as_json: AsJson = False) -> None:
 @app.command("delete")
 def delete(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a rule. What it has told is sent, and stays in the history.
+    """Delete a rule. Messages it has already created are still sent and stay in the history.
 
     Example:
 
       manage.py rule delete billing --yes
     """
     record = _rules().find(name)
-    if not yes:
-        typer.confirm(f"Delete rule {record.name}?", abort=True, err=True)
+    confirm(f"Delete rule {record.name}?", yes)
     _rules().delete(record.name, actor())
-    if as_json:
-        print_json({"name": record.name, "deleted": True})
-    else:
-        console().print(f"deleted {record.name}")
+    print_deleted(record.name, as_json)
 
 
 @app.command("try")
@@ -240,9 +246,9 @@ def try_(
     since: Annotated[str, typer.Option(help="How far to look back, such as 24h.")] = "24h",
     as_json: AsJson = False,
 ) -> None:
-    """A dry run: what this rule would have told lately. Nothing is written or sent.
+    """Show what this rule would have sent lately, as a dry run. Nothing is written or sent.
 
-    Ended executions are judged as of their end; parked schedules, needs, lost replicas and open queues as of now.
+    Ended executions are judged as of their end; parked schedules, unmet needs, lost replicas and open queues as of now.
 
     Examples:
 
@@ -306,21 +312,18 @@ def _print_change(before: RuleRecord, after: RuleRecord, as_json: bool) -> None:
         print_json(_as_dict(after))
         return
     changed = differences(before, after)
-    for field, (old, new) in changed.items():
-        console().print(f"{field}: {_words(old)} -> {_words(new)}")
-    if not changed:
-        console().print("nothing changed: the rule already has these values")
+    print_changes("rule", [f"{field}: {_words(old)} -> {_words(new)}" for field, (old, new) in changed.items()])
 
 
 def _table(records: list[RuleRecord]) -> Table:
-    table = Table("rule", "events", "for", "channels", "when", "note", header_style="bold", box=None, pad_edge=False)
+    table = plain_table("rule", "events", "for", "channels", "when", "note")
     for record in records:
         cells = (record.name, ", ".join(record.events), filters(record), ", ".join(record.channels), when(record))
         table.add_row(*cells, record.note or "", style=None if record.enabled else "dim")
     return table
 
 
-def _facts(record: RuleRecord) -> dict[str, str]:
+def _facts(record: RuleRecord) -> dict[str, str | None]:
     return {
         "rule": record.name,
         "state": "enabled" if record.enabled else "disabled",
@@ -339,7 +342,7 @@ def _words(value: Any) -> str:
 
 
 def _print_trial(trial: Trial) -> None:
-    table = Table("at", "event", "message", "due", header_style="bold", box=None, pad_edge=False)
+    table = plain_table("at", "event", "message", "due")
     for each in trial.told:
         due = "at once" if each.due_at <= each.at else moment(each.due_at)
         table.add_row(moment(each.at), each.message.event, each.message.title, due)
@@ -348,4 +351,4 @@ def _print_trial(trial: Trial) -> None:
     judged = f"{counted(trial.walked, 'execution')} since {moment(trial.since)}"
     console().print(f"{counted(len(trial.told), 'message')} from {judged}; nothing was written or sent")
     if not trial.is_complete:
-        print_note(f"there was more: it was judged only until {moment(trial.walked_until)}")
+        print_note(f"there is more: executions were judged only until {moment(trial.walked_until)}")

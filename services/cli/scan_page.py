@@ -4,6 +4,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.cli.output import console, moment
+from services.cli.tables import plain_table
 from services.scanning.findings import ChangeKind, Consent, Cookie, CookieChange, Scan, Storage
 from services.scanning.report.words import (
     PARTIES,
@@ -37,7 +38,7 @@ def print_scan(scan: Scan) -> None:
 
 def cookie_table(scan: Scan) -> Table:
     """Highlights cookies set before consent that are not necessary."""
-    table = Table(
+    table = plain_table(
         "name",
         "domain",
         "purpose",
@@ -45,9 +46,6 @@ def cookie_table(scan: Scan) -> Table:
         "consent",
         "stays",
         "flags",
-        header_style="bold",
-        box=None,
-        pad_edge=False,
     )
     for cookie in scan.cookies:
         alarming = cookie.consent is Consent.BEFORE and bool(not_necessary([cookie]))

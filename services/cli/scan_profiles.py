@@ -9,7 +9,7 @@ from rich.table import Table
 
 from services.cli.output import AsJson, ClearErrors, console, id_column, moment, print_json
 from services.cli.scan_options import CustomPages, Depth, Engine, Pages, Selector, Set, given_settings
-from services.errors import InvalidInput, Problem
+from services.cli.tables import Yes, confirm, plain_table, print_changes, require_changes
 from services.scanning.profiles import ProfileRecord, get_scan_profiles
 from services.wording.counts import counted
 from services.wording.short_ids import ID_PREFIX
@@ -114,23 +114,20 @@ def edit(
       manage.py scan-profile edit thorough --set delay_seconds=2 --set accept_selector=
     """
     given = given_settings(ctx.params)
-    if not given and name is None:
-        raise InvalidInput(Problem("edit", "give at least one setting to change; see --help"))
+    require_changes(given if name is None else {"name": name}, "setting")
     changes = {field: value for field, value in given.items() if value is not None}
     unset = [field for field, value in given.items() if value is None]
     before, after = get_scan_profiles().edit(profile, name=name, changes=changes, unset=unset)
     if as_json:
         print_json(after)
         return
-    lines = differences(before, after)
-    for line in lines or ["nothing changed: the profile already has these values"]:
-        console().print(line)
+    print_changes("profile", differences(before, after))
 
 
 @app.command("delete")
 def delete(
     profile: Reference,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete a profile; refused while a schedule uses it.
@@ -141,14 +138,13 @@ def delete(
     """
     profiles = get_scan_profiles()
     found = profiles.find(profile)
-    if not yes:
-        typer.confirm(f"Delete {found.label}?", abort=True, err=True)
+    confirm(f"Delete {found.label}?", yes)
     deleted = profiles.delete(found.profile_id)
     print_json({"deleted": deleted.profile_id}) if as_json else console().print(f"deleted {deleted.label}")
 
 
 def profile_table(records: list[ProfileRecord]) -> Table:
-    table = Table(id_column(), "name", "schedules", "settings", header_style="bold", box=None, pad_edge=False)
+    table = plain_table(id_column(), "name", "schedules", "settings")
     for record in records:
         wrong = "; ".join(str(problem) for problem in record.problems)
         words = f"invalid: {wrong}" if wrong else _settings(record)

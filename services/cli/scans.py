@@ -13,8 +13,9 @@ from database.connection import get_db_connection
 from services.cli.durations import EXAMPLES, ago
 from services.cli.executions import schedule_id_of
 from services.cli.file_writing import replacing
-from services.cli.output import AsJson, ClearErrors, console, id_column, moment, print_json
+from services.cli.output import AsJson, ClearErrors, console, id_column, moment
 from services.cli.scan_page import print_scan
+from services.cli.tables import Cursor, PageSize, plain_table, print_page
 from services.errors import InvalidInput, Problem
 from services.scanning.findings import EngineName, Scan
 from services.scanning.listing import ScanFilter, ScanRecord
@@ -54,8 +55,8 @@ def list_(
         str | None, typer.Option("--schedule", "-s", help="Filter by schedule (id, name or domain).")
     ] = None,
     since: Annotated[str | None, typer.Option(help=f"Newer than {EXAMPLES}.")] = None,
-    limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Continue after the previous page.")] = None,
+    limit: PageSize = 50,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List cookie scans, newest first; show or export one.
@@ -77,14 +78,8 @@ def list_(
         since=None if since is None else ago(since),
     )
     page = get_scan_store().list_scans(where, limit=limit, cursor=cursor)
-    if as_json:
-        print_json({"items": page.items, "next_cursor": page.next_cursor})
-    elif not page.items:
-        console().print("no scan matches; start one: manage.py scan example.com")
-    else:
-        console().print(scan_table(page.items))
-        if page.next_cursor:
-            console().print(f"next page: --cursor {page.next_cursor}")
+    none = "no scan matches; start one: manage.py scan example.com"
+    print_page(page.items, page.next_cursor, as_json, lambda: scan_table(page.items), none)
 
 
 @app.command("show")
@@ -137,9 +132,9 @@ def _format(given: str | None, file: Path | None) -> Format:
 
 
 def scan_table(records: list[ScanRecord]) -> Table:
-    table = Table(
+    table = plain_table(
         id_column(), "domain", "engine", "finished (UTC)", "pages", "cookies", "before consent",
-        "since the previous scan", header_style="bold", box=None, pad_edge=False,
+        "since the previous scan"
     )  # fmt: skip
     for record in records:
         table.add_row(*_cells(record))

@@ -3,11 +3,11 @@
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from config import get_settings
 from database.connection import get_db_connection
 from services.cli.output import AsJson, actor, console, id_column, moment, print_json
+from services.cli.tables import plain_table
 from services.insight.explain.explainer import parse_moment
 from services.ledger.backfill import HIGHEST_LIMIT, USUAL_LIMIT, Backfill, Backfills
 from services.schedule_repository import get_schedule_repository
@@ -55,7 +55,7 @@ def backfill(
 
 def _print(found: Backfill, timezone: str) -> None:
     if found.fires:
-        table = Table(id_column(), "scheduled for", "attempt", header_style="bold", box=None, pad_edge=False)
+        table = plain_table(id_column(), "scheduled for", "attempt")
         for fire in found.fires:
             short_id = "-" if fire.execution_id is None else str(fire.execution_id)[:8]
             table.add_row(short_id, moment(fire.scheduled_for, timezone), str(fire.attempt))

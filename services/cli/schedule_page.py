@@ -3,12 +3,12 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.table import Table
 from sqlalchemy import select
 
 from database.connection import get_db_connection
 from database.models import JobExecution
 from services.cli.output import console, disabled_state, moment, print_json, until
+from services.cli.tables import print_facts
 from services.errors import InvalidSchedule
 from services.schedule_repository import ScheduleRepository
 from services.schedules.batch import ScheduleRecord
@@ -95,10 +95,7 @@ def _print_definition(record: ScheduleRecord, problem: str | None) -> None:
     if record.profile_id is not None:
         rows["profile"] = f"{record.profile_id} (manage.py scan-profile show {str(record.profile_id)[:8]})"
     rows |= {name: getattr(record, name) for name in POLICIES if getattr(record, name) is not None}
-    table = Table.grid(padding=(0, 2))
-    for label, value in rows.items():
-        table.add_row(label, str(value))
-    console().print(table)
+    print_facts({label: str(value) for label, value in rows.items()})
 
 
 def _print_fires(record: ScheduleRecord, fires: list[datetime]) -> None:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 from rich.table import Column, Table
 
 from config import get_settings
@@ -27,6 +28,7 @@ from services.cli.output import (
     until,
 )
 from services.cli.schedule_page import show_page
+from services.cli.tables import Cursor, PageSize, Yes, confirm, plain_table, print_page, require_changes
 from services.errors import InvalidInput, InvalidSchedule, Problem
 from services.insight.unhandled_jobs import unoffered
 from services.jobs import BUILT_IN_JOB_TYPES, default_registry
@@ -194,8 +196,8 @@ def list_(
     tag: Annotated[str | None, typer.Option(help="Filter by tag.")] = None,
     status: Annotated[str | None, typer.Option(help="Filter by last status, e.g. failed or invalid.")] = None,
     sort: Annotated[str, typer.Option(help=f"{', '.join(SORT_KEYS)}; with a leading - descending.")] = "domain",
-    limit: Annotated[int, typer.Option(help="Rows per page.")] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Continue after the previous page.")] = None,
+    limit: PageSize = 50,
+    cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
     """List schedules.
@@ -211,16 +213,12 @@ def list_(
     )
     repository = get_schedule_repository()
     page = repository.list_schedules(where, sort=sort, limit=limit, cursor=cursor)
-    if as_json:
-        print_json({"items": page.items, "next_cursor": page.next_cursor})
-        return
-    if not page.items:
-        console().print('no schedule matches; add one: manage.py schedule add example.com --when "daily 02:00"')
-        return
-    console().print(schedule_table(page.items))
-    console().print(f"{len(page.items)} of {repository.count_schedules(where)}")
-    if page.next_cursor:
-        console().print(f"next page: --cursor {page.next_cursor}")
+
+    def counts() -> str:
+        return f"{len(page.items)} of {repository.count_schedules(where)}"
+
+    none = 'no schedule matches; add one: manage.py schedule add example.com --when "daily 02:00"'
+    print_page(page.items, page.next_cursor, as_json, lambda: Group(schedule_table(page.items), counts()), none)
 
 
 @app.command("show")
@@ -267,8 +265,7 @@ def edit(
     """
     before = get_schedule_repository().find_schedule(schedule)
     given = _fields_from(ctx.params, {}, before.job_config)
-    if not given:
-        raise InvalidInput(Problem("edit", "give at least one field to change; see --help"))
+    require_changes(given)
     if "job_config" in given and job_config is None and expected_revision is None:
         expected_revision = before.revision  # job_config is written as a whole: never undo a concurrent change
     after = get_schedule_repository().update_schedule(
@@ -320,7 +317,7 @@ def disable(
 @app.command("delete")
 def delete(
     schedules: References,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete schedules. Their executions and changes stay in the history.
@@ -333,9 +330,7 @@ def delete(
     """
     repository = get_schedule_repository()
     records = [repository.find_schedule(reference) for reference in schedules]
-    if not yes:
-        names = ", ".join(record.name or record.domain for record in records)
-        typer.confirm(f"Delete {names}?", abort=True)
+    confirm(f"Delete {', '.join(record.name or record.domain for record in records)}?", yes)
     deleted = [
         record.schedule_id for record in records if repository.delete_schedule(record.schedule_id, actor=actor())
     ]
@@ -389,7 +384,7 @@ def preview(
 
 def schedule_table(records: list[ScheduleRecord]) -> Table:
     columns = (id_column(), "domain", "name", "timing", Column("next run (UTC)", no_wrap=True), "last")
-    table = Table(*columns, header_style="bold", box=None, pad_edge=False)
+    table = plain_table(*columns)
     for record in records:
         table.add_row(
             str(record.schedule_id)[:ID_PREFIX],

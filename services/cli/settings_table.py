@@ -3,12 +3,12 @@
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from config import get_settings, knob_group, knobs, masked, shown_default
 from services.checks.celery_apps import BROKER_URL, CELERY_APP_VARIABLES, TASKS, variable
 from services.cli.output import AsJson, console, print_json
 from services.cli.settings_page import settings_page
+from services.cli.tables import plain_table
 
 
 def settings(
@@ -39,7 +39,7 @@ def settings(
     if as_json:
         print_json({**shown, **apps})
         return
-    table = Table("setting", "value", "what it does", header_style="bold", box=None, pad_edge=False)
+    table = plain_table("setting", "value", "what it does")
     for name, field in knobs().items():
         table.add_row(name, shown[name] or "", field.description)
     for name, value in apps.items():

@@ -3,13 +3,13 @@
 import json
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from services.api_sync.items import plain_line
 from services.api_sync.report import Entry, Kind, Outcome, SyncReport
 from services.api_sync.state import StoredState
 from services.cli.output import console, error_console, moment
+from services.cli.tables import plain_table
 from services.wording.durations import duration
 
 SHOWN = 20  # lines of each kind; the rest is only counted
@@ -73,7 +73,7 @@ def status_as_json(state: StoredState) -> dict[str, Any]:
 
 
 def _print_entries(report: SyncReport, *kinds: Kind, hint: str = "") -> None:
-    table = Table("what", "item", "schedule", "how", header_style="bold", box=None, pad_edge=False)
+    table = plain_table("what", "item", "schedule", "how")
     for kind in kinds:
         entries = report.of(kind)
         for entry in entries[:SHOWN]:

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from database.connection import get_db_connection
 from services.cli.durations import parse_duration
 from services.cli.output import AsJson, ClearErrors, actor, console, error_console, id_column, moment, print_json
+from services.cli.tables import plain_table
 from services.errors import InvalidInput, Problem
 from services.web.auth.roles import Role
 from services.web.auth.tokens import ApiTokens, TokenRecord
@@ -59,9 +59,7 @@ def list_(as_json: AsJson = False) -> None:
     if not records:
         console().print("no token; create one: manage.py token create --name me --role admin")
         return
-    table = Table(
-        id_column(12), "name", "role", "state", "expires", "last used", "created by", header_style="bold", box=None
-    )
+    table = plain_table(id_column(12), "name", "role", "state", "expires", "last used", "created by")
     for record in records:
         table.add_row(
             record.token_id,

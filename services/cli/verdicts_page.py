@@ -48,7 +48,7 @@ MEANINGS = {
     Verdict(ExecutionStatus.PENDING, Reason.LIMITED): (
         "As many executions with this limit key are running, over all schedules, as the limit allows. It may wait for "
         "`FENCE_HORIZON_SECONDS` (default: a day) instead of its own waiting time; that is not lateness.",
-        "Nothing: it starts when one of them ends. Otherwise raise the limit, which counts from the next start on.",
+        "Nothing: it starts when one of them ends. Otherwise raise the limit, which applies from the next start on.",
     ),
     Verdict(ExecutionStatus.SKIPPED, Reason.OVERLAP): (
         "As many executions of this schedule as `max_instances` allows were still running. A manual run, a retry or a "
@@ -65,7 +65,7 @@ MEANINGS = {
         "The schedule failed as often in a row as `backoff_after_failures` says. Until a run succeeds, it is tried "
         "only from time to time: a minute after the failed fire, then twice as long after each further failure, at "
         "most an hour. The fires in between are skipped.",
-        "Mend the cause. `schedule run` tries at once; a success ends the backoff.",
+        "Fix the cause. `schedule run` tries at once; a success ends the backoff.",
     ),
     Verdict(ExecutionStatus.SKIPPED, Reason.DISABLED): (
         "The schedule was disabled after the fire came due and before it started.",
@@ -93,7 +93,7 @@ MEANINGS = {
     ),
     Verdict(ExecutionStatus.MISSED, Reason.LIMIT): (
         "It waited for a limit until `FENCE_HORIZON_SECONDS` (default: a day) were over. Its metadata names the key.",
-        "Raise the limit, or let fewer schedules share the key. A limit of 0 stops all that has its key.",
+        "Raise the limit, or let fewer schedules share the key. A limit of 0 stops everything with its key.",
     ),
     Verdict(ExecutionStatus.MISSED, Reason.NO_HANDLER): (
         "Written by earlier builds: within its waiting time no free replica knew its job type.",
@@ -190,7 +190,7 @@ SITUATIONS = {
     Situation.UNABLE: "this replica is not able to run it",
     Situation.LIMITED: "the limit of one of its keys leaves no room",
     Situation.FOR_LIMIT: "it waits for a limit",
-    Situation.OTHER_KEYS: "its limit keys are others now",
+    Situation.OTHER_KEYS: "its limit keys have changed",
     Situation.NOBODY_ABLE: "no living replica is able to run it",
     Situation.CAUGHT_UP: "the catch-up policy runs it",
     Situation.TRIED_AGAIN: "replicas were running, so it is tried once more",
@@ -236,7 +236,7 @@ def _waiting() -> Iterator[str]:
     yield from ("", "| what | waits at most |", "|---|---|")
     for kind, wait in PATIENCE.items():
         yield f"| {KINDS[kind]} | {WAITS[wait]} |"
-    yield from ("", f"What has waited for a limit may wait for {WAITS[Wait.HORIZON]} instead of its grace.")
+    yield from ("", f"After waiting for a limit, an execution may wait for {WAITS[Wait.HORIZON]} instead of its grace.")
 
 
 def _table() -> Iterator[str]:

@@ -3,9 +3,9 @@
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from services.cli.output import AsJson, console, print_json
+from services.cli.tables import plain_table
 from services.cli.verdicts_page import reasons, verdicts_page
 
 
@@ -26,7 +26,7 @@ def verdicts(
     elif as_json:
         print_json([each._asdict() for each in reasons()])
     else:
-        table = Table("status", "reason", "what it means", "what to do", header_style="bold", box=None, pad_edge=False)
+        table = plain_table("status", "reason", "what it means", "what to do")
         for each in reasons():
             table.add_row(*each)
         console().print(table)

@@ -7,15 +7,16 @@ import typer
 
 def worker(
     queues: Annotated[
-        str | None, typer.Option("--queues", "-Q", help="The queues to serve, a,b,c; default: CELERY_QUEUES.")
+        str | None, typer.Option("--queues", "-Q", help="Queues to serve, comma-separated; default: CELERY_QUEUES.")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", "-c", min=1, help="Executions at once; default: one per processor.")
+        int | None,
+        typer.Option("--concurrency", "-c", min=1, help="Concurrent executions; default: one per processor."),
     ] = None,
     pool: Annotated[str, typer.Option("--pool", "-P", help="prefork, threads or solo.")] = "prefork",
-    hostname: Annotated[str | None, typer.Option(help="Its name in Celery, worker-1@%h.")] = None,
+    hostname: Annotated[str | None, typer.Option(help="Its name in Celery, such as worker-1@%h.")] = None,
 ) -> None:
-    """Run a Celery worker, which takes executions of its queues, until SIGTERM; what runs is finished then.
+    """Run a Celery worker, which takes executions of its queues; on SIGTERM it finishes what is running.
 
     `celery --app services.fleet.app worker` in a checkout, where it has more options.
 

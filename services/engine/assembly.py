@@ -124,7 +124,7 @@ class Engine(Workplace):
         self.add_loops(*(part.loop for part in looping), self.leases)
 
     def tell_fleet(self, made_room: MadeRoom) -> None:
-        """Who is told of places that are free again; the fleet's workers look for nothing by themselves."""
+        """Sets what is called when places are free again; the fleet's workers look for nothing by themselves."""
         self.finisher.tell_fleet(made_room)
         self.rescuer.tell_fleet(made_room)
 

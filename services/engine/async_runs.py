@@ -87,12 +87,12 @@ class AsyncRuns:
         hall.loop.call(self._start_some, hall)
 
     def give_up(self, run: Run) -> None:
-        """Its execution has ended without it: if it goes on, it takes nobody's place."""
+        """Its execution has ended without it: if it goes on, it no longer takes a place."""
         for hall in list(self._halls):
             hall.loop.call(self._leave, hall, run)
 
     def close(self) -> None:
-        """What still runs is cancelled; then the threads end, except for that of a blocked loop."""
+        """Running coroutines are cancelled; then the threads end, except for that of a blocked loop."""
         with self._lock:
             halls, self._halls, self._is_closed = self._halls, [], True
         for hall in halls:
@@ -226,7 +226,7 @@ class AsyncRuns:
         metrics.loop_blocked(job_type)
         who = "a callback" if run is None else f"{run.context.job_id} (job type {job_type})"
         place = _place_of(frame)
-        text = f"blocks the event loop for {silent:.1f} s so far, at {place}; use await, or asyncio.to_thread"
+        text = f"has blocked the event loop for {silent:.1f} s so far, at {place}; use await, or asyncio.to_thread"
         extra = {"event": "loop_blocked", "job_type": job_type, "where": place}
         if run is not None:
             extra |= {"execution_id": str(run.context.execution_id), "schedule_id": str(run.context.schedule_id)}
@@ -244,7 +244,7 @@ class AsyncRuns:
             while hall.waiting:
                 new.waiting.append(hall.waiting.popleft())
         logger.warning(
-            "the event loop is blocked for %.0f s: a new one takes further executions; %d wait in the old one",
+            "the event loop has been blocked for %.0f s: a new one takes further executions; %d wait in the old one",
             REPLACED_SECONDS,
             len(hall.going),
             extra={"event": "loop_replaced", "executions": len(hall.going)},

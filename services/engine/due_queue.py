@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from services.coordination.backoff import Backoff
+from database.backoff import Backoff
 from services.ledger.fires import Fire
 
 # First: usually another replica's claim or finish, which is over by then. Jitter: replicas must not march in step.

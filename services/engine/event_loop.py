@@ -123,7 +123,7 @@ class EventLoop:
         _loops.remove(self)
 
     def _end(self) -> None:
-        """What ignores its cancellation is left behind."""
+        """A task that ignores its cancellation is left behind."""
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
@@ -172,7 +172,7 @@ class DaemonThreads(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Its threads end, each when its call does; nobody waits for them."""
+        """Its threads end, each when its call does; nothing waits for them."""
         for _ in range(self._started):
             self._calls.put(None)
 

@@ -2,7 +2,7 @@
 
 import math
 
-from services.coordination.backoff import Backoff
+from database.backoff import Backoff
 from services.jobs import ExecutionContext, JobResult
 from services.ledger.fires import Claim, Ending
 

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError
 
+from database.backoff import Backoff
 from database.models import ExecutionStatus
-from services.coordination.backoff import Backoff
 from services.distributed_lock import Coordinator
 from services.engine.held_claims import HeldClaims
 from services.engine.loops import Loop
@@ -63,7 +63,7 @@ class Finisher:
         self._made_room = made_room
 
     def tell_ends(self, ended: Callable[[Ending], None]) -> None:
-        """Who is told of each end that was written; it must not wait for anything."""
+        """Sets what is called with each end that was written; it must not wait for anything."""
         self._ended = ended
 
     def put(self, ending: Ending) -> None:

@@ -185,7 +185,7 @@ class Heart:
     def _report_elders(self, elders: tuple[str, ...]) -> None:
         if elders and elders != self._elders:
             logger.info(
-                "replicas of the version before: %s; they load every schedule until they are replaced",
+                "replicas of the previous version: %s; they load every schedule until they are replaced",
                 ", ".join(elders),
                 extra={"event": "elders"},
             )

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from services.coordination.backoff import Backoff
+from database.backoff import Backoff
 from services.engine.threads import OF_THE_SYSTEM, Threads
 from services.errors import Unavailable
 
@@ -88,7 +88,7 @@ class Loop:
     def join(
         self, outages: Outages, longest_pause_seconds: float, on_turn: Callable[[], None], threads: Threads
     ) -> None:
-        """The other loops of the process, before the start: an outage is told once for all of them."""
+        """The other loops of the process, before the start: an outage is logged once for all of them."""
         self._outages, self._longest_pause, self._on_turn = outages, longest_pause_seconds, on_turn
         self._use(threads)
 

@@ -1,7 +1,7 @@
-"""Streaks: how often each schedule failed in a row, and the policies pause_after_failures and backoff_after_failures.
+"""Streaks: failures in a row of each schedule, and the policies pause_after_failures and backoff_after_failures.
 
 Nothing is written on a fire's way. One replica at a time looks every few seconds at what failed, by an index of its
-own, and derives the streaks from the history, whichever replica or version wrote it: what is read twice counts once.
+own, and derives the streaks from the history, whoever wrote it: a failure that is read twice counts once.
 While two replicas think that it is their turn, the row locks of the schedules put them in order.
 """
 
@@ -45,7 +45,7 @@ NOBODY = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """What the history of one schedule says."""
+    """The streak in the history of one schedule."""
 
     row: Row[Any]
 
@@ -63,7 +63,7 @@ class Streak:
 
     @property
     def backoff_until(self) -> datetime | None:
-        """From the failed fire on, so that it is the same whoever works it out, and when."""
+        """From the failed fire on, so that every replica computes the same, at any time."""
         after = self.row.backoff_after_failures
         if after is None or self.newest is None or self.failures < after:
             return None

@@ -40,7 +40,7 @@ LAST_LINES_SECONDS = 2.0
 
 
 class Workplace:
-    """Built in two steps: `staff` needs to know who is told what becomes of an execution."""
+    """Built in two steps: `staff` needs the functions that are called when an execution ends."""
 
     heart: Heart
     gate: Gate
@@ -121,7 +121,7 @@ class Workplace:
         )
 
     def tell_runs(self, begun: Callable[[Claim | None], None], ended: Callable[[Ending], None]) -> None:
-        """Who is told that a handler is called, and of each end that was written; neither may wait for anything."""
+        """Sets what is called when a handler starts and with each written end; neither may wait for anything."""
         self._begun = lambda context: begun(self.held.find(proof_of(context)))
         self.finisher.tell_ends(ended)
 

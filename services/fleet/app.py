@@ -1,4 +1,4 @@
-"""What `celery --app services.fleet.app worker --queues browser` loads: the one task, and a worker's life.
+"""What `celery --app services.fleet.app worker --queues browser` loads: the one task, and a worker's start and stop.
 
 The process that runs handlers is the owner of what it runs: each child of a prefork pool, or the one process of a solo
 or threads pool. A prefork parent opens nothing that it still holds when it forks.
@@ -36,7 +36,7 @@ TRY_AGAIN_SECONDS = 2.0  # of a child whose Postgres is away; Celery replaces on
 
 @dataclass(slots=True)
 class _Process:
-    """What the parent has been told, and its children inherit; and the worker of this process."""
+    """What the parent was given and its children inherit; and the worker of this process."""
 
     queues: tuple[str, ...] = ()
     places: int = 1
@@ -53,7 +53,7 @@ except SchedulerError as error:
 
 
 def wake(queue: str) -> None:
-    """Something waits, in this queue or in another one of ours: what is most urgent is run."""
+    """A row waits, in this queue or another one of ours: run the most urgent one."""
     worker = _process.worker
     if worker is None:
         return
@@ -70,7 +70,7 @@ def _log_as_replicas_do(**_: Any) -> None:
 
 
 def _check(sender: Any, **_: Any) -> None:
-    """Before anything is started: what cannot work ends here, with one line."""
+    """Before anything is started: a worker that cannot work ends here, with one line."""
     _process.pool = pool_of(sender.pool_cls)
     _process.places = int(sender.concurrency) if _process.pool != "solo" else 1
     if _process.pool == "prefork":
@@ -98,7 +98,7 @@ def queues_of(consumed: set[str]) -> tuple[str, ...]:
     if consumed == {app.conf.task_default_queue} and not settings.fleet_queues:
         sys.exit("no queue to serve: name some with --queues, or set CELERY_QUEUES")
     if both := consumed & settings.served_queues:
-        sys.exit(f"--queues {','.join(sorted(both))}: replicas serve this by QUEUES; see CELERY_QUEUES")
+        sys.exit(f"--queues {','.join(sorted(both))}: replicas serve it (QUEUES); see CELERY_QUEUES")
     return tuple(sorted(consumed))
 
 
@@ -112,7 +112,7 @@ def _start_in_threads(**_: Any) -> None:
 
 
 def _start_in_child(**_: Any) -> None:
-    """Again and again: without a worker the child would take messages and do nothing."""
+    """Repeated until it works: without a worker the child would take messages and do nothing."""
     while _process.pool == "prefork" and _process.worker is None:
         try:
             _start(name_of_process(get_settings().instance_id))

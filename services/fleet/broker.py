@@ -1,4 +1,4 @@
-"""Where the broker is, and how Celery is told to use it: as a bell, which needs none of its guarantees."""
+"""Where the broker is, and how Celery uses it: only to wake workers, which needs none of its guarantees."""
 
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -16,7 +16,7 @@ CHILD_START_SECONDS = 60.0  # Postgres may be busy when it registers
 
 
 def broker_url(settings: Settings) -> str:
-    """CELERY_BROKER_URL; else our Redis, the next database number, which no key of ours is in."""
+    """CELERY_BROKER_URL; otherwise our Redis, under the next database number, which holds none of our keys."""
     if settings.celery_broker_url:
         return settings.celery_broker_url.get_secret_value()
     ours = redis_url(settings)
@@ -24,7 +24,7 @@ def broker_url(settings: Settings) -> str:
     query = [item.partition("=") for item in parts.query.split("&") if item]
     numbers = [value for name, _, value in query if name == "db"] or [parts.path.strip("/") or "0"]
     if parts.scheme not in ("redis", "rediss", "unix") or (not numbers[0].isdigit() and parts.scheme != "unix"):
-        raise ConfigurationError(f"CELERY_BROKER_URL is not set, and REDIS_URL={masked(ours)!r} is no address for it")
+        raise ConfigurationError(f"CELERY_BROKER_URL is not set, and REDIS_URL={masked(ours)!r} cannot be its default")
     if parts.scheme == "unix":
         number = next((value for name, _, value in query if name == "db"), "0")
         return f"redis+socket://{unquote(parts.path)}?virtual_host={int(number) + 1}"
@@ -46,7 +46,7 @@ def celery_app(settings: Settings, *, is_worker: bool) -> Celery:
         task_queues=[Queue(name) for name in sorted(settings.fleet_queues)] or None,
         task_track_started=False,
         worker_send_task_events=False,
-        worker_enable_remote_control=False,  # whoever reaches the broker could end workers
+        worker_enable_remote_control=False,  # anybody with access to the broker could end workers
         worker_proc_alive_timeout=CHILD_START_SECONDS,
         worker_hijack_root_logger=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,

@@ -1,6 +1,6 @@
 """Pings of a schedule's `ping_url`, by the protocol of healthchecks.io: /start, success, and /fail with the error.
 
-Whatever runs executions sends them, replicas and workers of the fleet. An end is sent after it was written, and only if
+Replicas and workers of the fleet send them. An end is sent after it was written, and only if
 its write was not refused: a ping is never invented, but one is lost if the process dies before it is sent. Nothing on a
 fire's way waits: there are a few threads, each with a bounded queue, and the pings of one schedule keep their order.
 """
@@ -73,7 +73,7 @@ class Pings:
             self._put(_ping(claim, START))
 
     def ended(self, ending: Ending) -> None:
-        """An attempt that will be tried again has not failed yet; what was skipped has done nothing to tell."""
+        """An attempt that will be tried again has not failed yet; a skipped one has nothing to report."""
         if ending.claim.spec.ping_url is None or ending.retry_in_seconds is not None:
             return
         if ending.status == ExecutionStatus.SUCCESS:
@@ -83,7 +83,7 @@ class Pings:
             self._put(_ping(ending.claim, FAIL, text))
 
     def close(self) -> None:
-        """What waits is sent, for a short while."""
+        """Sends the waiting pings, for a short while."""
         with self._lock:
             threads, self._threads = self._threads, []
         deadline = time.monotonic() + LAST_PINGS_SECONDS
@@ -130,7 +130,7 @@ class Pings:
                 except PingFailed as error:
                     self._failed(ping, error)
                 except Exception:
-                    logger.exception("a ping of %s failed", ping.label, extra={"event": "ping_failed"})
+                    logger.exception("a ping for %s failed", ping.label, extra={"event": "ping_failed"})
                     metrics.ping_ended("failed")
                 else:
                     self._sent(ping)
@@ -206,7 +206,7 @@ class Pings:
             self._down_until[place] = time.monotonic() + OUTAGE_SECONDS
         if begins:
             logger.warning(
-                "no ping of %s could be sent: %s",
+                "no ping for %s could be sent: %s",
                 ping.label,
                 error,
                 extra={"event": "pings_failed", "schedule_id": str(ping.schedule_id)},
@@ -217,7 +217,7 @@ class Pings:
         with self._lock:
             ended = [each for each in _places(ping) if self._down_until.pop(each, None) is not None]
         if ended:
-            logger.info("pings are sent again, first one of %s", ping.label, extra={"event": "pings_sent"})
+            logger.info("pings are being sent again, first for %s", ping.label, extra={"event": "pings_sent"})
 
 
 def _ping(claim: Claim, what: str, text: str = "") -> Ping:
@@ -225,5 +225,5 @@ def _ping(claim: Claim, what: str, text: str = "") -> Ping:
 
 
 def _places(ping: Ping) -> tuple[str, str]:
-    """Its server and its URL, as they are written in the schedule: what a reference stands for is nobody's business."""
+    """Its server and its URL, as they are written in the schedule: the value behind a reference is never shown."""
     return ping.url.split("/", 3)[2], ping.url

@@ -10,11 +10,11 @@ from collections.abc import Collection
 from functools import cached_property
 from uuid import UUID
 
-from services.coordination.circuit_breaker import CircuitBreaker
 from services.engine.loops import Loop
 from services.errors import Unavailable
 from services.fleet.messages import Messages
 from services.ledger.outbox import MAX_BATCH, Announced, Outbox
+from services.redis_client import CircuitBreaker
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +73,9 @@ class Publisher:
             logger.warning(words, error, extra={"event": "broker_unavailable"})
 
     def _announce(self, batch: Announced) -> None:
-        """Never more messages than rows wait: those that lie in the broker already wake workers just as well.
+        """Never more messages than waiting rows: those already in the broker wake workers just as well.
 
-        Workers go on meanwhile. So what lies there is counted again after what waits: counted before, it would be more
+        Workers go on meanwhile. So messages are counted again after the rows: counted before, they would be more
         than the rows that are left by then have, and as many of them would get no message.
         """
         for queue, marked in batch.by_queue.items():

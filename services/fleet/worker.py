@@ -13,9 +13,9 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from config import VERSION, Settings
+from database.backoff import Backoff
 from database.connection import ENGINE_IDLE_IN_TRANSACTION_SECONDS
 from database.schema import newest_revision, require_schema
-from services.coordination.backoff import Backoff
 from services.engine.exchange import context_of, ending_of
 from services.engine.held_claims import HeldClaims, Proof, proof_of
 from services.engine.parts import Parts
@@ -90,7 +90,7 @@ class FleetWorker:
     # --- life ---
 
     def start(self) -> None:
-        """Register, so that replicas know that somebody is able; then the loops."""
+        """Register, so that replicas know what this worker can run; then start the loops."""
         patiently = StartPatience(self._stopping.wait)
         try:
             patiently(lambda: require_schema(self._db))
@@ -109,7 +109,7 @@ class FleetWorker:
         )
 
     def stop(self, grace_seconds: float = 0.0) -> None:
-        """Hand back what has not begun, write what has ended, unregister."""
+        """Hand back executions that have not begun, write those that have ended, unregister."""
         self._stopping.set()
         unfinished = self.place.end_pool(grace_seconds)
         self._close()
@@ -137,7 +137,7 @@ class FleetWorker:
     def serve(self) -> bool:
         """Take the most urgent waiting row of our queues, run it, and return when its end is written.
 
-        False: nothing was to be had.
+        False: there was nothing to take.
         """
         claim = self._take()
         if claim is None:

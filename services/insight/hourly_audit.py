@@ -61,7 +61,7 @@ class AuditFact:
         found = (
             (self.unexplained, "fire", "without a row"),
             (self.duplicates, "duplicate row", ""),
-            (self.extra, "row", "that no definition in force had"),
+            (self.extra, "row", "that no definition in force called for"),
             (self.contradicted, "fire", "recorded as missed, but run"),
         )
         return ", ".join(f"{counted(count, noun)} {which}".strip() for count, noun, which in found if count)

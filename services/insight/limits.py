@@ -1,4 +1,4 @@
-"""What limits across schedules do at the moment: which executions run and wait for which key, and for how long.
+"""Limits across schedules at the moment: which executions run and wait for which key, and for how long.
 
 A waiting row carries the key that it waits for (`limit:<key>`), an execution that lives carries all its keys.
 """
@@ -28,7 +28,7 @@ MOST_IN_METRICS = 100  # limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyUse:
-    """One key: what runs, what waits, and the limit that counts for it."""
+    """One key: running and waiting executions, and the limit that applies to it."""
 
     key: str
     limit: str | None  # None: it was deleted or disabled a moment ago
@@ -41,7 +41,7 @@ class KeyUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitUse:
-    """What runs and waits under one limit, which for a pattern has several keys."""
+    """Running and waiting executions of one limit; a pattern has several keys."""
 
     running: int = 0
     waiting: int = 0
@@ -90,7 +90,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfKey:
-    """The limit that counts for one key, and how much of it is used."""
+    """The limit that applies to one key, and how much of it is used."""
 
     limit: str
     max_running: int
@@ -136,7 +136,7 @@ class LimitUses:
         return [LimitedExecution(**row._mapping) for row in rows]
 
     def schedules(self) -> dict[str, int]:
-        """How many schedules each limit counts for. Reads all schedules."""
+        """How many schedules each limit applies to. Reads all schedules."""
         return {row.name: row.schedules for row in self._rows(sql.SCHEDULES)}
 
     def held(self, seconds: float = HELD_SECONDS, limit: int = MOST_EXECUTIONS) -> list[Held]:
@@ -155,7 +155,7 @@ class LimitUses:
         ]
 
     def stopped(self, limit: int = MOST_EXECUTIONS) -> list[Row[Any]]:
-        """Limits of which nothing may run, with the time since when and their note."""
+        """Limits that let nothing run, since when, and their notes."""
         return self._rows(sql.STOPPED, limit=limit)
 
     def waits_in_words(self, key: str, seconds: float) -> str:

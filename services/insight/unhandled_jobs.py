@@ -33,7 +33,7 @@ class UnhandledJobs:
 def unhandled_jobs(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> list[UnhandledJobs]:
     """Those without any handler first. Replicas of an older version do not report their handlers and are ignored.
 
-    Workers of the fleet count as somebody who has one; they need not know what waits in no queue of theirs.
+    Workers of the fleet count, too; they need no handlers for queues that they do not serve.
     """
     with db.transaction() as connection:
         told = connection.exec_driver_sql(LIVE, {"timeout": heartbeat_timeout_seconds}).all()

@@ -18,7 +18,7 @@ from uuid import UUID
 from sqlalchemy import Boolean, ColumnElement, Row, Select, literal_column, select
 
 from database.models import Cause, ExecutionStatus, JobExecution
-from database.pages import Keyset
+from database.pages import Keyset, PageOf
 from services.errors import InvalidInput, Problem
 from services.ledger.fate_sql import Fate, has_fate
 from services.schedules.spec import aware, parse_uuid, plain_text
@@ -69,10 +69,7 @@ class ExecutionRecord:
         return ExecutionStatus(self.status).is_terminal
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionPage:
-    items: list[ExecutionRecord]
-    next_cursor: str | None
+ExecutionPage = PageOf[ExecutionRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

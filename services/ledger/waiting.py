@@ -175,7 +175,7 @@ class WaitingJudge:
         *,
         hinted: bool,
     ) -> list[Row[Any]]:
-        """As somebody who is able to run nothing. `hinted`: before its time, so that only what differs is written."""
+        """As a process that can run nothing. `hinted`: before its time, so that only what differs is written."""
         needs = iter(self.abilities.needs_of([locked for locked in theirs if locked], self._connection))
         known = [next(needs) if locked else None for locked in theirs]
         able = [False] * len(theirs)

@@ -176,7 +176,7 @@ _AMONG_WAITING = {
 }
 
 # Again a younger snapshot than the locks. What may run and has a worker goes straight to `running`. To settle is the
-# same judgement for somebody who is able to run nothing: no row gets a token by it, and none takes the room of another.
+# same judgement for a process that can run nothing: no row gets a token by it, and none takes the room of another.
 # A row that stays is written only if it is settled, which says when to look again, or if its lane was wrong; then
 # its new queue is announced at once. An overdue
 # one ends as soon as nobody living is able to run it; only a settler that has lived for a timeout can tell. Dates that

@@ -1,4 +1,4 @@
-"""Rows of notification_channels: where notifications go. What is shown of a configuration has its secrets masked."""
+"""Rows of notification_channels: where notifications go. A configuration is shown with its secrets masked."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from database.connection import DatabaseConnection
 from database.models import NotificationChannel, NotificationDelivery
-from database.pages import Keyset
+from database.pages import Keyset, PageOf
 from database.sqlstates import UNIQUE_VIOLATION, sqlstate
 from database.writing import again_if_lost
 from enhanced_scheduler.texts import HIDDEN, json_size
@@ -99,10 +99,7 @@ class ChannelRecord:
         return f"more than {COUNTED:,}" if self.waiting > COUNTED else f"{self.waiting:,}"
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelPage:
-    items: list[ChannelRecord]
-    next_cursor: str | None
+ChannelPage = PageOf[ChannelRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,7 @@ class Channels:
         query = BY_NAME.page(_select(), limit, cursor)
         with self._db.transaction() as connection:
             records = [_to_record(row) for row in connection.execute(query)]
-        return ChannelPage(*BY_NAME.cut(records, limit))
+        return BY_NAME.cut(records, limit)
 
     def find(self, name: str) -> ChannelRecord:
         with self._db.transaction() as connection:
@@ -256,7 +253,7 @@ def _stored(kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(kind: str, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Nothing at all of a row that another program wrote and that makes no sense."""
+    """Empty for an invalid row that another program wrote."""
     try:
         found: Config = config_of(kind, stored)
     except (InvalidInput, KeyError):

@@ -1,6 +1,6 @@
 """Rows of notification_deliveries: one message for one channel, from the moment it is written until it has ended.
 
-Whoever has something to tell writes; `sender.py` claims and settles; people list and repeat.
+Notifier and tests write them; `sender.py` claims and settles them; users list and repeat them.
 """
 
 import json
@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, Select, and_, func, select
 from database.arrays import uuid_array
 from database.connection import DatabaseConnection
 from database.models import NotificationAttempt, NotificationChannel, NotificationDelivery
-from database.pages import Keyset
+from database.pages import Keyset, PageOf
 from database.writing import again_if_lost, delete_in_batches
 from services.errors import DeliveryNotFound, InvalidInput, Problem
 from services.notifications import deliveries_sql as sql
@@ -71,7 +71,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of a delivery whose attempt has failed."""
+    """The state of a delivery after a failed attempt."""
 
     state: str
     failures: int | None  # of the channel, in a row; None if it is gone
@@ -116,10 +116,7 @@ class DeliveryRecord:
     repeated_by: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryPage:
-    items: list[DeliveryRecord]
-    next_cursor: str | None
+DeliveryPage = PageOf[DeliveryRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +188,7 @@ class Deliveries:
         return None if row is None else Settled(**row._mapping)
 
     def give_up(self, channel_id: UUID, reason: str) -> int:
-        """Up to a batch of what has waited too long behind a failing channel; the next attempt takes the next batch."""
+        """Up to a batch that waited too long for a failing channel; the next attempt takes the next batch."""
         values = {"channel_id": channel_id.hex, "give_up": GIVE_UP_SECONDS, "reason": reason, "batch": BATCH}
         with self._db.transaction() as connection:
             return connection.exec_driver_sql(sql.GIVE_UP, values).rowcount
@@ -210,7 +207,7 @@ class Deliveries:
         query = NEWEST_FIRST.page(_filtered(asked), limit, cursor)
         with self._db.transaction() as connection:
             records = [_to_record(row) for row in connection.execute(query)]
-        return DeliveryPage(*NEWEST_FIRST.cut(records, limit))
+        return NEWEST_FIRST.cut(records, limit)
 
     def find(self, delivery_id: UUID) -> DeliveryRecord:
         with self._db.transaction() as connection:
@@ -228,7 +225,7 @@ class Deliveries:
             return [Attempt(**row._mapping) for row in rows]
 
     def repeat(self, delivery_id: UUID, actor: str) -> DeliveryRecord:
-        """Send it again, with the same id, whatever became of it. Raises InvalidInput, DeliveryNotFound."""
+        """Send it again, with the same id, whatever its state. Raises InvalidInput, DeliveryNotFound."""
         values = {"delivery_id": delivery_id.hex, "actor": actor}
         with self._db.transaction() as connection:
             row = connection.exec_driver_sql(sql.REPEAT, values).first()
@@ -249,7 +246,7 @@ class Deliveries:
         return repeated
 
     def cancel(self, channel_id: UUID) -> int:
-        """What waits for a channel that is being deleted."""
+        """Cancel the deliveries that wait for a channel which is being deleted."""
         return self._in_batches(sql.CANCEL, {"channel_id": channel_id.hex, "batch": BATCH})
 
     def delete_old(self, days: int) -> int:

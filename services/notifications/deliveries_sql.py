@@ -1,6 +1,6 @@
 """The statements of deliveries.py and sender.py. Each comment says what a statement relies on.
 
-Whoever locks rows of both tables locks the delivery first, or skips what is locked.
+A transaction that locks rows of both tables locks the delivery first, or skips locked rows.
 """
 
 # When a delivery is due, as the index spells it. While a replica sends it, this is when its claim expires.

@@ -1,7 +1,7 @@
-"""What a rule knows of one subject, from when something begins until it is over, and how equal ones are told together.
+"""What a rule knows about one subject from a problem's beginning to its end, and how equal problems share a message.
 
-Something that begins is gathered for a few seconds before it is told: equal incidents of several subjects become one
-storm, one message, which later ones join in silence. The end is gathered likewise. Pure: notifier.py loads and saves.
+A new problem is collected for a few seconds before it is reported: equal incidents of several subjects become one
+storm, one message, which later ones join in silence. Ends are collected likewise. Pure: notifier.py loads and saves.
 """
 
 import hashlib
@@ -35,13 +35,13 @@ class Phase(StrEnum):
     COUNTING = "counting"  # failures in a row, not enough of them yet
     GATHERING = "gathering"  # told soon
     TOLD = "told"
-    ENDING = "ending"  # its end is told soon
+    ENDING = "ending"  # its end is reported soon
     OVER = "over"  # kept for a while: what is found a second time is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What rules filter by. Of a schedule that was deleted only the id is known."""
+    """What rules filter by. For a deleted schedule only the id is known."""
 
     name: str
     schedule_id: UUID | None = None
@@ -52,7 +52,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """Something that began, or was found to be so."""
+    """A problem that began, or was found."""
 
     event: Event
     subject: str
@@ -61,7 +61,7 @@ class Occurrence:
     about: Subject
     words: str  # `failed: connection refused`
     gist: str = ""  # what a storm says, if it is the same for all: `connection refused`
-    pattern: str = ""  # equal for what is told together
+    pattern: str = ""  # equal for incidents that share a message
     severity: str = "error"
     noun: str = ""  # of several of them: `replica`
     fire: Fire | None = None
@@ -74,7 +74,7 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """Something is as it should be, whether or not it was otherwise before."""
+    """All is well with the subject, whether or not it was before."""
 
     event: Event
     subject: str
@@ -123,7 +123,7 @@ class Incident:
 
 
 class Kind(StrEnum):
-    """Of what is told."""
+    """The kind of a message."""
 
     BEGUN = "begun"
     OVER = "over"
@@ -134,7 +134,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """What `flush` found to tell: of one incident, of a storm, or of several that ended together."""
+    """What `flush` found to report: one incident, a storm, or several that ended together."""
 
     kind: Kind
     rule: RuleRecord
@@ -170,7 +170,7 @@ class Incidents:
                 self._gather_again(incident, found, now)
             case Phase.GATHERING:
                 incident.content.pop("ended_at", None)
-            case Phase.ENDING:  # not for long: nobody was told of its end
+            case Phase.ENDING:  # not for long: its end was not reported
                 incident.phase, incident.flush_at = Phase.TOLD, None
                 incident.content.pop("ended_at", None)
         if incident.fire_at is not None or incident.phase != Phase.TOLD:
@@ -198,12 +198,12 @@ class Incidents:
         self._note(incident)
 
     def close(self, incident: Incident) -> None:
-        """Without a word: its schedule is gone or disabled."""
+        """Close it silently: its schedule is deleted or disabled."""
         incident.phase, incident.flush_at = Phase.OVER, None
         self._note(incident)
 
     def flush(self, rules: Mapping[UUID, RuleRecord], now: datetime) -> Iterator[Telling]:
-        """What has been gathered for long enough, and all that is equal to it."""
+        """Incidents collected for long enough, and all that are equal to them."""
         groups: dict[_Group, list[Incident]] = defaultdict(list)
         for incident in self.known.values():
             if incident.flush_at is not None and incident.event not in (STORM, "digest"):
@@ -214,7 +214,7 @@ class Incidents:
             yield from self._flush(rules[rule_id], pattern, sorted(group, key=_by_begin), now)
 
     def end_storm(self, storm: Incident, rule: RuleRecord, now: datetime) -> Iterator[Telling]:
-        """Called once nothing that it tells is open any more."""
+        """Called when none of its incidents is open any more."""
         storm.phase, storm.flush_at = Phase.OVER, None
         storm.content["ended_at"] = now.isoformat()
         self._note(storm)
@@ -226,7 +226,7 @@ class Incidents:
         return found if found is not None and found.is_open else None
 
     def _takes(self, storm: Incident | None, now: datetime) -> bool:
-        """Nothing joins in silence what was told long ago, nor a storm of replicas or queues: each of them matters."""
+        """Nothing silently joins a storm reported long ago, nor one of replicas or queues: each of them matters."""
         return (
             storm is not None
             and storm.content.get("event") not in OF_THE_FLEET
@@ -234,7 +234,7 @@ class Incidents:
         )
 
     def _bounded(self, groups: dict[_Group, list[Incident]], now: datetime) -> dict[_Group, list[Incident]]:
-        """Of one rule and event: what would be too many messages is one group, as is what follows it."""
+        """For one rule and event: too many messages become one group, and so do those that follow."""
         small: dict[tuple[UUID, str], list[_Group]] = defaultdict(list)
         for (rule_id, event, phase, pattern), group in groups.items():
             storm = self._storm_of(rule_id, event, pattern)
@@ -277,7 +277,7 @@ class Incidents:
         yield Telling(Kind.STORM, rule, storm, is_update=is_update)
 
     def _join(self, storm: Incident, group: list[Incident]) -> bool:
-        """In silence, unless it has become much larger than what was told; whoever left it and returns is no news."""
+        """In silence, unless it is much larger than reported; a subject that left it and returns is not news."""
         new = [incident for incident in group if incident.storm != storm.key]
         storm.streak += len(new)
         _remember(storm, new)
@@ -368,7 +368,7 @@ def matches(rule: RuleRecord, about: Subject) -> bool:
 
 
 def apply(incidents: Incidents, rules: Iterable[RuleRecord], found: Iterable[Occurrence | Over], now: datetime) -> None:
-    """In their order. The end of something is for whom it was told to, whatever its filters say by now."""
+    """In their order. The end of an incident goes where its beginning was reported, whatever the filters say by now."""
     rules = list(rules)
     for each in found:
         for rule in rules:

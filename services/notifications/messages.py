@@ -62,7 +62,7 @@ class Message:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """Tolerates a row of another version: what is missing has its default."""
+        """Tolerates a row of another version: missing fields have their defaults."""
         severity = str(found.get("severity"))
         facts = _object(found.get("facts"))
         order = [label for label in found.get("order") or () if label in facts]

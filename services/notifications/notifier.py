@@ -1,6 +1,6 @@
-"""The notifier: finds what the rules tell, and writes it as deliveries. One replica at a time, by a fenced lease.
+"""The notifier: finds the events of the rules and writes them as deliveries. One replica at a time, by a fenced lease.
 
-A tick walks the executions that ended (position.py), looks at life signs every few seconds, and tells what has been
+A tick walks the executions that ended (position.py), looks at life signs every few seconds, and reports what has been
 gathered (incidents.py). Each of its transactions first locks the lease's row and compares its token, so that a former
 holder writes nothing; position, memory and deliveries are written together or not at all.
 """
@@ -120,7 +120,7 @@ class Notifier:
         return deleted
 
     def _sensible(self, rules: list[RuleRecord]) -> list[RuleRecord]:
-        """Without those that make no sense, which are said once."""
+        """Without rules that make no sense, which are logged once."""
         before, self._checked = self._checked, {}
         for rule in rules:
             known = before.get(rule.rule_id)
@@ -128,7 +128,7 @@ class Notifier:
                 known = rule, rule.problem is None
                 if not known[1]:
                     facts = {"event": "rule_invalid", "rule": rule.name}
-                    logger.error("rule %s tells nothing: %s", rule.name, rule.problem, extra=facts)
+                    logger.error("rule %s sends nothing: %s", rule.name, rule.problem, extra=facts)
             self._checked[rule.rule_id] = known
         return [rule for rule in rules if self._checked[rule.rule_id][1]]
 
@@ -202,7 +202,7 @@ class Notifier:
         return replace(position, round=turn.after(rows[-1].completed_at, rows[-1].execution_id))
 
     def _judge(self, fenced: Fenced, rules: Collection[RuleRecord], rows: list[Row[Any]]) -> None:
-        """A row that makes no sense is said and skipped: it would stop the walk for ever."""
+        """A row that makes no sense is logged and skipped: it would stop the walk for ever."""
         if self._try_to_judge(fenced, rules, rows) is None:
             return
         bad = {}
@@ -413,7 +413,7 @@ class Notifier:
 
 
 def _each(*steps: Callable[[], bool | None]) -> list[bool | None]:
-    """All of them, whatever becomes of one; then its error is raised."""
+    """Runs all of them even if one fails; then its error is raised."""
     found, failed = [], None
     for step in steps:
         try:

@@ -266,7 +266,7 @@ WHERE event = 'storm' AND phase <> 'over' AND NOT EXISTS (
 LIMIT {MOST}
 """
 
-# Of schedules that are gone or disabled. What is told soon has happened, and is told.
+# Of schedules that are gone or disabled. Collected problems have happened and are reported.
 UNWATCHED = f"""
 SELECT {_INCIDENT} FROM notification_incidents AS i
 WHERE phase IN ('counting', 'told') AND event = ANY(%(events)s::text[])

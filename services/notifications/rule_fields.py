@@ -19,7 +19,7 @@ SCHEDULE_FILTERS = ("schedule_ids", "tags", "job_types")
 
 
 class Event(StrEnum):
-    """What a rule may tell. The order is that of lists."""
+    """What a rule may report, in the order of lists."""
 
     FAILED = "failed"
     FAILING = "failing"
@@ -37,10 +37,10 @@ class Event(StrEnum):
 
 MEANINGS = {
     Event.FAILED: "a fire failed for good: its last attempt failed",
-    Event.FAILING: "after_failures fires of a schedule in a row failed for good",
-    Event.RECOVERED: "what was told before is over",
+    Event.FAILING: "after_failures consecutive fires of a schedule failed for good",
+    Event.RECOVERED: "a problem reported before is over",
     Event.LATE: "an execution starts more than late_seconds after it was due",
-    Event.SLOW: "an execution takes longer than slower_than_seconds, or than slower_than_usual times the usual",
+    Event.SLOW: "an execution takes longer than slower_than_seconds, or slower_than_usual times the usual duration",
     Event.NO_SUCCESS: "a schedule has had no success for no_success_seconds",
     Event.MISSED: "a fire was missed",
     Event.PARKED: "a schedule is parked: its row is invalid",
@@ -121,7 +121,7 @@ class Zone:
     def __call__(self, value: Any) -> str:
         if value not in zone_names():
             meant = suggestion(str(value), {name.lower(): name for name in zone_names()})
-            raise ValueError(f"must be an IANA time zone, as Europe/Berlin, got {excerpt(value)}{meant}")
+            raise ValueError(f"must be an IANA time zone, such as Europe/Berlin, got {excerpt(value)}{meant}")
         return str(value)
 
     @property
@@ -159,7 +159,7 @@ def _in_order(events: list[str]) -> list[str]:
 
 
 NAME_RULE = Matching(NAME, "1 to 63 letters, digits, '.', '_' and '-', beginning with a letter or digit")
-TIME = Matching(HOUR_MINUTE, "a time of day as 22:30")
+TIME = Matching(HOUR_MINUTE, "a time of day, such as 22:30")
 SECONDS = Whole(1, 366 * DAY_SECONDS)
 DIGESTS = ("none", "daily", "weekly")
 RULES: dict[str, Rule] = {
@@ -252,11 +252,11 @@ def _between(values: Mapping[str, Any], broken: Collection[str]) -> list[Problem
         for name in OF_THE_FLEET.get(Event(event), ()):
             if values.get(name):
                 reason = (
-                    f"cannot be combined with the event {event}, which is about no schedule: make it a rule of its own"
+                    f"cannot be combined with the event {event}, which concerns no schedule: give it a rule of its own"
                 )
                 problems.append(Problem(name, reason))
     if list(events) == [Event.RECOVERED]:
-        problems.append(Problem("events", "recovered alone tells nothing: add the events whose end it tells"))
+        problems.append(Problem("events", "recovered alone reports nothing: add the events whose end it reports"))
     return problems + _quiet(values, broken)
 
 
@@ -266,7 +266,7 @@ def _quiet(values: Mapping[str, Any], broken: Collection[str]) -> list[Problem]:
         return []
     if (begin is None) != (end is None):
         missing = "quiet_from" if begin is None else "quiet_to"
-        return [Problem(missing, "is required: quiet hours have a begin and an end")]
+        return [Problem(missing, "is required: quiet hours have a start and an end")]
     if begin is not None and begin == end:
-        return [Problem("quiet_to", "must differ from quiet_from; to tell nothing at all, disable the rule")]
+        return [Problem("quiet_to", "must differ from quiet_from; to send nothing at all, disable the rule")]
     return []

@@ -1,4 +1,4 @@
-"""How a rule reads: its thresholds, whom it is for, and when it tells."""
+"""How a rule reads: its thresholds, its filters, and when it sends."""
 
 from services.notifications.rules import RuleRecord
 from services.wording.durations import duration
@@ -31,10 +31,10 @@ def filters(rule: RuleRecord) -> str:
 
 def when(rule: RuleRecord) -> str:
     if (problem := rule.problem) is not None:
-        return f"tells nothing: {problem}"
+        return f"sends nothing: {problem}"
     words = []
     if rule.quiet_from is not None:
-        passes = ", errors pass" if rule.quiet_errors_pass else ""
+        passes = ", except errors" if rule.quiet_errors_pass else ""
         words.append(f"quiet {rule.quiet_from}-{rule.quiet_to} {rule.quiet_timezone}{passes}")
     if rule.digest != "none":
         day = f" on {rule.digest_day}" if rule.digest == "weekly" else ""

@@ -1,4 +1,4 @@
-"""Rules: rows of `notification_rules`, each saying which events are told to which channels. The only writer of them."""
+"""Rules: rows of `notification_rules`, each saying which events go to which channels. The only writer of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from database.connection import DatabaseConnection
 from database.models import NotificationRule
-from database.pages import Keyset
+from database.pages import Keyset, PageOf
 from database.sqlstates import UNIQUE_VIOLATION, sqlstate
 from database.writing import write_as
 from services.errors import InvalidInput, Problem, RuleNotFound
@@ -43,7 +43,7 @@ class RuleRecord(RuleSpec):
 
     @property
     def problem(self) -> str | None:
-        """Of a row that another program wrote and that makes no sense: it tells nothing."""
+        """Why an invalid row that another program wrote sends nothing."""
         try:
             parse_rule({**self.given, "channels": ["any"]})  # they are known by their ids
         except InvalidInput as error:
@@ -54,10 +54,7 @@ class RuleRecord(RuleSpec):
         return event in self.events
 
 
-@dataclass(frozen=True, slots=True)
-class RulePage:
-    items: list[RuleRecord]
-    next_cursor: str | None
+RulePage = PageOf[RuleRecord]
 
 
 class Rules:
@@ -70,7 +67,7 @@ class Rules:
         query = BY_NAME.page(sql.select_rules(), limit, cursor)
         with self._db.transaction() as connection:
             records = [_to_record(row) for row in connection.execute(query)]
-        return RulePage(*BY_NAME.cut(records, limit))
+        return BY_NAME.cut(records, limit)
 
     def find(self, name_or_id: str) -> RuleRecord:
         """Raises RuleNotFound."""
@@ -119,7 +116,7 @@ class Rules:
         return self._write(actor, write)
 
     def delete(self, name_or_id: str, actor: str) -> RuleRecord:
-        """With what it knows of its subjects; what it has told stays. Raises RuleNotFound."""
+        """With its incidents; its deliveries stay. Raises RuleNotFound."""
 
         def write(connection: Connection) -> RuleRecord:
             found = _present(connection, name_or_id, lock=True)
@@ -145,7 +142,7 @@ def _without_deleted(before: RuleRecord, changes: Mapping[str, Any]) -> dict[str
     if "channels" in changes:
         return before.given
     if any(name.startswith(DELETED) for name in before.channels):
-        gone = Problem("channels", "one of its channels was deleted: give the channels that it tells from now on")
+        gone = Problem("channels", "one of its channels was deleted: name the channels to use from now on")
         raise InvalidInput(gone)
     return before.given
 

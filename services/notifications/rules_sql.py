@@ -38,7 +38,7 @@ UPDATE notification_rules SET ({", ".join(_FIELDS)}) = ROW ({_VALUES}), updated_
 WHERE rule_id = %(rule_id)s
 """
 
-# Of what is not watched for a while nothing is known: what is told later begins anew.
+# Nothing is known about events that were not watched for a while: later reports begin anew.
 FORGET = """
 DELETE FROM notification_incidents
 WHERE rule_id = %(rule_id)s
@@ -55,7 +55,7 @@ def select_enabled(most: int) -> Select[Any]:
 
 
 def select_one(name_or_id: str, *, lock: bool) -> Select[Any]:
-    """By name, else by id: a name may look like an id."""
+    """By name, otherwise by id: a name may look like an id."""
     wanted = Rule.name == name_or_id
     with suppress(ValueError):
         wanted = or_(wanted, Rule.rule_id == UUID(name_or_id))

@@ -82,7 +82,7 @@ class Sender:
             thread.join(max(0.0, until - time.monotonic()))
 
     def _work(self) -> None:
-        """Until nothing is left for this thread. If Postgres is away, the loop says so, and starts others later."""
+        """Until nothing is left for this thread. If Postgres is away, the loop reports it and starts others later."""
         with suppress(Unavailable):
             while not self._stopping.is_set() and self.send_one():
                 pass
@@ -142,10 +142,10 @@ class Sender:
             given_up += self._patiently(lambda: self._deliveries.give_up(claim.channel_id, why), until)
         if given_up:
             facts["event"] = "notification_given_up"
-            logger.error("channel %s: %d given up: %s", claim.name, given_up, reason, extra=facts)
+            logger.error("channel %s: %d messages given up: %s", claim.name, given_up, reason, extra=facts)
 
     def _patiently(self, note: Callable[[], T], until: float) -> T:
-        """As long as the claim holds: what was sent and cannot be noted is sent again."""
+        """As long as the claim is valid: a message that was sent and cannot be recorded is sent again."""
         while True:
             try:
                 return note()

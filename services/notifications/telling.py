@@ -1,4 +1,4 @@
-"""From what is to be told to deliveries: the words, the quiet hours, the digests, one delivery for each channel."""
+"""Turns events into deliveries: the words, the quiet hours, the digests, one delivery for each channel."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -172,7 +172,7 @@ def deliveries(told: Told, now: datetime) -> list[NewDelivery]:
 
 
 def delivery_subject(subject: str, channel_id: Any, *, is_first: bool) -> str:
-    """The unique key of deliveries knows no channel."""
+    """The unique key of deliveries does not contain the channel."""
     return subject if is_first else f"{subject}@{channel_id}"
 
 

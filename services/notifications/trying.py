@@ -1,7 +1,7 @@
-"""A dry run of a rule: what it would have told in the last hours. Reads only, and a bounded number of executions.
+"""A dry run of a rule: what it would have sent in the last hours. Reads only, and a bounded number of executions.
 
 Ended executions are judged as the notifier judges them, at the time of their end; what is so at the moment counts as
-found now. What had begun before, or what happened to replicas and queues meanwhile, is not known afterwards.
+found now. Problems that had begun before, and what happened to replicas and queues since, are not known.
 """
 
 import time
@@ -34,7 +34,7 @@ MOST_TOLD = 1000
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A message at the time at which it would have been told. `due_at`: after quiet hours, or of its digest."""
+    """A message at the time at which it would have been created. `due_at`: after quiet hours, or of its digest."""
 
     at: datetime
     due_at: datetime

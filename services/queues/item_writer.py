@@ -13,11 +13,11 @@ from typing import Any, Generic, cast
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from database.backoff import Backoff
 from database.connection import DatabaseConnection
 from database.sqlstates import DEADLOCKS, LOCK_TIMEOUT, sqlstate
 from database.writing import again_if_lost
 from enhanced_scheduler.containment import Raised, Returned, contained
-from services.coordination.backoff import Backoff
 from services.errors import ConfigurationError, Unavailable
 from services.jobs import JobFailed
 from services.queues.async_steps import Sessions

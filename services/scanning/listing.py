@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, select
 
 from database.models import ScanRow
-from database.pages import Keyset
+from database.pages import Keyset, PageOf
 from services.checks.hostnames import spellings
 from services.errors import InvalidInput, Problem
 from services.scanning.findings import EngineName
@@ -31,10 +31,7 @@ class ScanRecord:
     summary: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ScanPage:
-    items: list[ScanRecord]
-    next_cursor: str | None
+ScanPage = PageOf[ScanRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

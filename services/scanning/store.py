@@ -100,7 +100,7 @@ class ScanStore:
         query = select_page(wanted, limit, cursor)
         with self._db.transaction() as connection:
             records = [ScanRecord(**row._mapping) for row in connection.execute(query)]
-        return ScanPage(*NEWEST_FIRST.cut(records, limit))
+        return NEWEST_FIRST.cut(records, limit)
 
 
 def _check_fence(connection: Connection, execution: Execution) -> None:

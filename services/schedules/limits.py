@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from database.connection import DatabaseConnection
 from database.models import Limit, LimitChange
-from database.pages import Keyset
+from database.pages import Keyset, PageOf
 from database.sqlstates import UNIQUE_VIOLATION, sqlstate
 from database.writing import write_as
 from services.errors import InvalidInput, LimitNotFound, Problem
@@ -63,10 +63,7 @@ class LimitRecord:
         return self.enabled and self.max_running == 0
 
 
-@dataclass(frozen=True, slots=True)
-class LimitPage:
-    items: list[LimitRecord]
-    next_cursor: str | None
+LimitPage = PageOf[LimitRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ class Limits:
         query = BY_NAME.page(_select(), limit, cursor)
         with self._db.transaction() as connection:
             records = [_to_record(row) for row in connection.execute(query)]
-        return LimitPage(*BY_NAME.cut(records, limit))
+        return BY_NAME.cut(records, limit)
 
     def get(self, name: str) -> LimitRecord | None:
         with self._db.transaction() as connection:

@@ -1,1 +1,1 @@
-"""What a process reports about itself: metrics, log lines, health."""
+"""A process as such: what it reports (metrics, log lines, health), and when it collects garbage."""

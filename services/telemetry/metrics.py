@@ -47,35 +47,37 @@ CHANGES = Counter("scheduler_schedule_changes_total", "Schedule changes applied 
 SCHEDULES = Gauge("scheduler_schedules_loaded", "Schedules loaded into the timer")
 BUCKETS = Gauge(
     "scheduler_buckets",
-    "Buckets of schedules, of 1024: loaded here; to be loaded here; loaded by no living replica",
+    "Buckets of schedules, of 1024: held by this replica; its duty to hold; held by no living replica",
     ["state"],
 )
 UNMET = Gauge(
     "scheduler_waiting_unable",
-    "Executions that wait for what no living replica has, by queue, labels and job type; every replica reports all",
+    "Executions waiting for a queue, label or job type that no living replica has; every replica reports all",
     ["needs"],
 )
 LIMIT_RUNNING = Gauge(
     "scheduler_limit_running",
-    "Executions that run under a limit; of all limits those with most waiting; every replica reports all",
+    "Running executions per limit, for the limits with the most waiting; every replica reports all",
     ["limit"],
 )
-LIMIT_WAITING = Gauge("scheduler_limit_waiting", "Executions that wait for a limit; as above", ["limit"])
+LIMIT_WAITING = Gauge(
+    "scheduler_limit_waiting", "Executions waiting for a limit; the same limits as scheduler_limit_running", ["limit"]
+)
 LIMIT_SECONDS = Gauge(
-    "scheduler_limit_oldest_seconds", "How long the oldest execution has waited for a limit; as above", ["limit"]
+    "scheduler_limit_oldest_seconds", "How long the oldest execution has waited for a limit; the same limits", ["limit"]
 )
 FAILING = Gauge(
     "scheduler_schedules_failing", "Enabled schedules whose newest fire failed for good; every replica reports all"
 )
 LONGEST_STREAK = Gauge(
-    "scheduler_longest_streak", "Failures in a row of the enabled schedule that has most; every replica reports all"
+    "scheduler_longest_streak", "Most failures in a row of any enabled schedule; every replica reports the same"
 )
 PAUSED_SCHEDULES = Counter(
     "scheduler_schedules_paused_total", "Schedules disabled by their pause_after_failures", ["job_type"]
 )
 PAUSES_WITHHELD = Gauge(
     "scheduler_pauses_withheld",
-    "Schedules that pause_after_failures left enabled, because much of their job type fails at once",
+    "Schedules that pause_after_failures left enabled, because many schedules of their job type fail at once",
     ["job_type"],
 )
 PINGS = Counter(
@@ -98,21 +100,23 @@ NOTIFICATION_ATTEMPTS = Counter(
 )
 NOTIFICATIONS_WAITING = Gauge(
     "scheduler_notifications_waiting",
-    "Notifications that are due and not sent, up to 1,000 of a channel; every replica reports all",
+    "Notifications that are due and not sent, up to 1,000 per channel; every replica reports all",
 )
 NOTIFICATIONS_OLDEST = Gauge(
-    "scheduler_notifications_oldest_seconds", "Seconds for which the oldest of them has been due"
+    "scheduler_notifications_oldest_seconds", "Seconds since the oldest unsent notification became due"
 )
 CHANNELS_FAILING = Gauge("scheduler_notification_channels_failing", "Enabled channels whose last attempt failed")
 CHANNEL_FAILING_SECONDS = Gauge(
-    "scheduler_notification_channel_failing_seconds", "Seconds since the first of them began to fail"
+    "scheduler_notification_channel_failing_seconds", "Seconds since the channel that has failed longest began to fail"
 )
 AUDIT_AGE = Gauge("scheduler_audit_age_seconds", "Seconds since the end of the newest audited hour")
 NOTIFIER_AGE = Gauge(
     "scheduler_notifier_age_seconds",
-    "Seconds since the notifier last judged all that had ended; every replica reports the same",
+    "Seconds since the notifier last caught up with the ended executions; every replica reports the same",
 )
-NOTIFICATIONS_TOLD = Counter("scheduler_notifications_told_total", "What this replica's notifier told", ["event"])
+NOTIFICATIONS_TOLD = Counter(
+    "scheduler_notifications_told_total", "Notifications that this replica's notifier created", ["event"]
+)
 AUDIT_AGE.set(float("nan"))
 REVISION = Gauge("scheduler_revision_applied", "Newest schedule revision applied by this replica")
 WATCHER_SECONDS = Histogram(

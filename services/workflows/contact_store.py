@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from database.connection import DatabaseConnection
-from database.pages import Keyset
+from database.pages import Keyset, PageOf
 from database.workflow_models import Contact, Domain, Page
 from database.workflow_statuses import ContactCurationStatus, EmailType
 from database.writing import write_as
@@ -71,10 +71,7 @@ class ContactFilter:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class ContactPage:
-    items: list[ContactRecord]
-    next_cursor: str | None
+ContactPage = PageOf[ContactRecord]
 
 
 NEWEST_FIRST = Keyset(columns=(Contact.created_at, Contact.id))
@@ -98,7 +95,7 @@ class ContactStore:
         query = NEWEST_FIRST.page(_SELECT.where(*where.conditions()), limit, cursor)
         with self._db.transaction() as connection:
             found = [_record(row) for row in connection.execute(query)]
-        return ContactPage(*NEWEST_FIRST.cut(found, limit))
+        return NEWEST_FIRST.cut(found, limit)
 
     def create(self, domain_id: UUID, given: Mapping[str, Any], actor: str) -> ContactRecord:
         """Raises InvalidInput or ContactExists."""

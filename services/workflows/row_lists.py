@@ -9,7 +9,7 @@ from sqlalchemy import Select, or_, select
 
 from database.connection import DatabaseConnection
 from database.models import Base
-from database.pages import Keyset
+from database.pages import Keyset, PageOf
 from database.workflow_models import Domain, LocalBusiness, Page, Place, SitemapFile
 from database.workflow_statuses import (
     ContactScrapeStatus,
@@ -62,10 +62,7 @@ class RowFilter:
     words: Mapping[str, str | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RowPage:
-    items: list[dict[str, Any]]
-    next_cursor: str | None
+RowPage = PageOf[dict[str, Any]]
 
 
 PLACES = RowList(
@@ -142,8 +139,8 @@ def list_rows(
     """Raises InvalidInput for a value that no row can have."""
     query = select_rows(rows, where, limit, cursor)
     with db.transaction() as connection:
-        found, next_cursor = rows.order.cut(connection.execute(query).all(), limit)
-    return RowPage([dict(row._mapping) for row in found], next_cursor)
+        page = rows.order.cut(connection.execute(query).all(), limit)
+    return RowPage([dict(row._mapping) for row in page.items], page.next_cursor)
 
 
 def select_rows(rows: RowList, where: RowFilter, limit: int, cursor: str | None) -> Select[Any]:

@@ -14,6 +14,8 @@ from services.scanning.engines.browser_engine import BrowserEngine
 from services.schedule_repository import ScheduleRepository
 from tests.support.browsers import new_engine
 from tests.support.executions import Make, age, store_of, this_is_now
+from tests.support.ledger import Ledger
+from tests.support.notifying import Notifying
 from tests.support.scan_site import WebServer
 
 
@@ -64,3 +66,16 @@ def any_browser() -> Iterator[BrowserEngine]:
     engine = new_engine()
     yield engine
     engine.close()
+
+
+@pytest.fixture
+def notifying(db: DatabaseConnection) -> Notifying:
+    """Channels and deliveries."""
+    return Notifying(db)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Ledger]:
+    """A receiver of webhooks."""
+    with Ledger() as ledger:
+        yield ledger

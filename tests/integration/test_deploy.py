@@ -32,7 +32,7 @@ from services.redis_client import RedisClient
 from services.schedule_repository import ScheduleRepository
 from services.schedules.limits import Limits
 from services.telemetry import metrics as metrics  # registers every collector
-from tests.integration.coordination.test_redis_client import free_port, start
+from tests.integration.test_redis_client import free_port, start
 from tests.support.replicas import QUICK, Cluster
 from tests.support.schedules import VALID
 from tests.support.waiting import eventually

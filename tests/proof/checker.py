@@ -515,17 +515,17 @@ class Weather:
                     self._workers.add(each.replica)
             if each.kills and each.pid is not None:
                 self._killed[each.pid] = each.at
-        self._server = _merged((each.at, each.until) for each in disturbances if each.scope == "server")
+        self._server = merged((each.at, each.until) for each in disturbances if each.scope == "server")
         self._holds = [each for each in disturbances if each.scope == "schedules"]
         rest = bounds.recovery
         ill = [
-            _merged((each.at, each.until + rest) for each in some)
+            merged((each.at, each.until + rest) for each in some)
             for name, some in self._of_replica.items()
             if name not in self._workers
         ]
-        self._unfit = _merged([*_common(ill), *((start, end + rest) for start, end in self._server)])
+        self._unfit = merged([*_common(ill), *((start, end + rest) for start, end in self._server)])
         disturbing = (each for each in disturbances if each.scope != "nothing")
-        self._any = _merged((each.at, each.until + bounds.recovery) for each in disturbing)
+        self._any = merged((each.at, each.until + bounds.recovery) for each in disturbing)
         self._unfit_sums = _Sums(self._unfit)
         self._any_sums = _Sums(self._any)
         self._server_sums = _Sums(self._server)
@@ -543,13 +543,13 @@ class Weather:
     def silent_seconds(self, replica: str, until: float) -> float:
         """Of the time just before, in which a life sign would have kept it."""
         since = until - self._bounds.recovery - self._bounds.slack
-        spans = _merged((each.at, each.until) for each in self._of_replica[replica] if each.silences)
+        spans = merged((each.at, each.until) for each in self._of_replica[replica] if each.silences)
         return sum(max(0.0, min(end, until) - max(start, since)) for start, end in spans)
 
     def silent_since(self, replica: str, since: float, until: float) -> float | None:
         """When the silence began for which it was given up; None where there was none of our doing."""
         killed = [each.at for each in self._of_replica[replica] if each.kills and since - 1 <= each.at <= until]
-        spans = _merged((each.at, each.until) for each in self._of_replica[replica] if each.silences)
+        spans = merged((each.at, each.until) for each in self._of_replica[replica] if each.silences)
         begun = [start for start, end in spans if start <= until and end >= until - self._bounds.recovery]
         return max([*killed[:1], *begun], default=None) if killed or begun else None
 
@@ -599,7 +599,7 @@ class _Sums:
         return self._before[place - 1] + min(at, end) - start
 
 
-def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     found: list[tuple[float, float]] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:

@@ -59,7 +59,7 @@ PROMISES = (
         number="G3",
         title="Nothing unaccounted",
         sentence="Every fire that was due ends as one row per attempt with a status and, if it did not run, a reason. "
-        "No row is made for an instant that was no fire.",
+        "No row is made for an instant that was not a fire.",
         bound="a row within 38 s: verification after 3 s, gap scan every 30 s, and 5 s to settle",
         tests=(
             f"{ENGINE}/test_redis_faults.py::test_fires_whose_redis_replies_get_lost_are_still_run",
@@ -140,7 +140,7 @@ PROMISES = (
     Promise(
         number="G7",
         title="Redis may vanish",
-        sentence="Without Redis the replicas go on with Postgres alone, say so, and return by themselves.",
+        sentence="Without Redis the replicas go on with Postgres alone, report it, and recover by themselves.",
         bound="G1 to G4 hold meanwhile",
         tests=(
             f"{ENGINE}/test_redis_faults.py::test_redis_may_vanish_and_come_back",
@@ -150,8 +150,8 @@ PROMISES = (
     Promise(
         number="G8",
         title="Postgres may vanish",
-        sentence="Nothing starts without a row. What runs finishes, and its result is written when Postgres is back, "
-        "as the handler made it.",
+        sentence="Nothing starts without a row. Running handlers finish, and their results are written unchanged when "
+        "Postgres is back.",
         bound="0 results lost while the process lives",
         tests=(f"{ENGINE}/test_postgres_faults.py::test_postgres_may_vanish_and_nothing_is_lost",),
         findings=(

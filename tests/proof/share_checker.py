@@ -7,7 +7,7 @@ heartbeats said about buckets, looked at once a second. Start reading at `judge_
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tests.proof.checker import Bounds, Violation, Weather, clock
+from tests.proof.checker import Bounds, Violation, Weather, clock, merged
 from tests.proof.records import Disturbance, Row, Turn
 
 LIVE = ("claimed", "running")
@@ -156,7 +156,7 @@ def an_idle_fleet_takes_what_waits(story: ShareStory, bounds: Bounds, own: Share
         if others.strikes_schedule(row.schedule, since, until):
             continue
         waited = 0.0
-        for start, end in _between(_merged([*live, *running]), since, until):
+        for start, end in _between(merged([*live, *running]), since, until):
             ill = end - start - others.fit_seconds(start, end)
             waited += max(0.0, story.weather_of(able, bounds).fit_seconds(start, end) - ill)
         if waited > longest:
@@ -168,7 +168,7 @@ def _waits(story: ShareStory) -> Iterator[tuple[Row, float, float, Sequence[tupl
     """Each wait that ended with a claim: its row, from and until when, and the time in which its schedule ran."""
     due = {(row.schedule, row.fire, row.attempt): row for row in story.rows}
     for schedule, turns in story.turns.items():
-        live = _merged(_live_spans(turns, story.rows, schedule))
+        live = merged(_live_spans(turns, story.rows, schedule))
         since_turn: dict[tuple[float, int], float] = {}
         for turn in turns:
             key = turn.fire, turn.attempt
@@ -226,16 +226,6 @@ def _live_spans(turns: Sequence[Turn], rows: Sequence[Row], schedule: str) -> It
         if turn.after in LIVE:
             began[key] = turn.at
     yield from ((start, float("inf")) for start in began.values())
-
-
-def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    found: list[tuple[float, float]] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((start, end))
-    return found
 
 
 def _between(spans: Sequence[tuple[float, float]], since: float, until: float) -> Iterator[tuple[float, float]]:

@@ -115,7 +115,7 @@ class RowsExplained:
             yield from self._blocked_by(record, now)
 
     def _of_whom(self, record: ExecutionRecord) -> str:
-        """On which replicas or workers, if the schedule asks for special ones. An old line of the log knows neither."""
+        """On which replicas or workers, if the schedule requires certain ones. Old lines of the log have neither."""
         row = self._definition.row if self._definition else None
         queue, requires = (row.queue, row.requires) if row else (None, None)
         asked = [f"serves the queue {queue!r}"] if queue else []

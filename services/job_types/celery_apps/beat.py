@@ -1,7 +1,7 @@
 """Reads the beat schedule of a user's Celery app: each entry becomes a schedule of type `celery_task`, or says why not.
 
 The app is imported and configured as beat would do it; nothing is sent. A task keeps the queue that the app's routes
-give it. What an entry asks for and a schedule cannot do is a problem, never dropped in silence.
+give it. An option that a schedule cannot express is reported as a problem, never silently dropped.
 """
 
 import sys
@@ -73,7 +73,7 @@ def read_beat_schedule(app: Any, name: str, timezone: str | None) -> BeatSchedul
 
 
 def _users(call: Callable[[], T], failed: str) -> T:
-    """Runs code of the user's app; whatever it raises is the user's to mend."""
+    """Runs code of the user's app; its errors are the user's to fix."""
     match contained(call):
         case Raised(KeyboardInterrupt() as error):
             raise error

@@ -1,6 +1,6 @@
 """Sends one task message to the broker of a user's app: within seconds it is sent, refused, or reported as unknown.
 
-A connection of its own for each message: what fails before the message is handed over was surely not sent. A kept
+A connection of its own for each message: a message that fails before it is handed over was surely not sent. A kept
 connection would break that: its first sign of a dead broker is a lost message, and sending again might send it twice.
 """
 

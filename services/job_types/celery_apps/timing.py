@@ -56,7 +56,7 @@ def _days(crontab: Any) -> tuple[str, str]:
 
 
 def field(values: Collection[int], low: int, high: int, written: object) -> str:
-    """As short as it can be. `*/n` only where the user wrote it: for hours it decides what a DST night means."""
+    """As short as possible. `*/n` only where the user wrote it: for hours it decides what a DST night means."""
     numbers = sorted(values)
     if len(numbers) == high - low + 1:
         return "*"

@@ -42,7 +42,7 @@ class AppriseConfig(BaseModel):
         if found is None or not url.isprintable():
             raise ValueError("must begin with the name of a service and ://")
         if found[1] in LOCAL:
-            raise ValueError(f"{found[1]}:// reaches nobody but this machine")
+            raise ValueError(f"{found[1]}:// reaches only this machine")
         return url
 
     @property
@@ -54,7 +54,7 @@ class AppriseConfig(BaseModel):
 
 
 def why_unusable(config: AppriseConfig) -> str | None:
-    """Why apprise would not take it, asked before it is stored; None when it does."""
+    """Why apprise would reject it, checked before it is stored; None if it accepts it."""
     if not is_installed("apprise"):
         return f"needs {how_to_install('apprise')}"
     try:
@@ -75,7 +75,7 @@ def send(config: AppriseConfig, envelope: Envelope, around: Surroundings) -> str
     if answer.get("ok"):
         return f"{config.service} accepted it"
     said = around.shown(str(answer.get("said") or "no reason given"))
-    raise SendFailed(f"{config.service} did not take it: {said}")
+    raise SendFailed(f"{config.service} rejected it: {said}")
 
 
 def _ask(wanted: dict[str, Any]) -> dict[str, Any]:

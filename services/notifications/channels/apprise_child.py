@@ -10,7 +10,7 @@ MOST_LINES = 3
 
 
 class _Said(logging.Handler):
-    """What apprise logs is the only place where it says why."""
+    """Collects apprise's log, the only place where it gives a reason."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -38,7 +38,7 @@ class EmailConfig(BaseModel):
         "starttls", description="`starttls`, `tls` from the first byte, or `none`; certificates are always checked"
     )
     user: str | None = Field(None, max_length=255, description="login; with password")
-    password: str | None = Field(None, description="a reference `${env:NAME}`; JOB_SECRETS lists the name")
+    password: str | None = Field(None, description="a reference `${env:NAME}`; JOB_SECRETS must list the name")
     sender: str = Field(alias="from", max_length=320, description="`name@example.com` or `Name <name@example.com>`")
     to: list[str] = Field(min_length=1, max_length=MOST_RECIPIENTS, description="addresses of the recipients")
 
@@ -65,7 +65,7 @@ class EmailConfig(BaseModel):
     @model_validator(mode="after")
     def _both_or_none(self) -> Self:
         if (self.user is None) != (self.password is None):
-            raise ValueError("user and password belong together")
+            raise ValueError("user and password must be given together")
         if self.password is not None and self.security == "none":
             raise ValueError("security is none, but a password is sent over TLS only")
         return self
@@ -146,7 +146,7 @@ class _Client(smtplib.SMTP):
 
 @contextmanager
 def _connected(config: EmailConfig, around: Surroundings, deadline: Deadline) -> Iterator[_Client]:
-    """smtplib's timeout holds for one read: a server that sends a byte now and then would keep us for ever."""
+    """smtplib's timeout is per read: a server that sends a byte now and then could hold us for ever."""
     client = _Client(config, around, deadline)
     over = threading.Timer(deadline.left(), lambda: _cut_off(client))
     over.daemon = True

@@ -1,4 +1,4 @@
-"""The kinds of channels: of each the schema of its configuration, and how it sends."""
+"""The kinds of channels: the schema of each one's configuration, and how it sends."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -30,7 +30,7 @@ def config_of(kind: str, given: Mapping[str, Any]) -> Config:
 
 
 def send(config: Config, envelope: Envelope, around: Surroundings) -> str:
-    """What the other side answered. Raises SendFailed."""
+    """The receiver's response. Raises SendFailed."""
     match config:
         case webhook.WebhookConfig():
             return webhook.send(config, envelope, around)
@@ -46,7 +46,7 @@ def _problem(kind: str, error: Mapping[str, Any]) -> Problem:
 
 
 def check_names(kind: str, given: Iterable[str]) -> None:
-    """For fields that are to be removed: a wrong name would remove nothing, in silence."""
+    """For fields to remove: a wrong name would silently remove nothing."""
     known = _names(kind)
     reason = f"is no field of kind {kind} (known: {', '.join(known)})"
     if wrong := [Problem(f"config.{name}", reason) for name in given if name not in known]:

@@ -1,4 +1,4 @@
-"""What every kind of channel gets and gives: an envelope, its surroundings, and what the other side answered."""
+"""What every kind of channel receives and returns: an envelope, its surroundings, and the receiver's response."""
 
 import re
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Lookup = Callable[[str], str | None]
 
 
 class SendFailed(SchedulerError):
-    """The message may not have arrived. `retry_after_seconds`: what the other side asked for."""
+    """The message may not have arrived. `retry_after_seconds`: requested by the receiver."""
 
     def __init__(self, reason: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(reason)
@@ -30,7 +30,7 @@ class SendFailed(SchedulerError):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """`delivery_id` is the same in every attempt: by it the other side drops what came twice."""
+    """`delivery_id` is the same in every attempt: the receiver uses it to drop duplicates."""
 
     delivery_id: UUID
     created_at: datetime
@@ -61,7 +61,7 @@ class Surroundings:
         return REFERENCE.sub(secret, text)
 
     def hide(self, part: str) -> None:
-        """Something that may be a key; what is short is none, and would hide ordinary words."""
+        """Mask a possible key; a short text is not a key, and masking it would hide ordinary words."""
         if len(part) >= SHORTEST_SECRET:
             self.mask.add(part)
 

@@ -1,4 +1,4 @@
-"""Webhooks, signed as https://www.standardwebhooks.com says: through the address guard, without following redirects."""
+"""Webhooks, signed as in https://www.standardwebhooks.com: through the address guard, without following redirects."""
 
 import base64
 import binascii
@@ -47,7 +47,7 @@ HEADER_VALUE = re.compile(r"(?=\S)[ -~\t]*(?<=\S)|")
 class WebhookConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    url: str = Field(max_length=8192, description="what is called with POST; http:// or https://")
+    url: str = Field(max_length=8192, description="URL to call with POST; http:// or https://")
     secret: str = Field(
         description=f"signs each message: `{PREFIX}` and base64 of {SHORTEST} to {LONGEST} bytes, or `${{env:NAME}}`; "
         "not given: a new one, shown once"
@@ -90,7 +90,7 @@ class WebhookConfig(BaseModel):
 
 
 def hidden_from(former: Mapping[str, Any], changed: Mapping[str, Any]) -> Problem | None:
-    """A header's value is not shown: with another address it would be told to whoever may change the address."""
+    """Header values are hidden: sent to another address, they would reach anyone who may change the address."""
     old, new = urlsplit(str(former.get("url"))), urlsplit(str(changed.get("url")))
     if (old.scheme, old.netloc) == (new.scheme, new.netloc):
         return None
@@ -98,7 +98,7 @@ def hidden_from(former: Mapping[str, Any], changed: Mapping[str, Any]) -> Proble
     kept = [name for name, value in now.items() if before.get(name) == value and not is_reference(value)]
     if not kept:
         return None
-    stored = f"{', '.join(kept)} was stored for {old.hostname or 'another address'}, and is not told to another one"
+    stored = f"{', '.join(kept)} was stored for {old.hostname or 'another address'}, and is not sent to another one"
     return Problem("config.headers", f"{stored}: give the headers again, or remove them")
 
 

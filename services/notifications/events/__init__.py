@@ -1,1 +1,1 @@
-"""What can be told, one file per family: each turns rows into occurrences, and into ends of them."""
+"""The events that rules can report, one file per family: each turns rows into occurrences and their ends."""

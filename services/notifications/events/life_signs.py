@@ -1,6 +1,6 @@
-"""What is so at the moment, found by looking: parked schedules, needs that nobody meets, lost replicas, open queues.
+"""Events found by looking at the present: parked schedules, unmet needs, lost replicas, open queues.
 
-A look finds all that is so; what was found before and is not there any more is over. A look that found more than it
+A look finds all present problems; one that was found before and is gone is over. A look that found more than it
 reads ends nothing.
 """
 
@@ -19,8 +19,8 @@ from services.wording.durations import duration
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`doubtful`: subjects that are neither so nor over. `back`: only these are over; None: all that is not found.
-    `here`: what is not among these is forgotten in silence.
+    """`doubtful`: subjects neither in trouble nor over. `back`: only these are over; None: all that are not found.
+    `here`: subjects not among these are forgotten in silence.
     """
 
     event: Event
@@ -72,7 +72,7 @@ def nobody_able(needs: tuple[str, ...], words: str, executions: int, now: dateti
         key=now.isoformat(),
         at=now,
         about=Subject(name=", ".join(needs), job_type=named.get("job"), queue=named.get("queue")),
-        words=f"is needed, and nobody has it: {words}",
+        words=f"is needed, but no replica has it: {words}",
         pattern=", ".join(needs),
         noun="need",
         facts={"Needs": ", ".join(needs)},
@@ -105,7 +105,7 @@ def queue_open(row: Row[Any]) -> Occurrence:
         key=row.circuit_changed_at.isoformat(),
         at=row.now,
         about=Subject(name=f"queue {row.queue}", queue=row.queue),
-        words="does not run: its circuit breaker opened, too many of its last items failed",
+        words="is not running: its circuit breaker opened because too many recent items failed",
         pattern="circuit open",
         noun="queue",
         facts={"Since": f"{row.circuit_changed_at:%Y-%m-%d %H:%M:%S} UTC"},

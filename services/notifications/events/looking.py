@@ -1,4 +1,4 @@
-"""The looks at what is so at the moment: one bounded statement each."""
+"""The looks at the present: one bounded statement each."""
 
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta
@@ -34,7 +34,7 @@ class Looks:
         self._db, self._timeout = db, heartbeat_timeout_seconds
 
     def now(self, events: set[Event]) -> Iterator[Callable[[], Look]]:
-        """Each to be called by itself: one that fails is none of the others' business."""
+        """To be called one by one: a look that fails must not stop the others."""
         if Event.PARKED in events:
             yield lambda: look(Event.PARKED, self._run(sql.PARKED), parked, sql.MOST)
         if Event.QUEUE_OPEN in events:
@@ -48,7 +48,7 @@ class Looks:
     def without_success(
         self, connection: Connection, rules: Collection[RuleRecord], after: UUID, *, again: bool = False
     ) -> tuple[list[Judged], UUID | None]:
-        """Of the next schedules; with the last of them, None at the end. `again`: also what was told already."""
+        """Of the next schedules; with the last of them, None at the end. `again`: also those already reported."""
         seconds = min(rule.no_success_seconds or 0 for rule in rules)
         values = {"after": after, "most": SCHEDULES_AT_ONCE, "seconds": seconds}
         rows = connection.exec_driver_sql(sql.NO_SUCCESS, values).all()

@@ -1,4 +1,4 @@
-"""Cookie scans: one that found new or changed cookies is told once; it has no end."""
+"""Cookie scans: a scan that found new or changed cookies is reported once; it has no end."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""When executions start and how long they take: late, slow. Both are seen while they last, and once they have ended."""
+"""When executions start and how long they take: late, slow. Both are found while they last, and again at the end."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def timing(row: Row[Any], rules: Collection[RuleRecord], usual: Mapping[UUID, fl
 
 
 def still(rows: Collection[Row[Any]], rules: Collection[RuleRecord], usual: Mapping[UUID, float]) -> Iterator[Judged]:
-    """Of executions that wait or run: they may be late or slow already, and are never the end of it."""
+    """For executions that wait or run: they may be late or slow already, but never end such an incident."""
     for row in rows:
         for rule in rules:
             if not matches(rule, about(row)):

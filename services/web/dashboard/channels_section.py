@@ -16,6 +16,7 @@ from services.notifications.deliveries import DeliveryState
 from services.web.auth.roles import Role
 from services.web.dashboard.live import Ages, Live, Once
 from services.web.dashboard.look import ago, card, chip, empty
+from services.web.dashboard.sure import is_sure
 from services.web.dashboard.visitor import Visitor
 
 STATES = {"works": "success", "failing": "failed", "unused": "pending", "disabled": "skipped"}
@@ -110,7 +111,8 @@ class ChannelsSection:
     async def _delete(self, record: ChannelRecord) -> None:
         channels, actor = self._visitor.parts.channels, self._visitor.identity.actor
         with ui.context.client.content:
-            if await _is_sure(record):
+            effect = f"Waiting messages to cancel: {record.waiting_words}. The history of its deliveries stays."
+            if await is_sure("channel", f"Delete {record.name}?", effect):
                 await self._visitor.act(Role.ADMIN, lambda: channels.delete(record.name, actor))
         await self.refresh()
 
@@ -167,21 +169,8 @@ async def _show_secret(name: str, secret: str) -> None:
     with ui.context.client.content, ui.dialog().props("persistent") as dialog, ui.card():
         dialog.props["aria-label"] = "Secret of the channel"
         ui.label(f"The secret of {name}").classes("text-lg es-long")
-        ui.label("With it the receiver checks the signatures. It is shown only this once.")
+        ui.label("The receiver checks the signatures with it. It is shown only this once.")
         ui.label(secret).classes("es-mono es-long")
-        ui.button("I have kept it", on_click=dialog.close).props("unelevated no-caps")
+        ui.button("I have saved it", on_click=dialog.close).props("unelevated no-caps")
     await dialog
     dialog.delete()
-
-
-async def _is_sure(record: ChannelRecord) -> bool:
-    with ui.dialog() as dialog, ui.card():
-        dialog.props["aria-label"] = "Delete channel"
-        ui.label(f"Delete {record.name}?").classes("text-lg es-long")
-        ui.label(f"Waiting messages that are cancelled: {record.waiting_words}. The history of its deliveries stays.")
-        with ui.row():
-            ui.button("Delete", on_click=lambda: dialog.submit(True)).props("unelevated no-caps color=negative")
-            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat no-caps")
-    sure = bool(await dialog)
-    dialog.delete()
-    return sure

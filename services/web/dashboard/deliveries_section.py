@@ -20,7 +20,7 @@ class DeliveriesSection(ListPage[DeliveryPage]):
     )  # fmt: skip
     chip = "state"
     linked = "message"
-    empty = ("No deliveries", "What is sent through the channels appears here, with every attempt.")
+    empty = ("No deliveries", "Messages sent through the channels appear here, with every attempt.")
 
     def __init__(self, visitor: Visitor) -> None:
         ui.label("Deliveries").classes("es-card-title").props('role="heading" aria-level="2"')

@@ -29,9 +29,7 @@ async def delivery(visitor: Visitor, delivery_id: str) -> None:
     seen = await visitor.read(lambda: _look(visitor, delivery_id))
     with frame(visitor, "Delivery", "/notifications", about=seen.record.message.title if seen else ""):
         if seen is None:
-            empty(
-                "There is no such delivery", "It may be older than the history that is kept.", ("All", "/notifications")
-            )
+            empty("Delivery not found", "It may have been deleted with old history.", ("All", "/notifications"))
             return
         page = _Page(visitor, seen)
         keep_fresh(REFRESH_SECONDS, page.refresh)
@@ -98,7 +96,7 @@ class _Page:
     async def _repeat(self) -> None:
         deliveries, actor = self._visitor.parts.deliveries, self._visitor.identity.actor
         if await self._visitor.act(Role.OPERATOR, lambda: deliveries.repeat(self._id, actor)):
-            ui.notify("It is sent again, under the same id")
+            ui.notify("It is being sent again, under the same id")
         await self.refresh()
 
 

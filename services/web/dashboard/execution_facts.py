@@ -48,7 +48,7 @@ def _usual(visitor: Visitor, record: ExecutionRecord) -> float | None:
 
 
 def _config(visitor: Visitor, record: ExecutionRecord) -> Mapping[str, Any] | None:
-    """That of the schedule when the execution began, from the change log; None if nobody knows it any longer."""
+    """That of the schedule when the execution began, from the change log; None if it is no longer known."""
     if record.schedule_id is None:
         return None
     at = record.started_at or record.completed_at or record.created_at

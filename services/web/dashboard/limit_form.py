@@ -22,7 +22,7 @@ class LimitForm:
         self._fields: dict[str, ValidationElement[Any]] = {}
         with ui.element("div").classes("es-fields"):
             if record is None:
-                name = ui.input("Key, or pattern with * at its end", placeholder="customer:42")
+                name = ui.input("Key, or pattern ending in *", placeholder="customer:42")
                 self._put("name", name)
             self._put("max_running", ui.number("At most at once", value=record.max_running if record else 2))
             self._put("note", ui.input("Note (optional)", value=(record.note or "") if record else ""))

@@ -14,6 +14,7 @@ from services.web.dashboard.limit_form import LimitForm
 from services.web.dashboard.limits_page import running_words, state_of
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import ago, card, chip, clock, empty, fact, took
+from services.web.dashboard.sure import is_sure
 from services.web.dashboard.visitor import Visitor
 
 REFRESH_SECONDS = 5.0
@@ -33,7 +34,7 @@ async def limit(visitor: Visitor, name: str) -> None:
     seen = await visitor.read(lambda: _look(visitor, name))
     with frame(visitor, "Limit", "/limits", about=name[:200]):
         if isinstance(seen, list):
-            empty("There is no such limit", way=("All limits", "/limits"))
+            empty("Limit not found", way=("All limits", "/limits"))
             if seen:
                 with card("Change history"):
                     _change_rows(visitor, seen)
@@ -43,7 +44,7 @@ async def limit(visitor: Visitor, name: str) -> None:
 
 
 def _look(visitor: Visitor, name: str) -> Seen | list[LimitChanged]:
-    """Of a deleted limit, only its changes."""
+    """For a deleted limit, only its changes."""
     limits, uses = visitor.parts.schedule_limits, LimitUses(visitor.parts.db)
     changes = limits.changes(name)
     try:
@@ -99,14 +100,15 @@ class _Page:
                 ui.label(one.key if one.status == "pending" else one.instance_id or "").classes("es-faint ellipsis")
 
     async def _changed(self, _: str) -> None:
-        ui.notify("Saved. It holds from the next start on.", type="positive")
+        ui.notify("Saved. It applies from the next start on.", type="positive")
         await self.refresh()
 
     async def _ask_delete(self) -> None:
         db, limits = self._visitor.parts.db, self._visitor.parts.schedule_limits
         freed = await self._visitor.read(lambda: LimitUses(db).freed_without(limits.find(self._name)))
         with ui.context.client.content:
-            if not await _is_sure(self._name, freed.words):
+            effect = f"{freed.words}. Executions that wait for it start as soon as nothing else holds them back."
+            if not await is_sure("limit", f"Delete {self._name}?", effect):
                 return
             actor = self._visitor.identity.actor
             if await self._visitor.act(Role.ADMIN, lambda: limits.delete(self._name, actor)):
@@ -136,7 +138,7 @@ def _build_head(shown: tuple[LimitRecord, LimitUse], ages: Ages) -> None:
 
 def _build_keys(keys: list[KeyUse], _: Ages) -> None:
     if not keys:
-        ui.label("No key of it is in use.").classes("es-faint")
+        ui.label("None of its keys is in use.").classes("es-faint")
     for key in keys[:KEYS]:
         with ui.row().classes("items-center gap-3 w-full es-line"):
             ui.label(key.key).classes("es-mono es-what")
@@ -145,19 +147,6 @@ def _build_keys(keys: list[KeyUse], _: Ages) -> None:
             ui.label(f"{key.waiting:,} waiting{waited}").classes("es-faint")
     if len(keys) > KEYS:
         ui.label(f"and {len(keys) - KEYS} more keys").classes("es-faint")
-
-
-async def _is_sure(name: str, effect: str) -> bool:
-    with ui.dialog() as dialog, ui.card():
-        dialog.props["aria-label"] = "Delete limit"
-        ui.label(f"Delete {name}?").classes("text-lg es-long")
-        ui.label(f"{effect}. What waits for it starts as soon as nothing else holds it back.")
-        with ui.row():
-            ui.button("Delete", on_click=lambda: dialog.submit(True)).props("unelevated no-caps color=negative")
-            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat no-caps")
-    sure = bool(await dialog)
-    dialog.delete()
-    return sure
 
 
 def _change_rows(visitor: Visitor, changes: list[LimitChanged]) -> None:

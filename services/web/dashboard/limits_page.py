@@ -1,4 +1,4 @@
-"""Limits across schedules: what runs and waits under each, and a form for a new one."""
+"""Limits across schedules: running and waiting executions of each, and a form for a new one."""
 
 import time
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ class _Limits(ListPage[ShownPage]):
                 LimitForm(visitor, None, self._added)
 
     def build_filters(self, _: Mapping[str, str]) -> None:
-        words = "At most so many executions with the same key run at once, over all replicas; the others wait."
+        words = "At most this many executions with the same key run at once, across all replicas; the others wait."
         ui.label(words).classes("es-faint")
 
     def look(self, cursor: str | None) -> ShownPage:
@@ -105,6 +105,6 @@ def state_of(record: LimitRecord, use: LimitUse) -> tuple[str, str]:
 
 
 def running_words(record: LimitRecord, use: LimitUse) -> str:
-    """Of a pattern each key has places of its own."""
+    """Each key of a pattern has places of its own."""
     most = f", up to {record.max_running:,} per key" if record.is_pattern else f" of {record.max_running:,}"
     return f"{use.running:,}{most}"

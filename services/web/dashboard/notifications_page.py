@@ -1,4 +1,4 @@
-"""Notifications: the rules, the channels, and what was sent through them, waits or has failed."""
+"""Notifications: the rules, the channels, and the deliveries: sent, waiting or failed."""
 
 from collections.abc import Callable
 from typing import Protocol

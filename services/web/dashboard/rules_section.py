@@ -1,4 +1,4 @@
-"""The rules on the page of notifications: what each tells, a dry run, a switch, and a form for new ones."""
+"""The rules on the page of notifications: what each reports, a dry run, a switch, and a form for new ones."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -16,6 +16,7 @@ from services.notifications.trying import Trial, try_rule
 from services.web.auth.roles import Role
 from services.web.dashboard.live import Ages, Live, Once
 from services.web.dashboard.look import card, chip, empty
+from services.web.dashboard.sure import is_sure
 from services.web.dashboard.visitor import Visitor
 from services.wording.counts import counted
 
@@ -46,7 +47,7 @@ class RulesSection:
 
     def _build(self, records: list[RuleRecord] | None, _ages: Ages) -> None:
         if records == []:
-            empty("No rules yet", "A rule says which events are told to which channels. Without one nobody is told.")
+            empty("No rules yet", "A rule says which events are sent to which channels. Without one, nothing is sent.")
         for record in records or ():
             with ui.row().classes("items-center gap-3 w-full es-line"):
                 with ui.column().classes("grow gap-1 es-long"):
@@ -82,13 +83,14 @@ class RulesSection:
     async def _delete(self, record: RuleRecord) -> None:
         rules, actor = self._visitor.parts.rules, self._visitor.identity.actor
         with ui.context.client.content:
-            if await _is_sure(record):
+            effect = "Messages it has already created are still sent and stay in the history."
+            if await is_sure("rule", f"Delete rule {record.name}?", effect):
                 await self._visitor.act(Role.ADMIN, lambda: rules.delete(str(record.rule_id), actor))
         await self.refresh()
 
 
 class _Form:
-    """What most rules need has fields; all else is JSON, as the API takes it."""
+    """The usual values have fields; all others are JSON, as in the API."""
 
     def __init__(self, visitor: Visitor, added: Callable[[], Awaitable[None]]) -> None:
         self._visitor, self._added, self._once = visitor, added, Once()
@@ -99,7 +101,7 @@ class _Form:
             self._events = ui.select(
                 events, label="Events", multiple=True, value=[Event.FAILED.value, Event.RECOVERED.value]
             ).props("outlined dense")
-            self._note = ui.input("Note of the rule (optional)").props("outlined dense")
+            self._note = ui.input("Note on the rule (optional)").props("outlined dense")
         self._more = ui.textarea("Filters, thresholds, quiet hours, digest (JSON)", value=json.dumps(EXAMPLE, indent=2))
         self._more.props("outlined autogrow").classes("w-full es-mono")
         with ui.row().classes("items-center gap-3"):
@@ -154,28 +156,15 @@ def _build_words(record: RuleRecord) -> None:
 
 async def _show_trial(record: RuleRecord, trial: Trial) -> None:
     with ui.dialog() as dialog, ui.card().classes("es-long"):
-        dialog.props["aria-label"] = "What the rule would have told"
-        ui.label(f"In the last 24 hours {record.name} would have told").classes("text-lg es-long")
+        dialog.props["aria-label"] = "What the rule would have sent"
+        ui.label(f"In the last 24 hours, {record.name} would have sent").classes("text-lg es-long")
         for each in trial.told[-SHOWN_TOLD:]:
             with ui.row().classes("items-baseline gap-3"):
                 ui.label(f"{each.at:%d %b %H:%M} UTC").classes("es-mono es-faint")
                 ui.label(each.message.title).classes("es-long")
         judged = f"{counted(len(trial.told), 'message')} from {counted(trial.walked, 'execution')}"
-        rest = "" if trial.is_complete else f"; there was more, after {trial.walked_until:%d %b %H:%M} UTC"
+        rest = "" if trial.is_complete else f"; there is more after {trial.walked_until:%d %b %H:%M} UTC"
         ui.label(f"{judged}{rest}. Nothing was sent.").classes("es-faint")
         ui.button("Close", on_click=dialog.close).props("flat no-caps")
     await dialog
     dialog.delete()
-
-
-async def _is_sure(record: RuleRecord) -> bool:
-    with ui.dialog() as dialog, ui.card():
-        dialog.props["aria-label"] = "Delete rule"
-        ui.label(f"Delete rule {record.name}?").classes("text-lg es-long")
-        ui.label("What it has told is sent, and stays in the history.")
-        with ui.row():
-            ui.button("Delete", on_click=lambda: dialog.submit(True)).props("unelevated no-caps color=negative")
-            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat no-caps")
-    sure = bool(await dialog)
-    dialog.delete()
-    return sure

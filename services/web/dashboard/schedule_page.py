@@ -26,6 +26,7 @@ from services.web.dashboard.live import Ages, Live, Once, keep_fresh
 from services.web.dashboard.look import ago, card, chart, chip, clock, empty, fact, fire_words, redraw, took
 from services.web.dashboard.schedule_form import CATCHUP, CATCHUPS, POLICIES, unset
 from services.web.dashboard.schedules_page import describe, run_now, switch
+from services.web.dashboard.sure import is_sure
 from services.web.dashboard.visitor import Visitor
 from services.web.dashboard.window_choice import remembered_window, window_choice
 from services.wording.streaks import with_streak
@@ -305,24 +306,12 @@ class _Page:
     async def _ask_delete(self) -> None:
         record = self._seen.record
         with ui.context.client.content:  # not in a part of the page that may be redrawn
-            if not await _is_sure(record.label):
+            effect = "It will not fire again. Its history remains."
+            if not await is_sure("schedule", f"Delete {record.label}?", effect):
                 return
             repository, actor = self._visitor.parts.repository, self._visitor.identity.actor
             if await self._visitor.act(Role.ADMIN, lambda: repository.delete_schedule(record.schedule_id, actor=actor)):
                 ui.navigate.to("/schedules")
-
-
-async def _is_sure(label: str) -> bool:
-    with ui.dialog() as dialog, ui.card():
-        dialog.props["aria-label"] = "Delete schedule"
-        ui.label(f"Delete {label}?").classes("text-lg es-long")
-        ui.label("It will not fire again. Its history remains.")
-        with ui.row():
-            ui.button("Delete", on_click=lambda: dialog.submit(True)).props("unelevated no-caps color=negative")
-            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat no-caps")
-    sure = bool(await dialog)
-    dialog.delete()
-    return sure
 
 
 def _in_words(words: str, fire: datetime) -> str:

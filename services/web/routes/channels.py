@@ -38,7 +38,7 @@ def list_channels(parts: PartsOf, who: Viewer, limit: Limit = 50, cursor: Cursor
 def add_channel(
     body: NewChannel, response: Response, parts: PartsOf, who: Operator, key: IdempotencyKey = None
 ) -> AddedChannelOut:
-    """Add a channel. Kind `apprise` requires an administrator: its services do not pass the address guard."""
+    """Add a channel. Kind `apprise` requires an administrator, because its calls bypass the address guard."""
     given = body.given()
     _check_kind(who, str(given.get("kind")))
     added = parts.channels.add(given, who.actor)
@@ -63,13 +63,13 @@ def change_channel(name: ChannelName, body: ChannelChanges, parts: PartsOf, who:
 
 @channels.delete("/{name}", status_code=204)
 def delete_channel(name: ChannelName, parts: PartsOf, who: Admin) -> None:
-    """Delete a channel. What waits for it is cancelled; the history of its deliveries stays."""
+    """Delete a channel. Its waiting messages are cancelled; the history of its deliveries stays."""
     parts.channels.delete(name, who.actor)
 
 
 @channels.post("/{name}/test", status_code=202)
 def send_test_message(name: ChannelName, parts: PartsOf, who: Operator, key: IdempotencyKey = None) -> DeliveryDetail:
-    """Write a test message, which the next free replica sends, once. Ask for the delivery to learn the result."""
+    """Create a test message, which the next free replica sends once. Read the delivery for the result."""
     return detail_of(parts, parts.channels.send_test(name, who.actor))
 
 

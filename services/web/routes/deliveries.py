@@ -14,9 +14,11 @@ from services.web.schemas.notifications import DeliveryDetail, DeliveryList, Del
 deliveries = router(f"{API}/deliveries", "notifications")
 
 DeliveryId = Annotated[UUID, Path(description="Id of the delivery.")]
-OfChannel = Annotated[str | None, Query(max_length=63, description="Of this channel only.", examples=["ops"])]
-OfState = Annotated[DeliveryState | None, Query(description="In this state only.")]
-OfEvent = Annotated[str | None, Query(max_length=63, description="Of this event only.", examples=["failed"])]
+OfChannel = Annotated[
+    str | None, Query(max_length=63, description="Only deliveries of this channel.", examples=["ops"])
+]
+OfState = Annotated[DeliveryState | None, Query(description="Only deliveries in this state.")]
+OfEvent = Annotated[str | None, Query(max_length=63, description="Only deliveries of this event.", examples=["failed"])]
 
 
 @deliveries.get("")
@@ -46,6 +48,6 @@ def read_delivery(delivery_id: DeliveryId, parts: PartsOf, who: Viewer) -> Deliv
 def repeat_delivery(
     delivery_id: DeliveryId, parts: PartsOf, who: Operator, key: IdempotencyKey = None
 ) -> DeliveryDetail:
-    """Send it again at once, under the same id, whatever became of it."""
+    """Send it again at once, under the same id, whatever its state."""
     parts.deliveries.repeat(delivery_id, who.actor)
     return detail_of(parts, delivery_id)

@@ -29,7 +29,7 @@ LimitName = Annotated[str, Path(description="Key or pattern of the limit.", exam
 
 @limits.get("")
 def list_limits(parts: PartsOf, who: Viewer, limit: Limit = 50, cursor: Cursor = None) -> LimitList:
-    """A page of limits, by name, with what runs and waits at the moment."""
+    """A page of limits, by name, with their running and waiting executions."""
     page, uses = parts.schedule_limits.page(limit=limit, cursor=cursor), LimitUses(parts.db)
     found, schedules = uses.look(), uses.schedules()
     items = [LimitOut(**_facts(record, found.get(record.name), schedules)) for record in page.items]
@@ -40,7 +40,7 @@ def list_limits(parts: PartsOf, who: Viewer, limit: Limit = 50, cursor: Cursor =
 def add_limit(
     body: NewLimit, response: Response, parts: PartsOf, who: Operator, key: IdempotencyKey = None
 ) -> LimitDetail:
-    """Add a limit. It holds from the next start on; what runs already is not stopped."""
+    """Add a limit. It applies from the next start on; running executions are not stopped."""
     added = parts.schedule_limits.add(body.given(), who.actor)
     response.headers["Location"] = f"{API}/limits/{quote(added.name)}"
     return _detail(parts, added)
@@ -54,14 +54,14 @@ def read_limit(name: LimitName, parts: PartsOf, who: Viewer) -> LimitDetail:
 
 @limits.patch("/{name:path}")
 def change_limit(name: LimitName, body: LimitChanges, parts: PartsOf, who: Operator) -> LimitDetail:
-    """Change individual fields. The change holds from the next start on."""
+    """Change individual fields. The change applies from the next start on."""
     _, after = parts.schedule_limits.edit(name, body.given(), who.actor)
     return _detail(parts, after)
 
 
 @limits.delete("/{name:path}", status_code=204)
 def delete_limit(name: LimitName, parts: PartsOf, who: Admin) -> None:
-    """Delete a limit. What waits for it starts as soon as nothing else holds it back."""
+    """Delete a limit. Executions that wait for it start as soon as nothing else holds them back."""
     parts.schedule_limits.delete(name, who.actor)
 
 

@@ -1,4 +1,4 @@
-"""/api/v3/rules: what is told to which channels, and when."""
+"""/api/v3/rules: which events are sent to which channels, and when."""
 
 from typing import Annotated
 
@@ -23,7 +23,7 @@ def list_rules(parts: PartsOf, who: Viewer, limit: Limit = 50, cursor: Cursor = 
 
 @rules.post("", status_code=201)
 def add_rule(body: NewRule, response: Response, parts: PartsOf, who: Operator, key: IdempotencyKey = None) -> RuleOut:
-    """Add a rule. It tells what happens from now on."""
+    """Add a rule. It reports what happens from now on."""
     added = parts.rules.add(body.given(), who.actor)
     response.headers["Location"] = f"{API}/rules/{added.name}"
     return RuleOut.model_validate(added)
@@ -36,14 +36,14 @@ def read_rule(name: RuleName, parts: PartsOf, who: Viewer) -> RuleOut:
 
 @rules.patch("/{name}")
 def change_rule(name: RuleName, body: RuleChanges, parts: PartsOf, who: Operator) -> RuleOut:
-    """Change individual fields. What a rule no longer tells, or does not tell while disabled, it forgets."""
+    """Change individual fields. A rule forgets open problems that it no longer reports, or while it is disabled."""
     _, after = parts.rules.edit(name, body.given(), who.actor)
     return RuleOut.model_validate(after)
 
 
 @rules.delete("/{name}", status_code=204)
 def delete_rule(name: RuleName, parts: PartsOf, who: Admin) -> None:
-    """Delete a rule. What it has told is sent, and stays in the history."""
+    """Delete a rule. Messages it has already created are still sent and stay in the history."""
     parts.rules.delete(name, who.actor)
 
 
@@ -54,6 +54,6 @@ def try_rule(
     who: Operator,
     hours: Annotated[float, Query(gt=0, le=24 * 7, description="How far it looks back.")] = 24,
 ) -> TrialOut:
-    """A dry run: what this rule would have told in the last hours. Nothing is written or sent."""
+    """A dry run: what this rule would have sent in the last hours. Nothing is written or sent."""
     record = parts.rules.find(name)
     return TrialOut.model_validate(run_trial(parts.db, record, parts.settings.heartbeat_timeout_seconds, hours))

@@ -44,11 +44,11 @@ class LimitOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     name: str = Field(
-        description="A key, or a pattern that ends in `*`, which limits each key that begins so",
+        description="A key, or a pattern that ends in `*`, which limits each key with that beginning",
         examples=["customer:42"],
     )
     max_running: int = Field(
-        description="How many executions of a key run at once, over all replicas; 0: nothing starts", examples=[2]
+        description="How many executions of a key may run at once, across all replicas; 0: nothing starts", examples=[2]
     )
     enabled: bool
     note: str | None = Field(examples=["their server is small"])
@@ -58,7 +58,7 @@ class LimitOut(BaseModel):
     waiting: int = Field(description="Executions that wait for it", examples=[7])
     waiting_is_cut: bool = Field(description="More executions wait than were counted", examples=[False])
     oldest_wait_seconds: float | None = Field(examples=[40.2])
-    schedules: int = Field(description="Schedules with a key for which it counts", examples=[12])
+    schedules: int = Field(description="Schedules with a key that it limits", examples=[12])
 
 
 class LimitList(BaseModel):
@@ -101,8 +101,10 @@ class LimitChangeOut(BaseModel):
 
 class LimitDetail(LimitOut):
     next_limit: str | None = Field(
-        description="The limit that would count for its keys if it were deleted", examples=["customer:*"]
+        description="The limit that would apply to its keys if it were deleted", examples=["customer:*"]
     )
-    keys: list[LimitKeyOut] = Field(description="What runs and waits by key")
-    executions: list[LimitedExecutionOut] = Field(description="What runs, then what waits, longest first; at most 50")
+    keys: list[LimitKeyOut] = Field(description="Running and waiting executions by key")
+    executions: list[LimitedExecutionOut] = Field(
+        description="Running, then waiting executions, longest first; at most 50"
+    )
     changes: list[LimitChangeOut] = Field(description="Newest first; at most 20")

@@ -139,7 +139,7 @@ class AttemptOut(BaseModel):
     started_at: datetime
     ended_at: datetime | None
     outcome: str | None = Field(description="sent, failed or lost; null: on its way", examples=["sent"])
-    answer: str | None = Field(description="What the other side said", examples=["answered 200"])
+    answer: str | None = Field(description="The receiver's response", examples=["answered 200"])
 
 
 class DeliveryDetail(DeliveryOut):

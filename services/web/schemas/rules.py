@@ -93,17 +93,17 @@ class RuleOut(BaseModel):
     tags: list[str] = Field(description="Schedules with one of them", examples=[["billing"]])
     job_types: list[str] = Field(examples=[["http_request"]])
     queues: list[str] = Field(examples=[["default"]])
-    after_failures: int | None = Field(description="`failing`: so many in a row", examples=[3])
+    after_failures: int | None = Field(description="`failing`: this many in a row", examples=[3])
     late_seconds: int | None = Field(examples=[300])
     slower_than_seconds: int | None = Field(examples=[600])
     slower_than_usual: float | None = Field(
-        description="`slow`: so many times the 95th percentile of the schedule's latest successes", examples=[3.0]
+        description="`slow`: this many times the 95th percentile of the schedule's latest successes", examples=[3.0]
     )
     no_success_seconds: int | None = Field(examples=[90000])
     quiet_from: str | None = Field(examples=["22:00"])
     quiet_to: str | None = Field(examples=["07:00"])
     quiet_timezone: str = Field(examples=["Europe/Berlin"])
-    quiet_errors_pass: bool = Field(description="Errors are sent in quiet hours, too", examples=[True])
+    quiet_errors_pass: bool = Field(description="Errors are sent during quiet hours, too", examples=[True])
     digest: str = Field(description="none, daily or weekly", examples=["none"])
     digest_at: str = Field(examples=["08:00"])
     digest_day: str = Field(examples=["monday"])

@@ -144,12 +144,12 @@ class ScheduleOut(BaseModel):
     max_retries: int | None
     retry_backoff_seconds: int | None
     catchup: str | None
-    pause_after_failures: int | None = Field(description="Disabled after so many failures in a row; null: never")
+    pause_after_failures: int | None = Field(description="Disabled after this many failures in a row; null: never")
     backoff_after_failures: int | None = Field(
-        description="After so many failures in a row most fires are skipped until one succeeds; null: never"
+        description="After this many failures in a row most fires are skipped until one succeeds; null: never"
     )
     ping_url: str | None = Field(
-        description="Told of each run's start and end, as healthchecks.io expects it. Roles below operator see ***"
+        description="Called at each run's start and end, as healthchecks.io expects. Roles below operator see ***"
     )
     failures_in_a_row: int = Field(description="Fires that failed for good since the last success", examples=[0])
     backoff_until: datetime | None = Field(description="Fires before this instant are skipped", examples=[None])
@@ -227,7 +227,7 @@ class BulkSwitch(BaseModel):
     filter: ScheduleMatch | None = None
     note: str | None = Field(None, max_length=NOTE.longest, description="Why they are disabled")
     dry_run: bool = Field(False, description="Report what would be done, without doing it")
-    expected: int | None = Field(None, ge=0, description="Refuse with 422 if another number of schedules matches")
+    expected: int | None = Field(None, ge=0, description="Refuse with 422 if a different number of schedules matches")
     limit: int = Field(MOST_AT_ONCE, ge=1, le=MOST_AT_ONCE, description="How many schedules at most")
     after: str | None = Field(None, max_length=64, description="`next_after` of the previous call")
 

@@ -233,7 +233,7 @@ def test_a_handler_that_blocks_the_loop_is_named_and_stops_nothing_else(cluster:
     ((gap,),) = cluster.rows("SELECT extract(epoch FROM now() - heartbeat_at)::float8 FROM scheduler_instances")
     assert gap < 3
     [line] = [line for line in replica.log.read_text().splitlines() if '"loop_blocked"' in line]
-    assert "blocker (job type async_block) blocks the event loop" in line
+    assert "blocker (job type async_block) has blocked the event loop" in line
     assert "async_handlers.py" in line
     assert f'"schedule_id": "{schedule}"' in line
     eventually(lambda: count(cluster, "status = 'success'") == 11, 15)

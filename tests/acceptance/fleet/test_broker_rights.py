@@ -10,7 +10,7 @@ import pytest
 
 from config import PROJECT_ROOT
 from services.redis_client import RedisClient
-from tests.integration.coordination.test_redis_client import free_port, start
+from tests.integration.test_redis_client import free_port, start
 from tests.support.fleet import Fleet, messages_at, run
 from tests.support.replicas import Cluster
 from tests.support.rows import count

@@ -494,7 +494,7 @@ def test_a_search_of_the_directory_stages_places_and_a_curator_selects_one(
 def test_a_limit_is_added_shows_what_waits_for_it_and_is_deleted(page: Page, cluster: Cluster) -> None:
     page.goto("/limits")
     expect(page.get_by_text("No limits yet")).to_be_visible()
-    name = page.get_by_label("Key, or pattern with * at its end")
+    name = page.get_by_label("Key, or pattern ending in *")
     name.fill("two words")
     page.get_by_role("button", name="Add").click()
     expect(page.get_by_text("must be 1 to 200 printable characters")).to_be_visible()
@@ -547,7 +547,7 @@ def test_a_channel_is_added_tested_and_a_failed_delivery_is_repeated(page: Page,
         configuration.fill(f'{{"url": "{receiver.url}/hook"}}')
         page.get_by_role("button", name="Add").click()
         secret = page.get_by_role("dialog").get_by_text(re.compile("^whsec_")).inner_text()
-        page.get_by_role("button", name="I have kept it").click()
+        page.get_by_role("button", name="I have saved it").click()
         expect(page.get_by_text("unused", exact=True)).to_be_visible()
         page.get_by_role("button", name="Test ops").click()
         expect(page.get_by_text("ops: 127.0.0.1 answered 503: ok")).to_be_visible()

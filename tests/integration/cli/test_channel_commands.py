@@ -1,9 +1,6 @@
 """`manage.py channel …` and `manage.py delivery …`, as people type them."""
 
 import json
-from collections.abc import Iterator
-
-import pytest
 
 from database.connection import DatabaseConnection
 from services.notifications.channels.webhook import key_of
@@ -11,17 +8,6 @@ from tests.integration.cli.test_command_line import Cli
 from tests.integration.cli.test_command_line import cli as cli
 from tests.support.ledger import Ledger
 from tests.support.notifying import Notifying, send_all, sender_of
-
-
-@pytest.fixture
-def receiver() -> Iterator[Ledger]:
-    with Ledger() as ledger:
-        yield ledger
-
-
-@pytest.fixture
-def notifying(db: DatabaseConnection) -> Notifying:
-    return Notifying(db)
 
 
 def words(text: str) -> str:

@@ -296,6 +296,15 @@ def test_a_preview_can_be_had_for_another_zone(cli: Cli) -> None:
     assert answer["description"] == "daily at 02:00 Asia/Tokyo"
 
 
+def test_json_of_a_deletion_is_alone_on_stdout(cli: Cli) -> None:
+    """The question goes to stderr."""
+    record = add(cli)
+    result = cli("schedule", "delete", "example.com", "--json", answer="y\n")
+    typed, _, printed = result.stdout.partition("\n")
+    assert (typed.strip(), json.loads(printed)) == ("y", {"deleted": [record["schedule_id"]]})
+    assert "Delete example.com?" in result.stderr
+
+
 def test_deleting_asks_first(cli: Cli, repository: ScheduleRepository) -> None:
     add(cli)
     assert cli("schedule", "delete", "example.com", answer="n\n").exit_code == 1

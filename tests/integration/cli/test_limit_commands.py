@@ -22,7 +22,7 @@ def test_a_limit_is_added_listed_changed_and_deleted(cli: Cli, db: DatabaseConne
     add(cli, "--name", "first", "--limit-key", "customer:42")
     add(cli, "--name", "second", "--limit-key", "customer:42", "--limit-key", "site:a")
     told = cli("limit", "add", "customer:42", "--max", "2", "--note", "small server").stdout
-    assert told == "added customer:42: at most 2 at once\nit counts for 2 schedules now\n"
+    assert told == "added customer:42: at most 2 at once\nit applies to 2 schedules now\n"
     with db.transaction() as connection:
         connection.exec_driver_sql(
             """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, reason, limit_keys,

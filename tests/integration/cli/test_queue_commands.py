@@ -99,7 +99,7 @@ def test_queues_is_a_table_for_people(cli: Cli, db: DatabaseConnection) -> None:
     assert lines[0].split()[:4] == ["queue", "waiting", "oldest", "processing"]
     (line,) = [line for line in lines if line.startswith(QUEUE)]
     assert "3" in line.split()
-    assert "2h 5m" in line
+    assert "2 h 5 min" in line
     assert line.endswith("under repair")
 
 

@@ -25,12 +25,6 @@ SHORT = Limits(max_seconds=0.4)
 
 
 @pytest.fixture
-def bad() -> Iterator[BadServer]:
-    with BadServer() as bad:
-        yield bad
-
-
-@pytest.fixture
 def fetcher() -> Iterator[Fetcher]:
     with Fetcher(guarded_session(False, "127.0.0.1/32")) as fetcher:
         yield fetcher

@@ -25,12 +25,6 @@ def ledger() -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def bad() -> Iterator[BadServer]:
-    with BadServer() as bad:
-        yield bad
-
-
-@pytest.fixture
 def fetcher() -> Iterator[Fetcher]:
     with Fetcher(guarded_session(False, "127.0.0.1")) as fetcher:
         yield fetcher

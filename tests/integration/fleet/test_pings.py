@@ -101,8 +101,8 @@ def test_a_secret_is_sent_to_its_host_only_and_shown_nowhere(
                 pings.begun(mine)
     assert [each.path for each in ledger.requests()] == ["/s3cret-key/nightly/start"]
     assert [record.getMessage() for record in caplog.records] == [
-        "no ping of nightly could be sent: JOB_SECRETS allows HC_KEY for hc-ping.com only, not for 127.0.0.1",
-        *["no ping of nightly could be sent: JOB_SECRETS does not list the environment variable HC_KEY, so jobs "
+        "no ping for nightly could be sent: JOB_SECRETS allows HC_KEY for hc-ping.com only, not for 127.0.0.1",
+        *["no ping for nightly could be sent: JOB_SECRETS does not list the environment variable HC_KEY, so jobs "
           "cannot use it"] * 2,
     ]  # fmt: skip
 
@@ -135,8 +135,8 @@ def test_an_outage_is_one_line_and_one_when_it_is_over(
         pings.begun(mine)
         eventually(lambda: since(before) == {"failed": 2, "dropped": 9, "sent": 1}, 5)
     assert [record.getMessage() for record in caplog.records] == [
-        "no ping of nightly could be sent: its ping_url answered 503",
-        "pings are sent again, first one of nightly",
+        "no ping for nightly could be sent: its ping_url answered 503",
+        "pings are being sent again, first for nightly",
     ]
 
 

@@ -156,7 +156,7 @@ def test_apprise_calls_its_services_in_a_process_of_its_own(
     sender = sender_of(db, {"TOPIC": "secret-topic"}, job_secrets="TOPIC@json")
     send_all(sender)
     failed = str(notifying.all()[0].last_error)
-    assert failed.startswith("json did not take it:")
+    assert failed.startswith("json rejected it:")
     assert not [secret for secret in ("hunter22", "secret-topic") if secret in failed]
     receiver.answer("/secret-topic", status=200)
     notifying.pass_seconds(LONGEST_PAUSE_SECONDS)
@@ -169,7 +169,7 @@ def test_apprise_calls_its_services_in_a_process_of_its_own(
 def test_an_apprise_url_that_it_does_not_understand_is_refused_before_it_is_stored(notifying: Notifying) -> None:
     for url, reason in (
         ("slack://x", "does not understand"), ("no url", "must begin with the name of a service"),
-        ("dbus://", "must begin"), ("syslog://localhost", "reaches nobody but this machine"),
+        ("dbus://", "must begin"), ("syslog://localhost", "reaches only this machine"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=reason):
             notifying.channels.add({"name": "chat", "kind": "apprise", "config": {"url": url}}, "ann")

@@ -340,7 +340,7 @@ def test_an_open_circuit_is_told_until_it_is_closed(newsroom: Newsroom) -> None:
         newsroom.run("UPDATE workflow_queues SET circuit = %(circuit)s", circuit=circuit)
         all_of(notifier)
     assert newsroom.events() == ["queue_open", "recovered"]
-    assert newsroom.told()[0].title.startswith("queue deep_scan does not run")
+    assert newsroom.told()[0].title.startswith("queue deep_scan is not running")
 
 
 def test_a_scan_that_found_new_cookies_is_told_and_one_that_did_not_is_not(newsroom: Newsroom) -> None:

@@ -259,7 +259,7 @@ def test_a_rule_that_makes_no_sense_tells_nothing_says_so_and_stops_no_other(
     newsroom.failed(newsroom.schedule())
     all_of(notifier)
     assert [row.message["data"]["rule"] for row in newsroom.told()] == ["good"]
-    assert caplog.text.count("rule bad-zone tells nothing: quiet_timezone: must be an IANA time zone") == 1
+    assert caplog.text.count("rule bad-zone sends nothing: quiet_timezone: must be an IANA time zone") == 1
     bad, *_ = Rules(newsroom.db).page().items
     assert bad.problem is not None
     newsroom.run(change.format("digest = 'none', digest_day = 'monday'"), name="bad-day")

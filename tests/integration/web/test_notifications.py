@@ -1,9 +1,6 @@
 """/api/v3/channels and /api/v3/deliveries over HTTP."""
 
-from collections.abc import Iterator
 from uuid import uuid4
-
-import pytest
 
 from database.connection import DatabaseConnection
 from tests.support.ledger import Ledger
@@ -11,17 +8,6 @@ from tests.support.notifying import SECRET, Notifying, is_signed, send_all, send
 from tests.support.web import Web, problem
 
 HOOK = {"name": "ops", "kind": "webhook", "config": {"url": "https://hooks.example/T00/secret-path"}}
-
-
-@pytest.fixture
-def receiver() -> Iterator[Ledger]:
-    with Ledger() as ledger:
-        yield ledger
-
-
-@pytest.fixture
-def notifying(db: DatabaseConnection) -> Notifying:
-    return Notifying(db)
 
 
 def test_a_channel_is_added_once_shows_its_secret_once_and_hides_it_ever_after(web: Web) -> None:

@@ -58,7 +58,7 @@ IN_SHARES = "tests/unit/engine/shares/test_shares.py::test_"
 IN_WATCHER = "tests/integration/schedules/test_schedule_watcher.py::test_"
 IN_TRIGGERS = "tests/integration/database/test_schedule_triggers.py::test_"
 IN_CONNECTION = "tests/integration/database/test_connection.py::test_"
-IN_LOCK = "tests/integration/coordination/test_distributed_lock.py::test_"
+IN_LOCK = "tests/integration/test_distributed_lock.py::test_"
 IN_JOB_LOOP = "tests/integration/queues/test_job_loop.py::test_"
 WITH_REPLICAS = "tests/acceptance/engine/test_"
 LATE_WORKERS = "freeze,late_wake,late_reply,pg_stall,crash"  # kinds of faults that make them
@@ -80,7 +80,7 @@ ONE_EXECUTION_PER_FIRE = (
     Mutant(
         "claim_forgets_what_ran",
         "G1",
-        "The claim's question whether a fire has its row already.",
+        "The claim's check whether a fire already has its row.",
         (
             Edit(
                 CLAIMS_SQL,
@@ -132,7 +132,7 @@ ONE_EXECUTION_PER_FIRE = (
     Mutant(
         "strangers_not_disowned",
         "G1",
-        "The note that a row is not ours any more, made before it is handed back.",
+        "The note that a row is no longer ours, made before it is handed back.",
         (
             Edit(
                 HEART,
@@ -145,7 +145,7 @@ ONE_EXECUTION_PER_FIRE = (
     Mutant(
         "disowned_after_the_hand_back",
         "G1",
-        "The order of the two: an answer may come while the hand-back is on its way.",
+        "The order of disowning and handing back: an answer may arrive in between.",
         (
             Edit(
                 HEART,
@@ -189,7 +189,7 @@ ONE_EXECUTION_PER_FIRE = (
     Mutant(
         "disowned_claim_is_run",
         "G1",
-        "That a claim whose answer comes after it was disowned is thrown away.",
+        "That a claim is discarded if its answer comes after it was disowned.",
         (Edit("services/engine/held_claims.py", "if claim.proof not in gone]", "if gone is not None]"),),
         f"{IN_DISPATCHER}a_claim_that_was_disowned_while_its_answer_was_on_its_way_is_not_run",
     ),
@@ -210,7 +210,7 @@ ONE_EXECUTION_PER_FIRE = (
     Mutant(
         "early_fires_run",
         "G1",
-        "The look at Postgres' clock before a fire of a fast clock is claimed.",
+        "The check of Postgres' clock, without which a replica with a fast clock claims early.",
         (Edit(CLAIMS, "due_at > now + EARLY,", "due_at > now + 100_000 * EARLY,"),),
         f"{IN_CLAIMS}postgres_clock_says_what_is_early_and_what_is_too_old",
     ),
@@ -270,7 +270,7 @@ ONE_EXECUTION_PER_FIRE = (
     Mutant(
         "queue_saves_what_it_lost",
         "G1",
-        "The question, before `save`, whether the item is still ours.",
+        "The check before `save` whether the item is still ours.",
         (
             Edit(
                 "services/queues/item_writer.py",
@@ -319,7 +319,7 @@ NO_ROW_NO_RUN = (
     Mutant(
         "start_believes_itself",
         "G2",
-        "That only what the start has written as running is run.",
+        "That only executions that the start has written as running are run.",
         (
             Edit(
                 CLAIMS,
@@ -332,7 +332,7 @@ NO_ROW_NO_RUN = (
     Mutant(
         "gate_opens_without_postgres",
         "G2",
-        "That an execution waits at the gate while nobody can confirm it.",
+        "That an execution waits at the gate while Postgres cannot confirm it.",
         (
             Edit(
                 "services/engine/ownership.py",
@@ -348,7 +348,7 @@ NOTHING_UNACCOUNTED = (
     Mutant(
         "no_verification",
         "G3",
-        "The look for the row of a fire that another replica has marked.",
+        "The check for the row of a fire that another replica has marked.",
         (Edit(DISPATCHER, "        try:\n            self._verify_lost()\n", "        try:\n"),),
         f"{IN_DISPATCHER}a_fire_that_was_marked_and_got_no_row_is_claimed_after_all",
     ),
@@ -369,7 +369,7 @@ NOTHING_UNACCOUNTED = (
     Mutant(
         "gap_scan_vouches_too_early",
         "G3",
-        "That a scan vouches only for what has a row.",
+        "That a scan vouches only for fires that have a row.",
         (
             Edit(
                 SCANNER,
@@ -382,7 +382,7 @@ NOTHING_UNACCOUNTED = (
     Mutant(
         "summary_forgets_a_claim_under_way",
         "G2",
-        "That a summary speaks only for what had no row when the scan looked.",
+        "That a summary covers only fires that had no row when the scan looked.",
         (
             Edit(
                 SCANNER_SQL,
@@ -395,7 +395,7 @@ NOTHING_UNACCOUNTED = (
     Mutant(
         "summary_waits_for_young_rows",
         "G3",
-        "That a row which the scan saw, however young, does not delay a summary around it.",
+        "That a row which the scan saw does not delay a summary around it, however recent the row is.",
         (
             Edit(
                 SCANNER_SQL,
@@ -408,7 +408,7 @@ NOTHING_UNACCOUNTED = (
     Mutant(
         "gap_scan_waits",
         "G3",
-        "That a scan does not wait for a replica that froze with the row that all scans write.",
+        "That a scan does not wait for a frozen replica that holds the row which all scans write.",
         (
             Edit(
                 SCANNER_SQL,
@@ -421,7 +421,7 @@ NOTHING_UNACCOUNTED = (
     Mutant(
         "gap_scan_vouches_for_all_buckets",
         "G3",
-        "That the one row of all buckets is the least of them, not the furthest.",
+        "That the one row of all buckets keeps the least progress, not the furthest.",
         (
             Edit(
                 SCANNER_SQL,
@@ -434,49 +434,49 @@ NOTHING_UNACCOUNTED = (
     Mutant(
         "lagging_buckets_are_nobody_s",
         "G3",
-        "That a bucket which nobody scans is scanned by any replica.",
+        "That any replica scans a bucket which its holders do not scan.",
         (Edit(SCANNER_SQL, "< clock_timestamp() - make_interval(secs => %(lag)s)", "< '-infinity'"),),
         f"{IN_GAP_SCAN}a_bucket_that_nobody_tries_is_scanned_from_the_table_by_anybody",
     ),
     Mutant(
         "a_bucket_is_dropped_at_once",
         "G6",
-        "That a bucket is kept until those with the duty have shown it for a heartbeat timeout.",
+        "That a bucket is kept until the replicas with the duty have shown it for a heartbeat timeout.",
         (Edit(SHARES, "if read_at - since >= self._timeout]", "]"),),
         f"{IN_SHARES}a_bucket_is_dropped_after_those_with_the_duty_have_shown_it_for_a_timeout",
     ),
     Mutant(
         "an_empty_duty_drops_everything",
         "G7",
-        "That nobody drops anything while nobody claims.",
+        "That no replica drops a bucket while no replica claims.",
         (Edit(SHARES, "if len(holders) < self._copies:", "if False:"),),
         f"{IN_SHARES}while_nobody_claims_nobody_drops_anything",
     ),
     Mutant(
         "without_duty_after_a_pause",
         "G7",
-        "That duty falls to all that claim if none of them is on duty.",
+        "That duty falls to all claiming replicas if none of them has it.",
         (Edit(MEMBERSHIP, "return steady or tuple(each for each in self.members if each.claiming)", "return steady"),),
         f"{IN_SHARES}if_nobody_is_on_duty_all_that_claim_are",
     ),
     Mutant(
         "the_silent_are_dead_at_once",
         "G6",
-        "That a replica which was away itself takes nobody for dead.",
+        "That a replica which was away itself declares no other replica dead.",
         (Edit(SHARES, "if not can_tell:", "if False:"),),
         f"{IN_SHARES}a_replica_that_was_away_itself_takes_nobody_for_dead",
     ),
     Mutant(
         "the_duty_stays_as_it_was",
         "G6",
-        "That the duty for the buckets of a replica which has gone falls to others.",
+        "That the duty of a replica which has left falls to others.",
         (Edit(SHARES, "        if places != self._on_duty:\n", "        if not self._on_duty:\n"),),
         f"{IN_SHARES}who_has_unregistered_is_gone_for_everybody",
     ),
     Mutant(
         "a_drain_ends_at_once",
         "G6",
-        "That a replica which ends stays until others hold its buckets.",
+        "That a replica which shuts down stays until others hold its buckets.",
         (
             Edit(
                 SHARES,
@@ -489,7 +489,7 @@ NOTHING_UNACCOUNTED = (
     Mutant(
         "a_leave_counts_before_it_is_told",
         "G6",
-        "That a replica ends only after a reading that shows its own leave.",
+        "That a replica shuts down only after reading heartbeats that show its own leave.",
         (
             Edit(
                 SHARES,
@@ -502,14 +502,14 @@ NOTHING_UNACCOUNTED = (
     Mutant(
         "fires_of_a_drain_are_dropped",
         "G6",
-        "That what becomes due on a replica which ends is given away.",
+        "That fires which become due on a replica that is shutting down are given away.",
         (Edit(DISPATCHER, "        if self._may_give_away():\n", "        if not self._is_leaving:\n"),),
         f"{IN_DISPATCHER}a_replica_that_leaves_gives_away_what_is_due_and_what_it_has_not_begun",
     ),
     Mutant(
         "a_bucket_begins_when_it_is_loaded",
         "G6",
-        "That the fires since a dead holder's last scan are handed over by who loads its bucket.",
+        "That the replica which loads a dead holder's bucket hands over the fires since its last scan.",
         (Edit(WATCHER, "min(latest, max(earliest, found.get(number) or latest))", "latest"),),
         f"{IN_WATCHER}a_bucket_is_loaded_from_where_its_gap_scan_ended_but_not_from_before_any_living_replica",
     ),
@@ -556,7 +556,7 @@ NOTHING_UNACCOUNTED = (
     Mutant(
         "rows_without_proof",
         "G3",
-        "The question to the log of changes before a row for an ended timing is written.",
+        "The check of the change log before a row for an ended timing is written.",
         (
             Edit(
                 CLAIMS, "        if not ended:\n            return asked", "        if asked:\n            return asked"
@@ -613,7 +613,7 @@ NOTHING_UNACCOUNTED = (
     Mutant(
         "held_schedules_starve_others",
         "G3",
-        "The patience with schedules whose row another session holds.",
+        "The growing pauses for schedules whose row another session holds.",
         (
             Edit(
                 DISPATCHER,
@@ -639,7 +639,7 @@ NOTHING_UNACCOUNTED = (
     Mutant(
         "drain_without_hand_back",
         "G3",
-        "That a replica which stops gives back what its handlers have not begun.",
+        "That a stopping replica hands back the executions that it has not begun.",
         (Edit("services/engine/workplace.py", "        tolerating_outage(lambda: self._give_back(unfinished))\n", ""),),
         f"{WITH_REPLICAS}replica_faults.py::test_a_replica_that_is_stopped_under_load_abandons_nothing_that_did_not_run",
     ),
@@ -662,7 +662,7 @@ NO_OVERLAP = (
     Mutant(
         "overlap_counted_before_the_lock",
         "G4",
-        "That what runs is counted in a snapshot younger than the lock.",
+        "That running executions are counted in a snapshot younger than the lock.",
         (
             Edit(
                 CLAIMS_SQL,
@@ -689,7 +689,7 @@ NO_OVERLAP = (
     Mutant(
         "overlap_not_asked",
         "G4",
-        "The count of what still runs, asked by a claim.",
+        "The claim's count of running executions.",
         (
             Edit(
                 CLAIMS_SQL, '"coalesce(live.n, 0) >= f.max_instances"', '"coalesce(live.n, 0) >= 100 * f.max_instances"'
@@ -700,7 +700,7 @@ NO_OVERLAP = (
     Mutant(
         "waiting_rows_overlap",
         "G4",
-        "The count of what still runs, asked by a claim of rows that wait.",
+        "The count of running executions when waiting rows are claimed.",
         (
             Edit(WAITING_SQL, '"coalesce(live.n, 0) + w.rank > w.max_instances"', '"w.rank > 100 * w.max_instances"'),
             Edit(
@@ -710,7 +710,7 @@ NO_OVERLAP = (
             ),
         ),
         f"{IN_CLAIMS}pending_rows_wait_while_their_schedule_runs",
-        with_it="the look-up of waiting rows, which passes over those without room",
+        with_it="the search for waiting rows, which passes over those without room",
     ),
     Mutant(
         "take_without_the_schedule_s_lock",
@@ -731,7 +731,7 @@ WAITING_ROWS = (
     Mutant(
         "settle_gives_a_token",
         "G1",
-        "That to settle a row is to be able to run nothing.",
+        "That settling a row gives no right to run it.",
         (Edit(WAITING, "        able = [False] * len(theirs)\n", "        able = [True] * len(theirs)\n"),),
         "tests/integration/ledger/test_verdicts.py::test_to_settle_ends_the_same_rows_and_gives_nobody_a_token",
     ),
@@ -751,7 +751,7 @@ WAITING_ROWS = (
     Mutant(
         "settled_again_and_again",
         "G3",
-        "That a row which outlives its deadline is looked at later, not in every look.",
+        "That a row past its deadline is looked at later, not in every poll.",
         (
             Edit(
                 WAITING_SQL,
@@ -766,7 +766,7 @@ WAITING_ROWS = (
     Mutant(
         "overdue_rows_are_looked_at_in_ten_minutes",
         "G3",
-        "That a row which nobody can run ends soon after its grace, though the first look could not tell.",
+        "That a row which no replica can run ends soon after its grace, even if the first poll could not decide.",
         (
             Edit(
                 WAITING_SQL,
@@ -779,7 +779,7 @@ WAITING_ROWS = (
     Mutant(
         "anyone_runs_anything",
         "G3",
-        "That only a replica which has what an execution needs runs it.",
+        "That an execution is run only by a replica that has what it needs.",
         (
             Edit(
                 "services/ledger/needs.py",
@@ -805,7 +805,7 @@ WAITING_ROWS = (
     Mutant(
         "rows_of_the_deleted_wait_for_ever",
         "G3",
-        "The look for rows that have no schedule to be locked with.",
+        "The search for rows whose schedule was deleted and cannot be locked.",
         (
             Edit(
                 WAITING_SQL,
@@ -818,7 +818,7 @@ WAITING_ROWS = (
     Mutant(
         "waiting_row_counted_as_live",
         "G3",
-        "That what waits does not count as running: it would wait for itself.",
+        "That a waiting row does not count as running: it would wait for itself.",
         (
             Edit(
                 CLAIMS_SQL,
@@ -849,7 +849,7 @@ WAITING_ROWS = (
     Mutant(
         "profile_not_asked",
         "G3",
-        "That the scan profile is asked for what an execution needs, whenever it is looked at.",
+        "That the scan profile is read for the needs of an execution whenever its row is looked at.",
         (
             Edit(
                 "services/ledger/needs.py",
@@ -862,14 +862,14 @@ WAITING_ROWS = (
     Mutant(
         "held_beside_an_older_replica",
         "G3",
-        "That nothing waits for a label while a replica lives which lists no abilities.",
+        "That nothing waits for a label while a live replica lists no abilities.",
         (Edit("services/ledger/needs.py", "        if self.elders:\n", "        if self.elders and not words:\n"),),
         f"{IN_NEEDS}while_an_older_replica_lives_nothing_is_held_for_labels",
     ),
     Mutant(
         "nobody_able_by_who_was_away",
         "G6",
-        "That only a replica which has been alive itself says that nobody is able.",
+        "That only a replica which has been alive for long enough decides `nobody_able`.",
         (Edit(WAITING_SQL, 'f"""w.is_overdue AND {WE_LIVE} AND NOT EXISTS (', 'f"""w.is_overdue AND NOT EXISTS ('),),
         f"{IN_UNHANDLED}a_replica_that_was_away_itself_does_not_say_that_nobody_is_able",
     ),
@@ -879,14 +879,14 @@ LIMITS_ACROSS_SCHEDULES = (
     Mutant(
         "limit_counted_outside_its_stripe",
         "G4",
-        "The lock of a key's stripe, under which what runs is counted.",
+        "The lock of a key's stripe, under which running executions are counted.",
         (Edit(LIMITS_SQL, "    ORDER BY stripe FOR UPDATE SKIP LOCKED\n", "    ORDER BY stripe\n"),),
         f"{IN_LIMITS}two_replicas_at_once_never_exceed_a_limit",
     ),
     Mutant(
         "limit_counted_before_its_stripe",
         "G4",
-        "That what runs is counted in a statement that is younger than the locks.",
+        "That running executions are counted in a statement that is younger than the locks.",
         (
             Edit(
                 LIMITS,
@@ -899,7 +899,7 @@ LIMITS_ACROSS_SCHEDULES = (
     Mutant(
         "limit_not_asked_when_a_row_is_taken",
         "G4",
-        "That a waiting row asks for its limits when it is taken.",
+        "That the limits of a waiting row are checked when it is taken.",
         (Edit(WAITING, "        if are_limited and not self.abilities.ignored_limits:\n", "        if False:\n"),),
         Simulated("late_reply,crash,manual,retry,backfill,limit", 60),
     ),
@@ -926,7 +926,7 @@ LIMITS_ACROSS_SCHEDULES = (
     Mutant(
         "a_limit_waits_as_long_as_the_grace",
         "G3",
-        "That what waits for a limit has the horizon instead of its grace.",
+        "That an execution waits for a limit up to the horizon instead of its grace.",
         (
             Edit(
                 WAITING_SQL,
@@ -939,21 +939,21 @@ LIMITS_ACROSS_SCHEDULES = (
     Mutant(
         "freed_place_not_looked_for",
         "G3",
-        "That the replica which frees a place looks at once for what waits for it.",
+        "That the replica which frees a place looks at once for executions that wait for it.",
         (Edit(FINISHER, "                self._freed(freed)\n", "                pass\n"),),
         f"{IN_DISPATCHER}a_place_that_is_freed_is_taken_at_once",
     ),
     Mutant(
         "rows_of_full_keys_hide_the_free",
         "G3",
-        "That a look which meets rows of full limits and takes nothing looks at more rows.",
+        "That a poll which meets only rows of full limits looks at more rows.",
         (Edit(WAITING, " and most < MOST_PASSED:\n", " and most < 0:\n"),),
         f"{IN_LIMITS}rows_of_a_full_key_keep_none_behind_them_waiting",
     ),
     Mutant(
         "a_poll_forgets_freed_places",
         "G3",
-        "That a poll, too, looks at the keys whose places were freed just before it.",
+        "That a poll, too, looks at keys whose places were freed just before it.",
         (
             Edit(
                 DISPATCHER,
@@ -966,7 +966,7 @@ LIMITS_ACROSS_SCHEDULES = (
     Mutant(
         "full_keys_hide_the_others",
         "G3",
-        "That the keys which wait are looked at by turns.",
+        "That waiting keys are looked at in turn.",
         (
             Edit(
                 WAITING,
@@ -979,7 +979,7 @@ LIMITS_ACROSS_SCHEDULES = (
     Mutant(
         "limits_beside_an_older_replica",
         "G3",
-        "That nothing waits for a limit while a replica lives which knows no limits.",
+        "That nothing waits for a limit while a live replica does not know limits.",
         (
             Edit(
                 CLAIMS,
@@ -1008,7 +1008,7 @@ A_CHANGE_IS_OBEYED = (
     Mutant(
         "revision_not_asked_at_start",
         "G5",
-        "That a start asks for the revision that was claimed.",
+        "That a start requires the revision that was claimed.",
         (
             Edit(
                 CLAIMS_SQL,
@@ -1034,7 +1034,7 @@ A_CHANGE_IS_OBEYED = (
     Mutant(
         "listen_without_compare",
         "G5",
-        "The comparison after a lost connection: notifications of that time were not heard.",
+        "The comparison after a lost connection, during which notifications were missed.",
         (
             Edit(
                 WATCHER,
@@ -1067,7 +1067,7 @@ A_CHANGE_IS_OBEYED = (
     Mutant(
         "new_timing_holds_for_the_past",
         "G5",
-        "That a timing owes nothing from before it was set.",
+        "That a timing has no due fires from before it was set.",
         (
             Edit(
                 NEWEST_STAMP,
@@ -1093,14 +1093,14 @@ A_CHANGE_IS_OBEYED = (
     Mutant(
         "disabled_schedules_fire",
         "G5",
-        "That a claim obeys the switch of a schedule.",
+        "That a claim checks whether the schedule is enabled.",
         (Edit(VERDICTS, "        Rule((S.OFF,), NO_ROW, FIRE, Decision.DISABLED),\n", ""),),
         f"{IN_CLAIMS}a_fire_that_comes_due_after_its_schedule_was_switched_off_does_not_run",
     ),
     Mutant(
         "cancel_not_heard",
         "G5",
-        "That a replica looks for requests to cancel what it runs.",
+        "That a replica looks for requests to cancel its running executions.",
         (
             Edit(
                 HEART,
@@ -1169,7 +1169,7 @@ A_DEAD_REPLICA_COSTS_SECONDS = (
     Mutant(
         "finish_of_anything",
         "G6",
-        "That a result is written only to what is running.",
+        "That a result is written only to a running execution.",
         (
             Edit(
                 CLAIMS_SQL,
@@ -1214,7 +1214,7 @@ A_DEAD_REPLICA_COSTS_SECONDS = (
     Mutant(
         "given_up_is_run",
         "G6",
-        "That an execution which was given up is turned away before its handler is called.",
+        "That the handler of an execution which was given up is not called.",
         (
             Edit(
                 "services/engine/ownership.py",
@@ -1227,7 +1227,7 @@ A_DEAD_REPLICA_COSTS_SECONDS = (
     Mutant(
         "young_trust_counts",
         "G6",
-        "That heartbeats prove ownership only if they had no gap since before the claim.",
+        "That heartbeats prove ownership only without a gap since before the claim.",
         (
             Edit(
                 HEART,
@@ -1253,21 +1253,21 @@ A_DEAD_REPLICA_COSTS_SECONDS = (
     Mutant(
         "slow_answer_counts",
         "G6",
-        "That an answer of Postgres which took long is asked for again.",
+        "That the question is repeated when Postgres took long to answer.",
         (Edit(HEART, "rows[0].free and took < SLOW_ANSWER_SECONDS and", "rows[0].free and took >= 0 and"),),
         f"{IN_RESCUE}an_answer_that_took_long_is_asked_for_again",
     ),
     Mutant(
         "held_row_is_confirmed",
         "G6",
-        "That a row which somebody is just giving up is not confirmed.",
+        "That a row which another session is just giving up is not confirmed.",
         (Edit(HEART, "is_sure = rows[0].free and took", "is_sure = took"),),
         f"{IN_RESCUE}what_somebody_is_just_giving_up_is_not_confirmed",
     ),
     Mutant(
         "rescue_without_grace",
         "G6",
-        "That a rescuer first listens for as long as a life sign may take.",
+        "That a rescuer first listens for a whole heartbeat timeout.",
         (
             Edit(
                 RESCUER,
@@ -1277,19 +1277,19 @@ A_DEAD_REPLICA_COSTS_SECONDS = (
             Edit(LIVING_SQL, "          AND we.alive_since <= moment.now - make_interval(secs => %(timeout)s)\n", ""),
         ),
         f"{IN_RESCUE}a_dead_replica_s_executions_are_rescued_and_their_retries_counted",
-        with_it="the same question in the statement that gives up",
+        with_it="the same check in the statement that gives up",
     ),
     Mutant(
         "rescue_before_looking_at_itself",
         "G6",
-        "That nobody is dead for a rescuer whose own heartbeat is old.",
+        "That a rescuer whose own heartbeat is old declares no replica dead.",
         (Edit(LIVING_SQL, "          AND we.heartbeat_at > moment.now - make_interval(secs => %(gap)s)\n", ""),),
         f"{IN_RESCUE}nobody_is_dead_for_a_replica_whose_own_heartbeat_is_old",
     ),
     Mutant(
         "rescue_does_not_look_again",
         "G6",
-        "That the statement which gives up asks again who is dead.",
+        "That the statement which gives up judges again which replicas are dead.",
         (
             Edit(
                 RESCUER_SQL,
@@ -1309,7 +1309,7 @@ A_DEAD_REPLICA_COSTS_SECONDS = (
     Mutant(
         "own_gap_forgotten",
         "G6",
-        "That a rescuer which was away itself listens anew.",
+        "That a rescuer which was away itself listens again first.",
         (
             Edit(
                 HEART_SQL, "THEN clock_timestamp() ELSE i.alive_since END", "THEN i.alive_since ELSE i.alive_since END"
@@ -1327,7 +1327,7 @@ A_DEAD_REPLICA_COSTS_SECONDS = (
     Mutant(
         "rescue_without_retry",
         "G6",
-        "The next attempt of what a dead replica was running.",
+        "The next attempt of an execution that a dead replica was running.",
         (
             Edit(
                 RESCUER_SQL,
@@ -1360,14 +1360,14 @@ A_DEAD_REPLICA_COSTS_SECONDS = (
     Mutant(
         "first_look_believed",
         "G6",
-        "That a replica is absent only for a rescuer which once saw its sessions.",
+        "That a replica counts as absent only for a rescuer that once saw its sessions.",
         (Edit(RESCUER, "for incarnation in self._seen - present", "for incarnation in listed - present"),),
         f"{IN_RESCUE}a_replica_that_was_never_seen_with_a_session_is_not_missed",
     ),
     Mutant(
         "late_look_believed",
         "G6",
-        "That a rescuer which was away itself looks for sessions anew.",
+        "That a rescuer which was away itself looks for sessions again.",
         (Edit(RESCUER, "if is_late or any(", "if any("),),
         f"{IN_RESCUE}sessions_that_vanished_while_the_rescuer_was_away_are_looked_for_anew",
     ),
@@ -1387,7 +1387,7 @@ A_DEAD_REPLICA_COSTS_SECONDS = (
     Mutant(
         "no_idle_bound",
         "G6",
-        "The end of a session that sleeps inside a transaction, with its locks.",
+        "The timeout of a session that is idle in a transaction, which frees its locks.",
         (
             Edit(
                 CONNECTION,
@@ -1403,7 +1403,7 @@ REDIS_MAY_VANISH = (
     Mutant(
         "no_answer_means_lost",
         "G7",
-        "That no answer of Redis is told from a lost mark.",
+        "That a missing answer of Redis is distinguished from a lost mark.",
         (Edit(LOCK, "return [Answer.UNKNOWN] * len(fires)", "return [Answer.LOST] * len(fires)"),),
         f"{IN_LOCK}an_error_instead_of_an_answer_is_unknown",
     ),
@@ -1470,7 +1470,7 @@ POSTGRES_MAY_VANISH = (
     Mutant(
         "trouble_untold",
         "G8",
-        "That a loop which fails again and again says so.",
+        "That a loop which fails repeatedly reports it.",
         (
             Edit(
                 "services/engine/loops.py",
@@ -1496,7 +1496,7 @@ POSTGRES_MAY_VANISH = (
     Mutant(
         "schema_not_asked",
         "G8",
-        "That a program refuses a schema which is too old for it.",
+        "That a program refuses a schema that is too old for it.",
         (
             Edit(
                 "services/enhanced_scheduler.py",
@@ -1512,7 +1512,7 @@ BAD_INPUT_IS_AN_ANSWER = (
     Mutant(
         "bad_row_stops_the_notifier",
         "G9",
-        "That beside an ended execution which makes no sense the others are judged.",
+        "That an ended execution which makes no sense does not keep the others from being judged.",
         (
             Edit(
                 NOTIFIER,
@@ -1532,28 +1532,28 @@ BAD_INPUT_IS_AN_ANSWER = (
     Mutant(
         "failing_look_silences_all",
         "G9",
-        "That a look which fails keeps nothing else from being told.",
+        "That a check which fails keeps nothing else from being reported.",
         (Edit(NOTIFIER, "            failed = failed or error\n", "            raise\n"),),
         f"{IN_NOTIFIER_FAULTS}a_look_that_fails_keeps_nothing_else_from_being_told",
     ),
     Mutant(
         "storm_swallows_the_next",
         "G3",
-        "That a storm takes only what follows it closely.",
+        "That a storm absorbs only problems that follow it closely.",
         (Edit(INCIDENTS, "JOINED_WITHIN = timedelta(minutes=30)", "JOINED_WITHIN = timedelta(days=3650)"),),
         f"{IN_STORMS}after_a_storm_of_which_one_still_fails_the_next_one_is_told",
     ),
     Mutant(
         "pause_silences_its_failure",
         "G3",
-        "That what is told soon is told although its schedule is disabled meanwhile.",
+        "That a collected problem is reported although its schedule is disabled meanwhile.",
         (Edit(NOTIFIER_SQL, "WHERE phase IN ('counting', 'told') AND event", "WHERE phase <> 'over' AND event"),),
         f"{IN_TOLD_TRULY}a_failure_that_pauses_its_schedule_at_once_is_told",
     ),
     Mutant(
         "late_commit_of_an_end_missed",
         "G3",
-        "That the walk goes back to what a transaction has ended that commits late.",
+        "That the notifier finds executions whose end was committed late.",
         (Edit(POSITION, "first = min([seen.xmax, *finished])", "first = seen.xmax"),),
         f"{IN_NOTIFIER}a_transaction_that_ends_an_execution_and_commits_late_is_not_missed",
     ),
@@ -1605,14 +1605,14 @@ A_FLEET = (
     Mutant(
         "worker_is_a_member",
         "G6",
-        "That a worker of the fleet is in no order of the replicas.",
+        "That a Celery worker is not counted in the order of the replicas.",
         (Edit("services/engine/heart_sql.py", "WHERE kind = 'replica'\n  AND (", "WHERE ("),),
         "tests/integration/engine/test_heart_and_rescuer.py::test_a_worker_of_the_fleet_is_no_member_of_ours",
     ),
     Mutant(
         "unsent_stays_announced",
         "G3",
-        "That what a broker did not get is announced as soon as it is back.",
+        "That rows whose messages did not reach the broker are announced as soon as it is back.",
         (
             Edit(
                 "services/fleet/publisher.py",
@@ -1625,14 +1625,14 @@ A_FLEET = (
     Mutant(
         "more_messages_than_rows",
         "G3",
-        "That messages which lie in the broker are counted before others are sent.",
+        "That the messages already in the broker are counted before more are sent.",
         (Edit("services/fleet/publisher.py", "max(0, waiting - lying)", "marked"),),
         f"{IN_FLEET}publisher.py::test_messages_that_lie_in_the_broker_already_count",
     ),
     Mutant(
         "rows_without_a_message",
         "G3",
-        "That messages are counted after the rows, which workers go on taking: else some rows get none.",
+        "That messages are counted after the rows, which workers go on taking: otherwise some rows get none.",
         (
             Edit(
                 "services/fleet/publisher.py",
@@ -1645,7 +1645,7 @@ A_FLEET = (
     Mutant(
         "a_lost_message_is_lost",
         "G3",
-        "That a row whose message never came is announced again.",
+        "That a row whose message was lost is announced again.",
         (Edit("services/ledger/outbox_sql.py", "FIRST_PAUSE_SECONDS = 30", "FIRST_PAUSE_SECONDS = 86_400"),),
         Simulated("message_lost", histories=40, fleet=True),
     ),
@@ -1666,12 +1666,12 @@ A_FLEET = (
             ),
         ),
         Simulated("message_twice,late_reply", histories=40, fleet=True),
-        with_it="that only what still waits is taken",
+        with_it="that only a row that still waits is taken",
     ),
     Mutant(
         "worker_takes_without_a_token",
         "G1",
-        "The new token of each claim, which fences the claim before it.",
+        "The new token of each claim, which fences the previous claim.",
         (
             Edit(
                 WAITING_SQL,
@@ -1697,35 +1697,35 @@ A_FLEET = (
     Mutant(
         "worker_claims_twice_at_once",
         "G1",
-        "That one call of a worker claims at a time.",
+        "That only one call of a worker claims at a time.",
         (Edit(WORKER, "with self._taking:", "if True:"),),
         Simulated("message_twice,late_reply", histories=40, fleet=True),
     ),
     Mutant(
         "worker_ignores_the_loss_of_its_session",
         "G1",
-        "That a worker which may have been given up asks Postgres before it calls a handler, and else hands back.",
+        "That a worker which may have been given up asks Postgres before it calls a handler, or hands the row back.",
         (Edit("services/engine/ownership.py", "return self._heart.confirms(claim)", "return True"),),
         Simulated("cut_off,freeze,late_reply,late_wake", histories=60, fleet=True),
     ),
     Mutant(
         "worker_claims_although_it_may_not",
         "G1",
-        "That a worker without a heartbeat of late takes nothing.",
+        "That a worker without a recent heartbeat takes nothing.",
         (Edit(WORKER, "return place.heart.is_trusted and place.clock", "return place.clock"),),
         f"{IN_FLEET}worker.py::test_a_worker_that_may_not_claim_gives_the_wake_up",
     ),
     Mutant(
         "worker_acknowledges_at_once",
         "G6",
-        "That a wake is acknowledged when the end of what it ran is written, so that a warm shutdown waits for it.",
+        "That a message is acknowledged when its execution's end is written, so that a warm shutdown waits for it.",
         (Edit(WORKER, "        over.wait()\n", ""),),
         f"{IN_FLEET}worker.py::test_a_worker_takes_the_most_urgent_row_of_its_queues_and_returns_when_its_end_is_written",
     ),
     Mutant(
         "a_wake_waits_for_ever",
         "G6",
-        "That a wake ends with its execution, whatever became of it: else its place is lost.",
+        "That a task returns when its execution ends, in whatever way: otherwise its place is lost.",
         (Edit(WORKER, "HeldClaims(self._forgot)", "HeldClaims()"),),
         Simulated("", histories=5, fleet=True),
     ),
@@ -1745,14 +1745,14 @@ A_FLEET = (
     Mutant(
         "worker_does_not_wait_for_elders",
         "G1",
-        "That a worker takes nothing while a replica lives that does not know of fleets.",
+        "That a worker takes nothing while a live replica does not know fleets.",
         (Edit(WORKER, "queues, waits_for_elders=True", "queues, waits_for_elders=False"),),
         f"{IN_FLEET}worker.py::test_a_worker_takes_nothing_while_a_replica_of_the_version_before_lives",
     ),
     Mutant(
         "worker_counts_as_a_replica",
         "G6",
-        "That a worker never says that it claims: a gap scan would take what came due beside it for attended.",
+        "That a worker never reports `claiming`: a gap scan would assume that it attends to fires.",
         (Edit(WORKER, '"claiming": False', '"claiming": True'),),
         f"{IN_FLEET}worker.py::test_nobody_takes_a_worker_for_a_replica",
     ),
@@ -1762,49 +1762,49 @@ ASYNC_HANDLERS = (
     Mutant(
         "async_without_a_confirmation",
         "G2",
-        "That a coroutine is called only while its row is known to be ours.",
+        "That a coroutine is called only while its row is confirmed as ours.",
         (Edit(ASYNC_RUNS, "if not self._is_confirmed(run):", "if False:"),),
         f"{IN_ASYNC_RUNS}an_execution_that_may_not_run_any_more_is_dropped_unreported",
     ),
     Mutant(
         "async_old_confirmation_counts",
         "G2",
-        "That an answer which waited for the loop is asked again.",
+        "That a confirmation which waited for the event loop is requested again.",
         (Edit(ASYNC_RUNS, "awake_or_not() - run.confirmed_at < CONFIRMED_SECONDS", "True"),),
         f"{IN_ASYNC_RUNS}an_answer_that_waited_too_long_for_the_loop_is_asked_again",
     ),
     Mutant(
         "async_leaked_keeps_its_place",
         "G8",
-        "That a coroutine which swallows its cancellation keeps nobody's place.",
+        "That a coroutine which swallows its cancellation frees its place.",
         (Edit(POOL, "            self.in_loop.give_up(run)\n", ""),),
         f"{IN_ASYNC_RUNS}a_handler_that_swallows_its_cancellation_ends_timed_out_and_keeps_nobody_s_place",
     ),
     Mutant(
         "blocked_loop_not_replaced",
         "G6",
-        "That a loop which a handler blocks gets no further executions.",
+        "That a blocked event loop gets no further executions.",
         (Edit(ASYNC_RUNS, "if silent >= REPLACED_SECONDS:", "if False:"),),
         f"{IN_ASYNC_RUNS}a_loop_that_stays_blocked_is_replaced_and_ends_with_what_it_had_begun",
     ),
     Mutant(
         "async_cancellation_is_no_stop",
         "G5",
-        "That a coroutine which was told to stop, and returns, is no success.",
+        "That a coroutine which returns after it was cancelled does not count as a success.",
         (Edit(ASYNC_RUNS, "    if task.cancel():\n        context.notice_stop()", "    task.cancel()"),),
         f"{IN_ASYNC_RUNS}a_cancelled_handler_may_clean_up_and_what_it_returns_is_kept",
     ),
     Mutant(
         "async_tasks_outlive_their_execution",
         "G4",
-        "That tasks which a coroutine has started end with its execution.",
+        "That tasks started by a coroutine end with its execution.",
         (Edit(EVENT_LOOP, "        for task in left:\n            task.cancel()\n", ""),),
         f"{IN_ASYNC_RUNS}tasks_that_a_handler_leaves_behind_are_cancelled_and_named_in_its_log",
     ),
     Mutant(
         "fork_goes_on_with_other_coroutines",
         "G1",
-        "That a copy which a coroutine forks runs nothing of the other executions.",
+        "That a copy which a coroutine forks runs none of the other executions.",
         (
             Edit(
                 EVENT_LOOP,

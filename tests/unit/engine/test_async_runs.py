@@ -233,7 +233,7 @@ def test_log_progress_and_threads_of_its_own_keep_the_execution(bench: Bench, ca
         (PermanentFailure("never"), "never", False),
         (ValueError("bad"), "ValueError: bad", True),
         (SystemExit(3), "the handler called sys.exit(3)", True),
-        (asyncio.CancelledError(), "the handler raised CancelledError, and nobody had cancelled it", True),
+        (asyncio.CancelledError(), "the handler raised CancelledError although it was not cancelled", True),
         (ExceptionGroup("tasks", [PermanentFailure("never")]), "never", False),
         (ExceptionGroup("tasks", [ValueError("a"), PermanentFailure("b")]), "2 errors: ValueError: a; b", False),
         (ExceptionGroup("tasks", [ValueError("a"), KeyError("b")]), "2 errors: ValueError: a; KeyError: 'b'", True),

@@ -13,10 +13,14 @@ ON_ITS_WAY = (
     "enhanced_scheduler",
     "services/engine",
     "services/ledger",
-    "services/coordination",
     "services/jobs",
 )
-ALONE = ("services/schedule_watcher.py", "services/distributed_lock.py", "services/enhanced_scheduler.py")
+ALONE = (
+    "services/schedule_watcher.py",
+    "services/distributed_lock.py",
+    "services/redis_client.py",
+    "services/enhanced_scheduler.py",
+)
 WALL_CLOCKS = {("time", "time"), ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today")}
 MAY_READ_THE_WALL_CLOCK = {
     "database/clock.py",  # Postgres' clock is estimated from it
@@ -33,7 +37,7 @@ MAY_MAKE_THREADS = {
     "services/engine/event_loop.py",  # threads for what users call by asyncio.to_thread
     "services/engine/async_runs.py",  # queues of the event loop, which is not simulated
     "services/engine/finisher.py",  # a queue that nobody waits for
-    "services/coordination/lock_renewal.py",  # named locks: no fire has one
+    "services/distributed_lock.py",  # renews named locks: no fire has one
 }
 
 

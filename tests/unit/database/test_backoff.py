@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.coordination.backoff import Backoff
+from database.backoff import Backoff
 
 RETRIES = Backoff(first_seconds=30, longest_seconds=86_400, jitter=0)
 

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from services.coordination.circuit_breaker import FAILURES_UNTIL_OPEN, CircuitBreaker
+from services.redis_client import FAILURES_UNTIL_OPEN, CircuitBreaker
 
 
 class Clock:

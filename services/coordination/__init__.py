@@ -1,1 +1,0 @@
-"""Backoff, the circuit breaker of the Redis door, the renewal of named locks, and pauses of the garbage collector."""
