@@ -134,6 +134,6 @@ def test_the_columns_of_a_result_are_described_once_however_often_its_statement_
         (row,) = connection.run("SELECT 1 AS one, 'b' AS two")
     before = _rows_with.cache_info()
     (row,) = connection.run("SELECT 1 AS one, 'b' AS two")
-    assert (row.one, row[1], row._asdict()) == (1, "b", {"one": 1, "two": "b"})
+    assert (tuple(row), row.one, row._asdict()) == ((1, "b"), 1, {"one": 1, "two": "b"})
     after = _rows_with.cache_info()
     assert (after.hits - before.hits, after.misses - before.misses) == (1, 0)
