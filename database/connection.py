@@ -6,13 +6,14 @@ Start reading at `DatabaseConnection.transaction`.
 import logging
 import re
 import select
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
 import psycopg2
 from sqlalchemy import URL, Connection, Engine, Row, create_engine, event, make_url, text
+from sqlalchemy.engine import result_tuple
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
@@ -233,14 +234,32 @@ class DedicatedConnection:
             connection = self._connect()
             opening = self._alone if self._opening is None else self._opening
             try:
-                result = connection.exec_driver_sql(self._text_of(opening, sql), dict(values or {}))
+                rows = self._send(connection, self._text_of(opening, sql), dict(values or {}))
             except BaseException:
                 if self._prepared is not None:
                     self.close()  # nobody knows what it has prepared, and each attempt would leave a statement behind
                 raise
             if self._opening is not None:
                 self._opening = ""
-            return list(result.all()) if result.returns_rows else []
+            return rows
+
+    def _send(self, connection: Connection, statement: str, values: dict[str, Any]) -> list[Row[Any]]:
+        """By the driver: SQLAlchemy describes each result anew, which takes longer than a small batch itself."""
+        driver = cast(Any, connection.connection.driver_connection)
+        try:
+            with driver.cursor() as cursor:
+                cursor.execute(statement, values)
+                if cursor.description is None:
+                    return []
+                row_of = _rows_with(tuple(column[0] for column in cursor.description))
+                return [row_of(each) for each in cursor.fetchall()]
+        except psycopg2.Error as error:
+            is_lost = connection.dialect.is_disconnect(cast(Any, error), driver, None)
+            if is_lost:
+                connection.invalidate(error)
+            raise DBAPIError.instance(
+                statement, values, error, psycopg2.Error, connection_invalidated=is_lost, dialect=connection.dialect
+            ) from error
 
     def _text_of(self, opening: str, sql: str) -> str:
         if self._prepared is None:
@@ -311,6 +330,11 @@ class Listener:
 
     def close(self) -> None:
         self._raw.close()
+
+
+@lru_cache
+def _rows_with(columns: tuple[str, ...]) -> Callable[[Sequence[Any]], Row[Any]]:
+    return result_tuple(columns)
 
 
 def _prepare_connection(opened: Any) -> None:

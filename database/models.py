@@ -441,6 +441,7 @@ class LimitStripe(Base):
     __tablename__ = "limit_stripes"
 
     stripe: Mapped[int] = mapped_column(SmallInteger, primary_key=True, autoincrement=False)
+    kept: Mapped[dict[str, Any] | None]  # key -> the place that is kept for an execution: services/ledger/limits.py
 
 
 class ExecutionHour(Base):

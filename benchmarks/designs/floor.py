@@ -81,7 +81,10 @@ class BareLoop:
                 "next_runs": [None] * count,
                 "starts": flag_array([False] * count),
                 "able": flag_array([True] * count),
+                "keys": ["{}"] * count,
+                **dict.fromkeys(("full_keys", "queues", "needs", "priorities")),
                 "grace": 300,
+                "horizon": 86_400,
             }
             self._revisions = {row.schedule_id: row.revision for row in rows}
             return self._connection.run(sql.INSERT_CLAIMS, values)

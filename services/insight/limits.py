@@ -19,6 +19,7 @@ from services.schedules.field_rules import ANY
 from services.schedules.limits import LimitRecord
 from services.wording.counts import counted
 from services.wording.durations import duration
+from services.wording.short_ids import ID_PREFIX
 
 STOPPED_WORDS = "lets nothing start (max_running 0)"
 HELD_SECONDS = 3600
@@ -95,10 +96,12 @@ class OfKey:
     limit: str
     max_running: int
     running: int
+    kept_for: str | None = None  # an execution that has waited for several limits at once
 
     def words(self, key: str) -> str:
         by = "" if self.limit == key else f" by {self.limit}"
-        return f"{self.running} of {self.max_running} running{by}"
+        kept = "" if self.kept_for is None else f", one place kept for execution {self.kept_for[:ID_PREFIX]}"
+        return f"{self.running} of {self.max_running} running{by}{kept}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,9 @@ class LimitUses:
 
     def of_key(self, key: str) -> OfKey | None:
         row = next(iter(self._rows(sql.OF_KEY, key=key)), None)
-        return None if row is None else OfKey(limit=row.name, max_running=row.max_running, running=row.running)
+        if row is None:
+            return None
+        return OfKey(limit=row.name, max_running=row.max_running, running=row.running, kept_for=row.kept_for)
 
     def freed_without(self, limit: LimitRecord) -> Freed:
         """What happens to its schedules when it is deleted."""

@@ -1,7 +1,7 @@
 """The statements of limits.py. Each reads a bounded part of the history, whatever waits, but for SCHEDULES."""
 
 from services.insight.overview_sql import LABEL
-from services.ledger.limits_sql import FOR_A_LIMIT, LIMIT, WAITS_FOR_LIMIT
+from services.ledger.limits_sql import FOR_A_LIMIT, LIMIT, STRIPES, WAITS_FOR_LIMIT, is_kept
 
 MOST_KEYS = 500  # with waiting executions that one look counts
 MOST_WAITING = 1000  # of one key that are counted; the rest is "more than"
@@ -88,11 +88,14 @@ STOPPED = """
 SELECT name, updated_at AS since, note FROM limits WHERE enabled AND max_running = 0 ORDER BY name LIMIT %(limit)s
 """
 
-# The limit of one key, and what runs by it.
+# The limit of one key, what runs by it, and for whom a place of it is kept.
 OF_KEY = f"""
 WITH patterns AS MATERIALIZED ({PATTERNS})
 SELECT found.name, found.max_running,
-       (SELECT count(*) FROM job_executions AS e WHERE {LIVE} AND k.key = ANY(e.limit_keys)) AS running
+       (SELECT count(*) FROM job_executions AS e WHERE {LIVE} AND k.key = ANY(e.limit_keys)) AS running,
+       (SELECT l.kept -> k.key ->> 'execution_id' FROM limit_stripes AS l
+        WHERE l.stripe = (hashtextextended(k.key, 0) & {STRIPES - 1})::smallint AND {is_kept("l.kept -> k.key")}
+       ) AS kept_for
 FROM (SELECT %(key)s::text AS key) AS k CROSS JOIN LATERAL ({GOVERNOR}) AS found
 """
 

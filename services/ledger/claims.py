@@ -26,7 +26,7 @@ from services.ledger import claims_sql as sql
 from services.ledger.fires import Claim, Decision, Ending, Fire, Owner, Policy
 from services.ledger.former_timings import had_fire
 from services.ledger.history_sql import NOTIFY_PENDING
-from services.ledger.limits import UNLIMITED, Limited, full_keys, lock_limited
+from services.ledger.limits import UNLIMITED, Limited, Turn, full_keys, lock_limited
 from services.ledger.locked import Locked
 from services.ledger.needs import OF_EVERYTHING, Abilities, Needs
 from services.ledger.retrying import CarefulRetries
@@ -253,7 +253,8 @@ class ExecutionStore:
         is_late = any(locked.now - fire.scheduled_for > YOUNGEST for fire, locked, _ in asked)
         if limited.most:
             preview = sql.PREVIEW_LATE_CLAIMS if is_late else sql.PREVIEW_CLAIMS
-            values["full_keys"], _ = full_keys(self._connection, preview, values, limited, keys)
+            turns = [Turn(None, locked.spec.priority, locked.due_at(fire)) for fire, locked, _ in asked]
+            values["full_keys"], _ = full_keys(self._connection, preview, values, limited, keys, turns)
             values["queues"] = text_array(locked.spec.queue_name for _, locked, _ in asked)
             values["needs"] = text_array(text_array(each) for each in needs)
             values["priorities"] = number_array(locked.spec.priority for _, locked, _ in asked)

@@ -22,16 +22,36 @@ _LIMITED = """limited AS MATERIALIZED (
     WHERE coalesce(own.max_running, pattern.max_running) IS NOT NULL
 )"""
 
+
+def is_kept(kept: str) -> str:
+    """Is a place kept for an execution that still waits?"""
+    return f"""(({kept} ->> 'until')::timestamptz > clock_timestamp() AND EXISTS (
+        SELECT FROM job_executions AS e
+        WHERE e.execution_id = ({kept} ->> 'execution_id')::uuid AND coalesce(e.status, '') = 'pending'))"""
+
+
 # The stripes of limited keys are locked in one order and without waiting: a key whose stripe is missing here is being
 # decided by another session. `limits` is only read: whoever edits a limit and forgets to commit stops nobody.
 LOCK_STRIPES = f"""
 WITH asked AS (SELECT DISTINCT unnest(%(keys)s::text[]) AS key), {_LIMITED}, held AS MATERIALIZED (
-    SELECT stripe FROM limit_stripes
+    SELECT stripe, kept FROM limit_stripes
     WHERE stripe = ANY(ARRAY(SELECT DISTINCT (hashtextextended(key, 0) & {STRIPES - 1})::smallint FROM limited))
     ORDER BY stripe FOR UPDATE SKIP LOCKED
 )
-SELECT key, most, (hashtextextended(key, 0) & {STRIPES - 1})::smallint IN (SELECT stripe FROM held) AS is_ours
-FROM limited
+SELECT key, most, held.stripe IS NOT NULL AS is_ours, held.kept -> key AS kept,
+       CASE WHEN held.kept ? key THEN {is_kept("held.kept -> key")} END AS is_kept, clock_timestamp() AS now
+FROM limited LEFT JOIN held ON held.stripe = (hashtextextended(key, 0) & {STRIPES - 1})::smallint
+"""
+
+# Places are kept, or let go, on stripes that this transaction holds. What is long over is forgotten.
+KEEP = f"""
+UPDATE limit_stripes AS l SET kept = new.kept || coalesce((
+    SELECT jsonb_object_agg(old.key, old.value) FROM jsonb_each(l.kept) AS old
+    WHERE NOT new.kept ? old.key AND (old.value ->> 'rests_until')::timestamptz > clock_timestamp()
+), '{{}}')
+FROM (SELECT (hashtextextended(key, 0) & {STRIPES - 1})::smallint AS stripe, jsonb_object_agg(key, kept::jsonb) AS kept
+      FROM unnest(%(keys)s::text[], %(kept)s::text[]) AS n (key, kept) GROUP BY 1) AS new
+WHERE l.stripe = new.stripe
 """
 
 

@@ -23,7 +23,7 @@ from database.models import ExecutionStatus
 from services.ledger import waiting_sql as sql
 from services.ledger.fires import Claim, Owner, Policy
 from services.ledger.history_sql import NOTIFY_PENDING
-from services.ledger.limits import UNLIMITED, Limited, full_keys, lock_limited
+from services.ledger.limits import UNLIMITED, Kept, Limited, Turn, full_keys, keep, lock_limited
 from services.ledger.limits_sql import LIMIT, LIMIT_LANES, MOST_KEYS
 from services.ledger.locked import Locked
 from services.ledger.needs import UNSORTED, Abilities, Needs
@@ -88,6 +88,7 @@ class _Rows:
     theirs: Sequence[Locked]
     needs: Sequence[Needs]
     able: Sequence[bool]
+    turns: Sequence[Turn]
 
     @property
     def keys(self) -> list[tuple[str, ...]]:
@@ -100,6 +101,7 @@ class _Rows:
             [self.theirs[place] for place in at],
             [self.needs[place] for place in at],
             [self.able[place] for place in at],
+            [self.turns[place] for place in at],
         )
 
 
@@ -129,7 +131,13 @@ class WaitingJudge:
         return Locked.read(row, self.policy) if row.schedule_id is not None else None
 
     def judge(
-        self, execution_ids: Sequence[UUID], theirs: Sequence[Locked], wish: Wish, *, are_limited: bool
+        self,
+        execution_ids: Sequence[UUID],
+        theirs: Sequence[Locked],
+        due_at: Sequence[datetime],
+        wish: Wish,
+        *,
+        are_limited: bool,
     ) -> tuple[list[Row[Any]], Limited]:
         """Take at most `count` of them, the first `start` straight to `running`; returns the rows that were written.
 
@@ -141,7 +149,9 @@ class WaitingJudge:
         able = self.abilities.able(needs, [locked.spec.queue_name for locked in theirs])
         if wish.is_for is not None:
             able = [each and wish.is_for(own) for each, own in zip(able, needs, strict=True)]
-        rows, limited = _Rows(execution_ids, theirs, needs, able), UNLIMITED
+        priorities = [locked.spec.priority for locked in theirs]
+        turns = list(map(Turn, execution_ids, priorities, due_at))
+        rows, limited = _Rows(execution_ids, theirs, needs, able, turns), UNLIMITED
         if are_limited and not self.abilities.ignored_limits:
             asked = {key for keys, able_ in zip(rows.keys, able, strict=True) if able_ for key in keys}
             limited = lock_limited(self._connection, asked)
@@ -152,8 +162,12 @@ class WaitingJudge:
         to_start = set(range(start))
         if limited.most:
             values = self._values_of(rows, to_start)
-            full, wanting = full_keys(self._connection, sql.PREVIEW_WAITING, values, limited, rows.keys, count)
+            full, wanting = full_keys(
+                self._connection, sql.PREVIEW_WAITING, values, limited, rows.keys, rows.turns, count
+            )
             taken = [place for place in wanting if full[place] is None][:count]
+            without = rows.only(place for place in wanting if full[place] is not None)
+            keep(self._connection, _to_keep(limited, without, {rows.ids[place] for place in taken}))
             to_start = set(taken[:start])
             if len(rows.ids) > count:
                 kept = sorted({*taken, *(place for place in wanting if full[place] is not None)})
@@ -210,6 +224,12 @@ class WaitingJudge:
             "keys": [locked and text_array(locked.spec.all_limit_keys) for locked in theirs],
             "full_keys": None,
         }
+
+
+def _to_keep(limited: Limited, without_room: _Rows, taken: Collection[UUID]) -> dict[str, Kept]:
+    """Of one row, the first that has waited so long; and what is kept no more."""
+    kept = (limited.to_keep(*each) for each in zip(without_room.keys, without_room.turns, strict=True))
+    return next(filter(None, kept), {}) | limited.to_let_go(taken)
 
 
 class WaitingStore:
@@ -330,7 +350,8 @@ class WaitingStore:
             theirs = [Locked.read(row, self._judge.policy) for row in rows]
             schedules = {locked.schedule_id: locked for locked in theirs}
             ids, are_limited = [row.execution_id for row in rows], rows[0].are_limited
-            written, limited = self._judge.judge(ids, theirs, wish, are_limited=are_limited)
+            due_at = [row.due_at for row in rows]
+            written, limited = self._judge.judge(ids, theirs, due_at, wish, are_limited=are_limited)
             if any(row.status == ExecutionStatus.PENDING and not row.is_limited for row in written):
                 self._connection.run(NOTIFY_PENDING)  # sorted into a lane of somebody else's
         for row in written:

@@ -71,7 +71,7 @@ SELECT found.*, elder.* FROM (
 # Rows that are due, lane by lane in the order given, each oldest first, locked with their schedules. Those that would
 # only wait, for room or for whoever holds their schedule, are passed over: they must not fill the places of others. Not
 # in id order, which those need who wait for a lock.
-_OF_A_LANE = f"""SELECT e.execution_id, {SCHEDULE}
+_OF_A_LANE = f"""SELECT e.execution_id, greatest('0001-01-02', e.due_at) AS due_at, {SCHEDULE}
         FROM job_executions AS e JOIN schedules AS s ON s.schedule_id = e.schedule_id
         WHERE /* which */ AND e.queue = lane.queue AND e.needs = lane.needs::text[] AND e.priority = lane.priority
           AND e.due_at <= (SELECT clock_timestamp())

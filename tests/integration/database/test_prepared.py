@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from database.connection import DatabaseConnection, DedicatedConnection
+from database.connection import DatabaseConnection, DedicatedConnection, _rows_with
 from database.prepared import MOST, PLANS_LIVE_SECONDS, Prepared
 
 
@@ -124,3 +124,16 @@ def test_a_session_does_not_collect_statements_without_end() -> None:
 @pytest.mark.parametrize("sql", ["COMMIT", "SET LOCAL a = 'b'; SELECT 1", "EXPLAIN SELECT 1", "SELECT 1; SELECT 2"])
 def test_what_is_not_one_statement_on_rows_is_sent_as_it_is(sql: str) -> None:
     assert Prepared().sent_for(sql) == sql
+
+
+def test_the_columns_of_a_result_are_described_once_however_often_its_statement_runs(
+    connection: DedicatedConnection,
+) -> None:
+    """SQLAlchemy would describe them each time, which costs more than a small claim itself."""
+    for _ in range(3):
+        (row,) = connection.run("SELECT 1 AS one, 'b' AS two")
+    before = _rows_with.cache_info()
+    (row,) = connection.run("SELECT 1 AS one, 'b' AS two")
+    assert (tuple(row), row.one, row._asdict()) == ((1, "b"), 1, {"one": 1, "two": "b"})
+    after = _rows_with.cache_info()
+    assert (after.hits - before.hits, after.misses - before.misses) == (1, 0)

@@ -10,7 +10,6 @@ from uuid import UUID, uuid4
 import psycopg2
 import pytest
 from prometheus_client import REGISTRY
-from sqlalchemy import event
 
 from database.clock import DatabaseClock
 from database.connection import DatabaseConnection
@@ -30,6 +29,7 @@ from services.ledger.fires import Claim, Owner
 from services.redis_client import RedisClient
 from tests.support.contexts import a_context
 from tests.support.executions import POLICY, Make, fire, rows, store_of
+from tests.support.statements import each_statement
 from tests.support.waiting import eventually
 
 FACTS = {"revision": 0, "schedules": 0, "running": 0, "claiming": True, "on_duty": True, "host": "h", "free_slots": 4}
@@ -135,12 +135,12 @@ def test_a_heartbeat_counts_from_before_it_was_sent(db: DatabaseConnection, hear
 
     db.keeps_plans = False  # so that a statement is recognised by its text
 
-    def answers_late(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    def answers_late(_driver: object, statement: str, _values: object) -> None:
         if statement == BEAT:
             boot.at += TIMEOUT
 
-    event.listen(db.engine, "after_cursor_execute", answers_late)
-    heart.beat()
+    with each_statement(db, answered=answers_late):
+        heart.beat()
     assert not heart.is_trusted
 
 
@@ -238,12 +238,11 @@ def test_an_answer_that_took_long_is_asked_for_again(
     mine = replace(mine, asked_at=boot.at - 1)  # before our first heartbeat
     heart.beat()
 
-    @event.listens_for(db.engine, "after_cursor_execute")
-    def _slowly(*_: object) -> None:
+    def slowly(*_: object) -> None:
         boot.at += 2.0
 
-    assert heart.confirms(mine) is None
-    event.remove(db.engine, "after_cursor_execute", _slowly)
+    with each_statement(db, answered=slowly):
+        assert heart.confirms(mine) is None
     heart.beat()
     assert heart.confirms(mine) is True
 
@@ -271,13 +270,13 @@ def test_an_answer_that_comes_while_its_row_is_being_handed_back_is_thrown_away(
     late = store.claim([fire(make())], start=1).started
     accepted: list[Claim] = []
 
-    def the_answer_comes(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    def the_answer_comes(_driver: object, statement: str, _values: object) -> None:
         if statement == HAND_BACK_STRANGERS:
             accepted.extend(held.accept(late, [])[0])
 
     heart.beat()
-    event.listen(db.engine, "before_cursor_execute", the_answer_comes)
-    heart.beat()
+    with each_statement(db, the_answer_comes):
+        heart.beat()
     assert (accepted, rows(db, "status")) == ([], [("pending",)])
     store.close()
 
@@ -291,15 +290,15 @@ def test_a_row_that_we_got_again_is_not_handed_back_by_its_former_token(
     stranger = store.claim([fire(make())])
     again: list[Claim] = []
 
-    def claimed_again(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    def claimed_again(_driver: object, statement: str, _values: object) -> None:
         if statement == HAND_BACK_STRANGERS:
             store.hand_back(stranger.claims)
             again.extend(store.waiting.take(1).claims)
             held.accept([], again)
 
     heart.beat()
-    event.listen(db.engine, "before_cursor_execute", claimed_again)
-    heart.beat()
+    with each_statement(db, claimed_again):
+        heart.beat()
     assert rows(db, "status, fencing_token") == [("claimed", again[0].fencing_token)]
     store.close()
 
@@ -369,8 +368,8 @@ def test_an_execution_waits_at_the_gate_while_postgres_cannot_say_whose_it_is(
     with (
         closing(DatabaseConnection(database_url, statement_timeout_seconds=1)) as own,
         ThreadPoolExecutor(1) as worker,
+        each_statement(own, refused=lambda *asked: refusals.append(asked)),
     ):
-        event.listen(own.engine, "handle_error", refusals.append)
         heart = heart_of(own, held, [])
         heart.beat()
         gate = Gate(heart, held, Event(), lambda _: None)
@@ -599,12 +598,12 @@ def test_who_gives_a_sign_of_life_while_it_is_being_given_up_lives(
     listened(db, heart, boot)
     age(db, "other", TIMEOUT + 1)
 
-    def the_other_one_is_back(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    def the_other_one_is_back(_driver: object, statement: str, _values: object) -> None:
         if statement == RESCUE:
             other.heart.beat()
 
-    event.listen(db.engine, "before_cursor_execute", the_other_one_is_back)
-    rescuer.tick()
+    with each_statement(db, the_other_one_is_back):
+        rescuer.tick()
     assert rows(db, "status") == [("running",)]
 
 

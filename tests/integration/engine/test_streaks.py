@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 from rich.console import Console
-from sqlalchemy import Row, event
+from sqlalchemy import Row
 
 from config import Settings
 from database.connection import DatabaseConnection
@@ -25,6 +25,7 @@ from services.schedule_repository import ScheduleRepository
 from services.telemetry import metrics
 from services.wording.streaks import with_streak
 from tests.support.executions import POLICY, Make, age, fire, rows, store_of
+from tests.support.statements import each_statement
 
 ENDED = """
 INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, attempt, cause,
@@ -224,12 +225,11 @@ def test_a_count_reads_no_row_before_the_newest_success_and_few_of_a_long_histor
 def heard(db: DatabaseConnection) -> Iterator[list[str]]:
     statements: list[str] = []
 
-    def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+    def note(_driver: Any, statement: str, _values: Any) -> None:
         statements.append(statement)
 
-    event.listen(db.engine, "before_cursor_execute", note)
-    yield statements
-    event.remove(db.engine, "before_cursor_execute", note)
+    with each_statement(db, note):
+        yield statements
 
 
 def rows_read_by_a_count(db: DatabaseConnection, schedule_id: UUID) -> int:

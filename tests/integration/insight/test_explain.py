@@ -570,6 +570,29 @@ def test_a_row_that_waits_for_a_limit_says_which_and_how_full_it_is(
     assert re.search(words, said(explainer.explain(schedule_id, ago(40))))
 
 
+def test_a_row_that_waits_beside_an_empty_place_says_for_whom_that_is_kept(
+    explainer: Explainer, make: Make, db: DatabaseConnection
+) -> None:
+    both, alone = make(limit_keys=["customer:42", "site:berlin"]), make(limit_keys=["customer:42"])
+    mark = Json({"waited_for_limit": "customer:42"})
+    for schedule_id, key in ((both, "site:berlin"), (alone, "customer:42")):
+        of_a_limit(db, schedule_id, "pending", reason=f"limit:{key}", metadata=mark)
+    with db.transaction() as connection:
+        connection.exec_driver_sql("INSERT INTO limits (name, max_running) VALUES ('customer:42', 1)")
+        connection.exec_driver_sql(
+            "INSERT INTO scheduler_instances (instance_id, incarnation) VALUES ('replica', gen_random_uuid())"
+        )
+        waiting = "SELECT execution_id::text FROM job_executions WHERE reason = 'limit:site:berlin'"
+        keeper = connection.exec_driver_sql(waiting).scalar_one()
+        kept = Json({"customer:42": {"execution_id": keeper, "until": (ago(0) + timedelta(minutes=5)).isoformat()}})
+        connection.exec_driver_sql("UPDATE limit_stripes SET kept = %s", (kept,))
+    words = f"for limit customer:42 (0 of 1 running, one place kept for execution {keeper[:8]})"
+    assert words in said(explainer.explain(alone, ago(40)))
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE job_executions SET status = 'cancelled' WHERE execution_id = %s", (keeper,))
+    assert "(0 of 1 running)" in said(explainer.explain(alone, ago(40)))
+
+
 @pytest.mark.parametrize(
     ("elder", "words"),
     [

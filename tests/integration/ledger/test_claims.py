@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from database.connection import DatabaseConnection
 from database.models import ExecutionStatus
@@ -15,6 +15,7 @@ from services.ledger.claims import ExecutionStore, FinishReport
 from services.ledger.claims_sql import CHANGES_LOOKED_AT
 from services.ledger.fires import Claim, Decision, Ending
 from tests.support.executions import Make, ago, fire, happened, missed, rows, settle, settling_of, store_of
+from tests.support.statements import each_statement
 
 
 def change(db: DatabaseConnection, sql: str) -> None:
@@ -257,12 +258,15 @@ def test_what_another_replica_claimed_before_the_lock_was_ours_is_counted(
     schedule_id = make()
     theirs: list[Claim] = []
 
-    def claim_before_the_lock(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+    def claim_before_the_lock(_driver: Any, statement: str, _values: Any) -> None:
         if "FROM schedules AS s" in statement and "SKIP LOCKED" in statement:
             theirs.extend(store_of(db, "quick").claim([fire(schedule_id, 2)]).claims)
 
-    with closing(DatabaseConnection(database_url)) as own, closing(store_of(own, "slow")) as store:
-        event.listen(own.engine, "before_cursor_execute", claim_before_the_lock)
+    with (
+        closing(DatabaseConnection(database_url)) as own,
+        closing(store_of(own, "slow")) as store,
+        each_statement(own, claim_before_the_lock),
+    ):
         report = store.claim([fire(schedule_id, 1)])
     assert (len(theirs), list(report.decisions.values())) == (1, [Decision.OVERLAP])
 
@@ -525,14 +529,17 @@ def test_a_claim_is_on_disk_before_it_counts_although_the_database_does_not_wait
         connection.execute(text(f'ALTER DATABASE "{name}" SET synchronous_commit = off'))
     said: list[str] = []
 
-    def ask_before_a_commit(connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+    def ask_before_a_commit(driver: Any, statement: str, _values: Any) -> None:
         if statement == "COMMIT":
-            with connection.connection.cursor() as cursor:
+            with driver.cursor() as cursor:
                 cursor.execute("SHOW synchronous_commit")
                 said.extend(cursor.fetchone())
 
-    with closing(DatabaseConnection(database_url)) as db, closing(store_of(db)) as store:
-        event.listen(db.engine, "before_cursor_execute", ask_before_a_commit)
+    with (
+        closing(DatabaseConnection(database_url)) as db,
+        closing(store_of(db)) as store,
+        each_statement(db, ask_before_a_commit),
+    ):
         claims = store.claim([fire(make())]).claims
         store.start(claims)
         store.finish([ended(claim) for claim in claims])

@@ -1,9 +1,10 @@
 """Limits across schedules: who gets a place, what waits for one and how long, and that no claim waits for a lock."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -527,3 +528,129 @@ def test_each_statement_of_limits_reads_its_own_index(
         assert "Bitmap Index Scan on job_executions_live_idx" not in plan, "it would leave the dead entries"
     seen = plans[limits_sql.LIMIT_LANES]
     assert "using job_executions_limited_idx" in seen, seen
+
+
+# --- a place is kept for what waits for several limits at once ---
+
+OLD = 3600  # seconds that it has waited: longer than its patience
+
+
+class Crossing:
+    """A and B have one place each, taken, and more waits for each; a row has waited for both for long."""
+
+    def __init__(self, db: DatabaseConnection, store: ExecutionStore, make: Make, **more: Any) -> None:
+        self.db, self.store = db, store
+        self.running: dict[str, Claim] = {}
+        for key in (A, B):
+            limit(db, key, 1)
+            (self.running[key],) = store.claim(due(make, 1, key)).claims
+        self.both = make(limit_keys=[A, B])
+        store.claim([fire(self.both, 3)])
+        change = "UPDATE job_executions SET due_at = due_at - %s * interval '1 second' WHERE schedule_id = %s"
+        run(db, change, OLD, self.both)
+        self.others = [each.schedule_id for key in (A, B) for each in due(make, 4, key, **more)]
+        store.claim([fire(schedule_id, 2) for schedule_id in self.others])
+
+    def free(self, key: str) -> list[UUID]:
+        """Its execution ends, and replicas look again and again; the schedules that got a place."""
+        finish(self.store, [self.running.pop(key)])
+        return self.look()
+
+    def look(self) -> list[UUID]:
+        taken = [claim for _ in range(3) for claim in self.store.waiting.take(10, freed=[A, B]).claims]
+        self.running.update((key, claim) for claim in taken for key in claim.limits)
+        return [claim.schedule_id for claim in taken]
+
+    def free_in_turn(self, times: int) -> list[UUID]:
+        return [schedule_id for at in range(times) for schedule_id in self.free((A, B)[at % 2])]
+
+
+@pytest.fixture
+def crossing(db: DatabaseConnection, store: ExecutionStore, make: Make) -> Crossing:
+    return Crossing(db, store, make)
+
+
+def test_what_waits_for_two_limits_gets_its_places_although_others_keep_each_of_them_full(crossing: Crossing) -> None:
+    assert (crossing.free(A), crossing.free(B)) == ([], [crossing.both])
+
+
+def test_what_has_not_waited_for_long_leaves_free_places_to_others(crossing: Crossing) -> None:
+    run(crossing.db, "UPDATE job_executions SET due_at = now() - interval '14 minutes' WHERE status = 'pending'")
+    got = crossing.free_in_turn(4)
+    assert len(got) == 4
+    assert crossing.both not in got
+
+
+def test_a_kept_place_stays_empty_also_for_a_fire_that_has_just_come_due(crossing: Crossing, make: Make) -> None:
+    crossing.free(A)
+    (new,) = due(make, 1, A)
+    assert crossing.store.claim([new]).decisions == {new: Decision.LATER}
+
+
+def test_the_more_urgent_and_the_older_are_not_kept_waiting(crossing: Crossing, make: Make) -> None:
+    crossing.free(A)
+    (urgent,) = due(make, 1, A, priority=1)
+    claims = crossing.store.claim([urgent]).claims
+    assert len(claims) == 1
+    finish(crossing.store, claims)
+    older = make(limit_keys=[A])
+    limit(crossing.db, A, 0)
+    crossing.store.claim([fire(older, 3)])
+    run(crossing.db, "UPDATE job_executions SET due_at = now() - interval '2 hours' WHERE schedule_id = %s", older)
+    limit(crossing.db, A, 1)
+    assert [claim.schedule_id for claim in crossing.store.waiting.take(10).claims] == [older]
+
+
+def test_with_several_places_one_of_each_limit_is_kept(crossing: Crossing) -> None:
+    crossing.free(A)
+    limit(crossing.db, A, 3)
+    assert len(crossing.store.waiting.take(10, freed=[A]).claims) == 2
+
+
+def test_what_was_cancelled_or_ended_keeps_nothing(crossing: Crossing) -> None:
+    crossing.free(A)
+    run(crossing.db, "UPDATE job_executions SET status = 'cancelled' WHERE schedule_id = %s", crossing.both)
+    assert len(crossing.store.waiting.take(10, freed=[A]).claims) == 1
+
+
+def test_a_place_is_kept_for_a_tenth_of_the_wait_and_then_not_for_nine_times_as_long(crossing: Crossing) -> None:
+    crossing.free(A)
+    ((kept,),) = places_kept(crossing.db)
+    wait, rest = (
+        datetime.fromisoformat(kept[to]) - datetime.fromisoformat(kept[since])
+        for since, to in (("since", "until"), ("until", "rests_until"))
+    )
+    assert abs(wait.total_seconds() - OLD / 10) < 5
+    assert rest == 9 * wait
+    for key in (A, B):
+        over = {name: (datetime.fromisoformat(kept[name]) - 2 * wait).isoformat() for name in ("since", "until")}
+        change = "UPDATE limit_stripes SET kept = jsonb_set(kept, ARRAY[%s], kept -> %s || %s) WHERE kept ? %s"
+        run(crossing.db, change, key, key, json.dumps(over), key)
+    assert len(crossing.look()) == 1, "it is nobody's any more"
+    assert crossing.both not in crossing.free_in_turn(4), "and is not kept again"
+
+
+def test_what_got_its_places_lets_them_go(crossing: Crossing) -> None:
+    crossing.free_in_turn(2)
+    ((kept,),) = places_kept(crossing.db)
+    assert datetime.fromisoformat(kept["until"]) <= datetime.now(UTC)
+    assert sorted(crossing.others.index(each) // 4 for each in crossing.free(A)) == [0, 1], "one of each limit"
+
+
+def test_for_a_limit_that_lets_nothing_start_no_other_place_is_kept(crossing: Crossing) -> None:
+    limit(crossing.db, B, 0)
+    crossing.running.pop(B)
+    assert len(crossing.free(A)) == 1
+
+
+def test_claims_that_keep_nothing_read_one_row_per_key_and_write_none(crossing: Crossing) -> None:
+    run(crossing.db, "UPDATE job_executions SET due_at = now() WHERE status = 'pending'")
+    crossing.free_in_turn(4)
+    assert places_kept(crossing.db) == []
+
+
+def places_kept(db: DatabaseConnection) -> list[tuple[Any, ...]]:
+    """Those of one row, which are all alike."""
+    with db.transaction() as connection:
+        found = connection.exec_driver_sql("SELECT DISTINCT n.value FROM limit_stripes, jsonb_each(kept) AS n")
+        return [tuple(row) for row in found]

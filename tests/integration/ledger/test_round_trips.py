@@ -6,7 +6,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import event
 
 from database.clock import DatabaseClock
 from database.connection import DatabaseConnection
@@ -22,6 +21,7 @@ from services.schedule_watcher import ScheduleWatcher
 from tests.support.dispatching import dispatching
 from tests.support.executions import Make, fire
 from tests.support.schedules import many
+from tests.support.statements import each_statement
 from tests.support.waiting import eventually
 
 BATCH = 200
@@ -44,9 +44,8 @@ def asked(db: DatabaseConnection) -> Iterator[Asked]:
     def note(*_: Any) -> None:
         asked["postgres"] += 1
 
-    event.listen(db.engine, "before_cursor_execute", note)
-    yield asked
-    event.remove(db.engine, "before_cursor_execute", note)
+    with each_statement(db, note):
+        yield asked
 
 
 @pytest.fixture

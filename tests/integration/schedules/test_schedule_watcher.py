@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 import pytest
 from prometheus_client import REGISTRY
-from sqlalchemy import event
 
 from database.clock import DatabaseClock
 from database.connection import DatabaseConnection
@@ -22,6 +21,7 @@ from services.schedule_watcher import ROWS_OF, Part, ScheduleWatcher
 from services.schedules.buckets import bucket_of, buckets_in, set_of, to_bytes
 from services.schedules.changes import NEWEST_REVISION
 from services.schedules.upkeep import PARK, REPAIR_NEXT_RUN, REPAIR_ROWS
+from tests.support.statements import each_statement
 from tests.support.waiting import eventually
 
 
@@ -61,14 +61,14 @@ def test_next_run_is_repaired_a_few_rows_at_a_time_because_the_fires_of_locked_r
 ) -> None:
     portions: list[int] = []
 
-    def record(_conn: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+    def record(_driver: Any, statement: str, values: Any) -> None:
         if REPAIR_NEXT_RUN.split("%(")[0] in statement or "_update_schedules" in statement:
             portions.append(len(json.loads(values["rows"])))
 
     _insert(db, 2 * REPAIR_ROWS + 1)
-    event.listen(db.engine, "before_cursor_execute", record)
-    for _ in range(4):
-        watcher.tick()
+    with each_statement(db, record):
+        for _ in range(4):
+            watcher.tick()
     assert portions == [REPAIR_ROWS, REPAIR_ROWS, 1]
     assert _unplanned(db) == 0
 
@@ -187,7 +187,7 @@ def test_thousands_of_senseless_rows_are_parked_in_parts_and_a_good_change_does_
         watcher = ScheduleWatcher(own, Timer(lambda fires: None, clock), clock, check_interval_seconds=3600)
         watcher.tick()
 
-        def record(_conn: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        def record(_driver: Any, statement: str, values: Any) -> None:
             if "_update_schedules" in statement and '"reason"' in values["rows"]:
                 parts.append(len(json.loads(values["rows"])))
                 if len(parts) == 1:
@@ -199,9 +199,9 @@ def test_thousands_of_senseless_rows_are_parked_in_parts_and_a_good_change_does_
                 good_after.append(sum(parts))
             return len(_invalid(db)) == 5000
 
-        event.listen(own.engine, "before_cursor_execute", record)
-        _insert_senseless(db, 5000)
-        eventually(parked, 30)
+        with each_statement(own, record):
+            _insert_senseless(db, 5000)
+            eventually(parked, 30)
         assert max(parts) <= 1000
         assert good_after[0] <= 2 * max(parts), "the good change was live after the first part or the second"
         watcher.close()

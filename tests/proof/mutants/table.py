@@ -977,6 +977,52 @@ LIMITS_ACROSS_SCHEDULES = (
         f"{IN_LIMITS}the_keys_that_wait_are_looked_at_by_turns",
     ),
     Mutant(
+        "no_place_is_kept",
+        "G3",
+        "That places are kept for a row which has waited long for several limits at once.",
+        (
+            Edit(
+                LIMITS,
+                "            against = self._kept_against(turns[place]) if self.kept else frozenset()\n",
+                "            against = frozenset()\n",
+            ),
+        ),
+        f"{IN_LIMITS}what_waits_for_two_limits_gets_its_places_although_others_keep_each_of_them_full",
+    ),
+    Mutant(
+        "a_place_is_kept_for_ever",
+        "G3",
+        "That a kept place is not kept again at once.",
+        (
+            Edit(
+                LIMITS,
+                "any(key in self.resting or not self.most[key] for key in own)",
+                "any(not self.most[key] for key in own)",
+            ),
+        ),
+        f"{IN_LIMITS}a_place_is_kept_for_a_tenth_of_the_wait_and_then_not_for_nine_times_as_long",
+    ),
+    Mutant(
+        "a_place_is_kept_for_the_cancelled",
+        "G3",
+        "That a place is kept only while its row waits.",
+        (Edit(LIMITS_SQL, "(e.status, '') = 'pending'))\"\"\"\n", "(e.status, '') <> ''))\"\"\"\n"),),
+        f"{IN_LIMITS}what_was_cancelled_or_ended_keeps_nothing",
+    ),
+    Mutant(
+        "a_kept_place_keeps_the_older_waiting",
+        "G3",
+        "That a place is kept only against those whose turn comes later: else two rows could wait for each other.",
+        (
+            Edit(
+                LIMITS,
+                "return turn.execution_id != self.turn.execution_id and self.turn.is_before(turn)",
+                "return turn.execution_id != self.turn.execution_id",
+            ),
+        ),
+        f"{IN_LIMITS}the_more_urgent_and_the_older_are_not_kept_waiting",
+    ),
+    Mutant(
         "limits_beside_an_older_replica",
         "G3",
         "That nothing waits for a limit while a live replica does not know limits.",

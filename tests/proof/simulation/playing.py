@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import logging
+from datetime import timedelta
 
 import psycopg2
 
@@ -17,7 +18,7 @@ from run_migrations import upgrade
 from services import schedule_watcher
 from services.engine import heart_sql, rescuer_sql, streaks_sql
 from services.engine.gap_scan import scanner_sql
-from services.ledger import backfill_sql, claims_sql, history_sql, limits_sql, outbox_sql, waiting_sql
+from services.ledger import backfill_sql, claims_sql, history_sql, limits, limits_sql, outbox_sql, waiting_sql
 from services.notifications import deliveries_sql, notifier_sql, rules_sql
 from tests.proof.simulation import postgres, queues
 from tests.proof.simulation.history import History
@@ -26,6 +27,7 @@ from tests.proof.simulation.postgres import Server, learn_names
 from tests.proof.simulation.replica import VirtualDatabase
 
 REAL_SECONDS = 120  # nothing in a history waits for real time
+KEPT_AFTER = timedelta(seconds=2)  # instead of a quarter of an hour: what waits for two limits gets its places kept
 NAMED = (
     claims_sql,
     waiting_sql,
@@ -67,6 +69,7 @@ class Stage:
         logging.root.setLevel(logging.WARNING)
         gc.disable()
         self._freeze = gc.freeze
+        limits.PATIENCE = KEPT_AFTER
         setattr(gc, "freeze", lambda: None)  # noqa: B010 - the watcher calls it: what one history leaves behind would stay for ever
         self._is_new = True
 
