@@ -69,9 +69,12 @@ class Scheduler:
         while not self._has_started.is_set():
             if self.is_ready:
                 self._has_started.set()
-            if self._ended.is_set() or time.monotonic() >= until:
+            if self._ended.is_set():
+                code = None if self._process is None else self._process.returncode
+                raise SchedulerFailed(f"the replica ended with exit code {code}; its output on stderr says why")
+            if time.monotonic() >= until:
                 self.stop()
-                raise SchedulerFailed("the replica did not become ready; its output on stderr says why")
+                raise SchedulerFailed(f"the replica was not ready after {timeout_seconds:g} s; its output says why")
             time.sleep(POLL_SECONDS)
 
     def stop(self) -> None:
