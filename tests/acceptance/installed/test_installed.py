@@ -49,8 +49,11 @@ import sys
 before = set(sys.modules)
 import enhanced_scheduler, enhanced_scheduler.child
 print(*{name.split(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)
+print(*sys.modules)
 """
-    assert installed.run(installed.python, "-c", program, cwd=tmp_path).stdout.split() == ["enhanced_scheduler"]
+    ours, loaded = installed.run(installed.python, "-c", program, cwd=tmp_path).stdout.splitlines()
+    assert ours.split() == ["enhanced_scheduler"]
+    assert not {"asyncio", "ssl", "http.client", "sqlite3"} & set(loaded.split()), "each call in a process pays for it"
 
 
 def test_the_application_is_the_tree_of_this_repository(installed: Installed) -> None:
