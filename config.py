@@ -558,6 +558,14 @@ class Settings(WorkflowSettings):
     @property
     def warnings(self) -> list[str]:
         """Settings that have no effect, each with the reason; logged at startup and shown by `doctor`."""
+        return [*self._unused_project(), *self._kept_instances()]
+
+    def _unused_project(self) -> list[str]:
+        if self.job_project is None or self.job_modules.strip(" ,"):
+            return []
+        return [f"JOB_PROJECT={self.job_project} has no effect: JOB_MODULES names no module of that directory"]
+
+    def _kept_instances(self) -> list[str]:
         if self.job_replace_existing_instance:
             return []
         return [

@@ -8,6 +8,7 @@ from typer.completion import get_completion_inspect_parameters
 
 from services.cli.lazy import Later, lazy
 from services.cli.version import version_option
+from services.wording.commands import as_called_here
 
 WORKFLOWS = ("workflows",)  # an extra of the distribution
 COMMANDS = (
@@ -158,4 +159,4 @@ app.callback()(version_option)
 get_completion_inspect_parameters()  # side effect: registers the shells' completion classes with Typer
 
 if __name__ == "__main__":
-    app()
+    app(prog_name=as_called_here("manage.py"))

@@ -28,7 +28,7 @@ from database.connection import DatabaseConnection, get_db_connection
 from database.late_indexes import build_indexes
 from database.schema import schema_problem
 from database.sqlstates import LOCK_TIMEOUT, sqlstate
-from services.cli.output import ClearHelp
+from services.cli.output import ClearHelp, console, error_console
 from services.errors import ConfigurationError, SchedulerError
 from services.schedules.adoption import after_adoption, before_adoption
 
@@ -186,23 +186,23 @@ def main(
 
       python run_migrations.py --down -1   revert the last revision (asks first; --sql prints the SQL)
     """
-    console = Console(highlight=False, soft_wrap=True)
+    out = console()
     try:
         if sql:
             typer.echo(upgrade_sql(to) if down is None else downgrade_sql(get_db_connection(), down))
             return
         db = get_db_connection()
         if status:
-            _print_status(console, schema_state(db))
+            _print_status(out, schema_state(db))
         elif down is not None:
             if not yes:
                 typer.confirm(
                     f"Downgrade {db.where} to {down}? Data that the older schema has no column for is lost.",
                     abort=True,
                 )
-            _print_applied(console, downgrade(db, down), schema_state(db))
+            _print_applied(out, downgrade(db, down), schema_state(db))
         else:
-            _print_applied(console, upgrade(db, to), schema_state(db))
+            _print_applied(out, upgrade(db, to), schema_state(db))
     except (SchedulerError, CommandError) as error:
         _print_error(str(error))
         raise typer.Exit(1) from None
@@ -212,23 +212,23 @@ def main(
 
 
 def _print_error(message: str) -> None:
-    Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(message, style="red")
+    error_console().print(message, style="red")
 
 
-def _print_applied(console: Console, lines: list[str], state: SchemaState) -> None:
+def _print_applied(out: Console, lines: list[str], state: SchemaState) -> None:
     for line in lines:
-        console.print(line)
-    console.print(f"the database schema is at revision {state.current}" + ("" if lines else ", nothing to do"))
+        out.print(line)
+    out.print(f"the database schema is at revision {state.current}" + ("" if lines else ", nothing to do"))
 
 
-def _print_status(console: Console, state: SchemaState) -> None:
-    console.print(f"applied: {state.current or 'none'}   newest: {state.newest}")
+def _print_status(out: Console, state: SchemaState) -> None:
+    out.print(f"applied: {state.current or 'none'}   newest: {state.newest}")
     if state.is_newer:
-        console.print("the database schema is newer than this program, but compatible; finish the upgrade")
+        out.print("the database schema is newer than this program, but compatible; finish the upgrade")
     for script in state.pending:
-        console.print(f"missing  {script.revision}: {script.doc}")
+        out.print(f"missing  {script.revision}: {script.doc}")
     if not state.is_current:
-        console.print("run: python run_migrations.py")
+        out.print("run: python run_migrations.py")
         raise typer.Exit(1)
 
 

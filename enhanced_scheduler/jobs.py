@@ -6,16 +6,13 @@ program, such as the child process of a project or a test, they are only kept he
 
 import importlib
 import inspect
-import traceback
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from enhanced_scheduler.application import ROOT
 from enhanced_scheduler.containment import Raised, contained
 from enhanced_scheduler.context import ExecutionContext
-from enhanced_scheduler.extras import how_to_install
+from enhanced_scheduler.imports import why_not_imported
 from enhanced_scheduler.model_errors import reason_of
 from enhanced_scheduler.results import PermanentFailure
 
@@ -172,7 +169,7 @@ def load_modules(names: Iterable[str]) -> None:
             case Raised(KeyboardInterrupt() as error):
                 raise error
             case Raised(error):
-                cause = _why_not_imported(name, error)
+                cause = why_not_imported(name, error)
                 raise NotLoaded(f"JOB_MODULES: {name!r} cannot be imported: {cause}") from error
 
 
@@ -210,25 +207,3 @@ def _refused_beside(definition: JobDefinition) -> str | None:
     if former is None or former.where == definition.where:
         return None
     return f"job type {definition.name!r} is registered twice: by {former.where} and by {definition.where}"
-
-
-def _why_not_imported(name: str, error: BaseException) -> str:
-    """With the way out, where it is the name that is wrong and not the module."""
-    path = PurePath(name)
-    if len(path.parts) > 1 or path.suffix == ".py":
-        return f"name it as `import` does: {path.stem}, and put its directory, {path.parent}, on the PYTHONPATH"
-    if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
-        return "there is no such module beside manage.py, on the PYTHONPATH or among the installed packages"
-    if isinstance(error, ImportError) and "greenlet" in str(error):  # SQLAlchemy would name its own extra
-        return f"sqlalchemy.ext.asyncio needs {how_to_install('async')}"
-    return f"{type(error).__name__}: {_with_place(error)}"
-
-
-def _with_place(error: BaseException) -> str:
-    """The message, with the file and the line that a person has to look at."""
-    if isinstance(error, SyntaxError):
-        return f"{error.msg} ({error.filename}, line {error.lineno})"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    ours = (__file__, contained.__code__.co_filename, importlib.__file__, f"{ROOT / 'services'}/")
-    imported = [frame for frame in frames if not frame.filename.startswith(ours)]
-    return f"{error} ({imported[-1].filename}, line {imported[-1].lineno})" if imported else str(error)

@@ -1,12 +1,16 @@
 """The result of an execution as a value, and the exceptions with which a handler reports a failure."""
 
 import json
+import os
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 from uuid import UUID
 
+from enhanced_scheduler.application import ROOT
 from enhanced_scheduler.statuses import ExecutionStatus
 from enhanced_scheduler.texts import Mapper, cut_head, json_size, map_texts, storable, storable_json
 
@@ -14,6 +18,9 @@ MAX_MESSAGE_CHARACTERS = 1024
 MAX_TRACEBACK_CHARACTERS = 16 * 1024
 MAX_RESULT_BYTES = 64 * 1024
 EXCERPT_CHARACTERS = 2048
+LIBRARY = Path(traceback.__file__).parent
+PLACES = (Path(__file__).parent, ROOT / "services" / "engine", LIBRARY / "asyncio", LIBRARY / "concurrent")
+CALLERS = tuple(f"{place}{os.sep}" for place in PLACES)  # of handlers
 
 
 class JobFailed(Exception):
@@ -96,7 +103,7 @@ def failed(error: BaseException, mapper: Mapper = str) -> JobResult:
             retry_after_seconds=error.retry_after_seconds,
         )
     said = "".join(traceback.format_exception_only(error)).strip()
-    trace = "".join(traceback.format_exception(error))
+    trace = "".join(traceback.format_exception(type(error), error, _from_the_handler_on(error.__traceback__)))
     return JobResult(
         status=ExecutionStatus.FAILED,
         error_message=_message(said, mapper),
@@ -126,6 +133,14 @@ def cancelled(reason: str, details: Mapping[str, Any] | None = None) -> JobResul
 def skipped(skip: JobSkipped, mapper: Mapper = str) -> JobResult:
     reason = storable(mapper(skip.reason), MAX_MESSAGE_CHARACTERS)
     return replace(succeeded(skip.details, mapper), status=ExecutionStatus.SKIPPED, reason=reason)
+
+
+def _from_the_handler_on(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames that called the handler. All of them, if it was never called."""
+    inner = trace
+    while inner is not None and inner.tb_frame.f_code.co_filename.startswith(CALLERS):
+        inner = inner.tb_next
+    return inner or trace
 
 
 def _message(text: str, mapper: Mapper) -> str:

@@ -17,8 +17,6 @@ from pathlib import Path
 from threading import Event, Thread
 from types import MappingProxyType
 from typing import Self
-from urllib.error import URLError
-from urllib.request import urlopen
 
 from enhanced_scheduler import application
 
@@ -69,9 +67,12 @@ class Scheduler:
         while not self._has_started.is_set():
             if self.is_ready:
                 self._has_started.set()
-            if self._ended.is_set() or time.monotonic() >= until:
+            if self._ended.is_set():
+                code = None if self._process is None else self._process.returncode
+                raise SchedulerFailed(f"the replica ended with exit code {code}; its output on stderr says why")
+            if time.monotonic() >= until:
                 self.stop()
-                raise SchedulerFailed("the replica did not become ready; its output on stderr says why")
+                raise SchedulerFailed(f"the replica was not ready after {timeout_seconds:g} s; its output says why")
             time.sleep(POLL_SECONDS)
 
     def stop(self) -> None:
@@ -101,10 +102,12 @@ class Scheduler:
         """Whether the replica claims fires at the moment."""
         if self.pid is None:
             return False
+        from urllib.request import urlopen  # a third of this package's import, which each call of a handler pays
+
         try:
             with urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=2) as answer:
                 return bool(answer.status == 200)
-        except (URLError, OSError):
+        except OSError:
             return False
 
     def _tend(self) -> None:

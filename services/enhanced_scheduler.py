@@ -87,7 +87,7 @@ class EnhancedScheduler:
         if self._stopping.is_set() or self._started:
             raise SchedulerError("this scheduler was started already; make a new EnhancedScheduler")
         for warning in self.settings.warnings:
-            logger.warning("%s", warning, extra={"event": "setting_without_effect"})
+            logger.warning("%s", as_called_here(warning), extra={"event": "setting_without_effect"})
         default_registry.load_built_in()
         load_users_jobs(self.settings)
         metrics.job_types_known(default_registry.job_types())

@@ -18,6 +18,7 @@ from services.api_sync.state import StoredState, SyncState
 from services.api_sync.sync import ApiSyncFailed, open_api_sync
 from services.engine.loops import Loop
 from services.telemetry import metrics
+from services.wording.commands import as_called_here
 
 logger = logging.getLogger(__name__)
 
@@ -95,5 +96,6 @@ def _announce(report: SyncReport) -> SyncReport:
     if report.refused:
         vanished = report.count(Kind.REFUSED)
         facts = {"event": "sync_removals_refused", "schedules": vanished}
-        logger.warning("no schedule was disabled: %s; see manage.py sync --dry-run", report.refused, extra=facts)
+        way_out = as_called_here("manage.py sync --dry-run")
+        logger.warning("no schedule was disabled: %s; see %s", report.refused, way_out, extra=facts)
     return report

@@ -2,9 +2,9 @@
 
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from textwrap import shorten
 
@@ -78,7 +78,7 @@ def doctor(as_json: AsJson = False) -> None:
     if as_json:
         print_json(findings)
     else:
-        for finding in findings:
+        for finding in _each_cause_once(findings):
             _print(finding)
     if any(finding.verdict is Verdict.FAILED for finding in findings):
         raise typer.Exit(FAILED)
@@ -97,6 +97,16 @@ def _safely(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
         if reason is None:
             raise
         yield Finding(_name(check), Verdict.FAILED, reason)
+
+
+def _each_cause_once(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """A server that is away fails most checks with the same words."""
+    told: dict[tuple[str, str], str] = {}
+    for finding in findings:
+        cause = (finding.fact, finding.way_out)
+        first = told.setdefault(cause, finding.check)
+        repeated = finding.verdict is Verdict.FAILED and first != finding.check
+        yield replace(finding, fact=f"the same as {first}", way_out="") if repeated else finding
 
 
 def _name(check: Callable[[], Iterator[Finding]]) -> str:

@@ -67,20 +67,16 @@ def _facts(definition: JobDefinition) -> dict[str, Any]:
     return {
         "job_type": definition.name,
         "summary": summary(definition),
-        "handler": _handler(definition),
+        "handler": definition.where,
         "isolation": definition.isolation,
         "job_config": json_schema(definition),
     }
 
 
-def _handler(definition: JobDefinition) -> str:
-    return f"{definition.handler.__module__}.{getattr(definition.handler, '__qualname__', 'handler')}"
-
-
 def _print_list(definitions: list[JobDefinition]) -> None:
     table = plain_table(Column("type", no_wrap=True), "what it does")
     for definition in definitions:
-        table.add_row(definition.name, summary(definition) or _handler(definition))
+        table.add_row(definition.name, summary(definition) or definition.where)
     console().print(table)
     console().print("\nThe fields of one type: python manage.py jobs TYPE")
 
@@ -88,8 +84,8 @@ def _print_list(definitions: list[JobDefinition]) -> None:
 def _print_one(definition: JobDefinition) -> None:
     out = console()
     out.print(f"{definition.name}: {summary(definition) or 'its handler has no docstring'}")
-    out.print(f"handler: {_handler(definition)}\n")
-    if definition.config_model is None:
+    out.print(f"handler: {definition.where}\n")
+    if definition.config_schema() is None:
         out.print("It declares no model: job_config may have any fields, and the handler receives all of them.\n")
     name = Column("job_config", no_wrap=True)
     table = plain_table(name, "kind", "default", "meaning")

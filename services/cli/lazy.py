@@ -32,7 +32,9 @@ class _Listed(TyperCommand):
 
     def load(self) -> Any:
         if missing := [extra for extra in self._extras if not is_installed(extra)]:
-            raise ConfigurationError(f"`{self.name}` needs {' and '.join(missing)}: {how_to_install(*missing)}")
+            raise ConfigurationError(
+                f"`{self.name}` needs the extra {' and '.join(map(repr, missing))}: run {how_to_install(*missing)}"
+            )
         module, _, attribute = self._target.partition(":")
         with no_collection():
             found = getattr(import_module(module), attribute)

@@ -81,12 +81,12 @@ class ClearErrors(TyperGroup):
     """
 
     def get_params(self, ctx: Any) -> Any:
-        return without_types(super().get_params(ctx))
+        return as_shown(super().get_params(ctx))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
         if command is not None:
-            without_types(command.get_params(ctx))
+            as_shown(command.get_params(ctx))
             command.help = as_called_here(command.help or "") or None
         return command
 
@@ -128,12 +128,14 @@ class ClearHelp(TyperCommand):
     """The help of `ClearErrors` for a program with a single command."""
 
     def get_params(self, ctx: Any) -> Any:
-        return without_types(super().get_params(ctx))
+        return as_shown(super().get_params(ctx))
 
 
-def without_types(parameters: Any) -> Any:
-    """The same parameters, without the `<bool>` that Typer prints after every flag."""
+def as_shown(parameters: Any) -> Any:
+    """The same parameters, with the calls that work here, and without the `<bool>` that Typer prints after a flag."""
     for parameter in parameters:
+        if said := getattr(parameter, "help", None):
+            parameter.help = as_called_here(said)
         if getattr(parameter, "is_flag", False) and parameter.metavar is None:
             parameter.metavar = ""
     return parameters

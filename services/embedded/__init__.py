@@ -70,6 +70,8 @@ class EmbeddedServers:
 
     def start(self) -> Addresses:
         """Join the running servers or start them; returns when they answer."""
+        if not self._files.root.exists():
+            find_binaries()  # without the wheels, nothing is made
         _claim_directory(self._files)
         try:
             with _transition(self._files):

@@ -23,6 +23,7 @@ from services.insight.audit import AuditReport, Progress, audit_by
 from services.insight.hourly_audit_sql import LONGEST_AUDIT_SECONDS, WRONG
 from services.ledger.verdicts import Tolerances
 from services.telemetry import metrics
+from services.wording.commands import as_called_here
 from services.wording.counts import counted
 
 logger = logging.getLogger(__name__)
@@ -118,9 +119,10 @@ class HourlyAudit:
         self._run(sql.FORGET, {"days": self._settings.history_retention_days})
         if wrong := sum(figures[kind] for kind in WRONG):
             logger.error(
-                "the audit of the hour from %s found %s; run: manage.py audit",
+                "the audit of the hour from %s found %s; run: %s",
                 since.isoformat(),
                 counted(wrong, "wrong fire"),
+                as_called_here("manage.py audit"),
                 extra={"event": "audit_failed", "since": since.isoformat(), **figures},
             )
         return True

@@ -17,6 +17,7 @@ from services.insight.hourly_audit import last_day
 from services.insight.limits import STOPPED_WORDS, LimitUses
 from services.insight.unhandled_jobs import unhandled_jobs, unmet_needs
 from services.ledger.needs import JOB
+from services.wording.commands import as_called_here
 
 LATE_SECONDS = 120
 SILENT_SECONDS = 60
@@ -133,7 +134,7 @@ class Overview:
         fact = last_day(self._db)
         if fact is None or fact.is_clean:
             return []
-        words = f"{fact.words}: manage.py audit lists them"
+        words = as_called_here(f"{fact.words}: manage.py audit lists them")
         return [
             Attention(
                 trouble=Trouble.UNACCOUNTED, label="hourly audit", words=words, since=fact.wrong_since, schedule_id=None

@@ -7,11 +7,12 @@ from pydantic import BaseModel, Field, field_validator
 
 from services.checks.queue_numbers import QueueNumbers
 from services.jobs import ExecutionContext, JobSkipped, job
+from services.wording.commands import as_called_here
 from services.workflows import queues
 
 
 class _WhichQueue(BaseModel):
-    queue: str = Field(description="the queue's name; `manage.py queues` lists them")
+    queue: str = Field(description=as_called_here("the queue's name; `manage.py queues` lists them"))
 
     @field_validator("queue")
     @classmethod

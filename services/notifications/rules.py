@@ -18,6 +18,7 @@ from services.errors import InvalidInput, Problem, RuleNotFound
 from services.notifications import rules_sql as sql
 from services.notifications.rule_fields import FIELDS, RuleSpec, parse_rule, suggestion
 from services.schedules.spec import plain_text
+from services.wording.commands import as_called_here
 
 T = TypeVar("T")
 
@@ -153,7 +154,9 @@ def _row(connection: Connection, spec: RuleSpec) -> dict[str, Any]:
     known: dict[str, UUID] = {row.name: row.channel_id for row in connection.exec_driver_sql(sql.CHANNELS)}
     missing = [name for name in names if name not in known]
     if missing:
-        listed = f" (known: {', '.join(list(known)[:20])})" if known else "; add one: manage.py channel add"
+        listed = (
+            f" (known: {', '.join(list(known)[:20])})" if known else as_called_here("; add one: manage.py channel add")
+        )
         reasons = [
             f"no channel {name!r} exists{suggestion(name, {each.lower(): each for each in known})}" for name in missing
         ]

@@ -14,6 +14,7 @@ from services.checks.queue_numbers import QueueNumbers
 from services.queues.queue import Queue, queues
 from services.queues.scheduled_numbers import scheduled_numbers
 from services.queues.system_schedules import ACTOR
+from services.wording.commands import as_called_here
 
 UPGRADE = "system:upgrade"  # not ACTOR: a schedule that an operator has edited must still count as edited
 FIRST_THAT_KNOWS = "0018"  # older programs refuse these fields of a job_config
@@ -55,7 +56,7 @@ def _warnings(queue: Queue[Any], said: dict[str, Any], scheduled: dict[str, Any]
     for field, value in said.items():
         variable = f"{queue.settings}_{field}".upper()
         place = f"job_config.{field} of the schedule {queue.job_id}"
-        edit = f"manage.py schedule edit {queue.job_id} --set job_config.{field}="
+        edit = as_called_here(f"manage.py schedule edit {queue.job_id} --set job_config.{field}=")
         if field not in scheduled:
             yield (
                 f"{variable}={value} is no longer a setting; it moved to {place}; the value is used, and "

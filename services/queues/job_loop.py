@@ -8,15 +8,15 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
-from enum import StrEnum
+from enum import Enum
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import ClauseElement
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import DeclarativeBase
 
 from database.connection import DatabaseConnection, get_db_connection
-from database.models import Base
 from enhanced_scheduler.containment import Returned
 from services.errors import ConfigurationError, Unavailable
 from services.ledger.verdicts import Reason
@@ -310,18 +310,18 @@ class JobLoop(Generic[K]):
 
 
 def run_job_loop(
-    *,
-    model: type[Base],
-    status_enum: type[StrEnum],
-    queued_status: StrEnum,
-    processing_status: StrEnum,
-    completed_status: StrEnum,
-    failed_status: StrEnum,
+    model: type[DeclarativeBase],
+    status_enum: type[Enum],
+    queued_status: Enum,
+    processing_status: Enum,
+    completed_status: Enum,
+    failed_status: Enum,
     processing_function: Process[K] | Steps[K],
     batch_size: int = 10,
     order_by_column: ClauseElement | None = None,
     status_field_name: str = "status",
     error_field_name: str = "error",
+    *,
     column_prefix: str = "",
     queue: str | None = None,
     limits: LoopLimits = LoopLimits(),

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum
 from typing import Any, Generic
 from uuid import uuid4
 
 from sqlalchemy import ClauseElement, Connection, CursorResult, Table, inspect
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.orm import DeclarativeBase
 
-from database.models import Base
 from database.workflow_models import claim_order
 from services.queues import queue_sql as sql
 from services.queues.outcomes import Claim, K
@@ -20,10 +20,10 @@ from services.queues.outcomes import Claim, K
 class Words:
     """The value of the status column in each state."""
 
-    queued: StrEnum
-    processing: StrEnum
-    completed: StrEnum
-    failed: StrEnum
+    queued: Enum
+    processing: Enum
+    completed: Enum
+    failed: Enum
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class QueueTable(Generic[K]):
 
     def __init__(
         self,
-        model: type[Base],
+        model: type[DeclarativeBase],
         words: Words,
         *,
         status_field_name: str,

@@ -26,6 +26,7 @@ from services.web.auth.authenticator import OneTimeToken
 from services.web.auth.tokens import ApiTokens
 from services.web.connections import Connections
 from services.web.dashboard.mounting import mount_dashboard
+from services.wording.commands import as_called_here
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ def serve(settings: Settings, *, with_replica: bool, say: Callable[[str], None])
         if one_time is not None:
             say("no token is configured; this admin token is valid until the process exits:")
             say(one_time.text)
-            say("create a permanent one: python manage.py token create --name me --role admin")
+            say(as_called_here("create a permanent one: python manage.py token create --name me --role admin"))
         _run(app, settings, listener)
 
 
@@ -67,7 +68,8 @@ def one_time_token(settings: Settings) -> OneTimeToken | None:
     if not is_loopback(settings.web_host):
         raise ConfigurationError(
             f"WEB_HOST={settings.web_host} is reachable from other machines, but no token is configured; create one "
-            "(python manage.py token create --name me --role admin), set JWT_SECRET_KEY, or bind to 127.0.0.1"
+            f"({as_called_here('python manage.py token create --name me --role admin')}), set JWT_SECRET_KEY, or bind "
+            "to 127.0.0.1"
         )
     return OneTimeToken()
 

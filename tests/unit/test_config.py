@@ -244,6 +244,14 @@ def test_a_setting_that_cannot_be_obeyed_is_warned_about(monkeypatch: pytest.Mon
     assert warning.startswith("JOB_REPLACE_EXISTING_INSTANCE=false has no effect: ")
 
 
+def test_a_project_without_modules_is_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOB_PROJECT", "/srv/shop")
+    (warning,) = load_settings().warnings
+    assert warning.startswith("JOB_PROJECT=/srv/shop has no effect: JOB_MODULES names no module")
+    monkeypatch.setenv("JOB_MODULES", "shop.jobs")
+    assert load_settings().warnings == []
+
+
 def test_the_env_example_is_complete_and_current() -> None:
     assert (PROJECT_ROOT / ".env.example").read_text() == env_example() + "\n"
     assert re.findall(r"^# ([A-Z_]+)=", env_example(), re.MULTILINE) == list(config.knobs())

@@ -23,6 +23,7 @@ from services.ledger.listing import ExecutionRecord
 from services.ledger.verdicts import CHANGE_EDGE, Tolerances
 from services.triggers import Trigger
 from services.triggers.local_time import instant_of, local_clock, wall_seconds_of
+from services.wording.commands import as_called_here
 from services.wording.durations import duration
 
 SECOND = timedelta(seconds=1)
@@ -226,7 +227,7 @@ class Explainer:
     def _no_replica(self, case: "_Case", due_at: datetime) -> Explanation:
         facts = case.circumstances
         if facts.is_watched(due_at):
-            advice = "`python manage.py audit` lists all such fires; please report them."
+            advice = as_called_here("`python manage.py audit` lists all such fires; please report them.")
             said = "It was due and has no row, although a gap scan checked that moment."
             return case.answer(Verdict.UNACCOUNTED, f"{said} {advice}")
         rule = f"The next gap scan decides by the catch-up policy {self._own(case).catchup!r}."

@@ -11,6 +11,7 @@ from services.insight.limits import key_waited_for
 from services.ledger.fires import Policy
 from services.ledger.listing import OVERLAP_WITH_THE_GONE, ExecutionRecord
 from services.ledger.verdicts import Reason
+from services.wording.commands import as_called_here
 from services.wording.durations import duration
 
 LATE = timedelta(seconds=5)  # a shorter delay is noise
@@ -161,12 +162,14 @@ class RowsExplained:
                 yield f"It was found {late} after it was due; the misfire grace is {grace} (misfire_grace_seconds)."
             case Reason.NOBODY_ABLE:
                 yield f"Nobody could run it: {record.error_message or 'no living replica had what it needs'}."
-                yield "Give a replica what it needs; `manage.py doctor` lists what none has."
+                yield as_called_here("Give a replica what it needs; `manage.py doctor` lists what none has.")
             case Reason.LIMIT:
                 yield "In that time (FENCE_HORIZON_SECONDS at most) the limit had no room for it."
             case Reason.NO_HANDLER:
                 yield f"No replica could run it: {record.error_message or 'none has a handler for its job type'}."
-                yield "Load the module of the handler on all replicas (JOB_MODULES); `manage.py doctor` lists them."
+                yield as_called_here(
+                    "Load the module of the handler on all replicas (JOB_MODULES); `manage.py doctor` lists them."
+                )
             case Reason.DOWNTIME:
                 yield f"No replica was running when it was due; a replica noticed this at {self._at(found_at)}."
                 yield f"The catch-up policy is {self._own_policy.catchup!r}: this fire is recorded, not run."

@@ -7,6 +7,7 @@ from nicegui import ui
 
 from services.web.dashboard.frame import shown_at, styled
 from services.web.dashboard.visitor import safe_path
+from services.wording.commands import as_called_here
 
 # The cookie is HttpOnly: only a response of the API can set it, so the browser itself sends the request.
 LOG_IN = """
@@ -37,8 +38,8 @@ async def login(request: Request) -> None:
         token.props('autofocus outlined autocomplete="current-password"').on("keydown.enter", log_in)
         ui.button("Log in", on_click=log_in).props("unelevated no-caps").classes("w-full")
         ui.label("Create a token:").classes("es-faint")
-        ui.label("python manage.py token create --name me --role operator").classes("es-mono es-faint")
-        ui.label("With no token configured, `manage.py web` prints one at startup.").classes("es-faint")
+        ui.label(as_called_here("python manage.py token create --name me --role operator")).classes("es-mono es-faint")
+        ui.label(as_called_here("With no token configured, `manage.py web` prints one at startup.")).classes("es-faint")
 
 
 @shown_at("/logout")

@@ -18,6 +18,7 @@ from services.errors import Unavailable
 from services.web.dashboard import outage
 from services.web.dashboard.places import PLACES, STYLE
 from services.web.dashboard.visitor import zone_of
+from services.wording.commands import as_called_here
 from services.wording.refusals import refusal
 
 RETRY_SECONDS = 3
@@ -51,7 +52,7 @@ setTimeout(look, {retry_ms});
 <h1 class="es-title">{headline}</h1>
 <p>{meaning}</p>
 <p class="es-faint">This page reloads automatically when Postgres answers again.
-To diagnose: <span class="es-mono">python manage.py doctor</span></p>
+To diagnose: <span class="es-mono">{doctor}</span></p>
 </div></main>
 </body>
 </html>
@@ -84,6 +85,7 @@ def outage_page(request: Request, error: Exception) -> HTMLResponse:
         style=STYLE,
         links=" ".join(_link(place.path, place.title, request.url.path) for place in PLACES if not place.of_workflows),
         retry_ms=1000 * RETRY_SECONDS,
+        doctor=as_called_here("python manage.py doctor"),
     )
     return HTMLResponse(content, 503, headers)
 

@@ -26,6 +26,7 @@ from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import ago, card, chart, chip, empty, redraw
 from services.web.dashboard.visitor import Visitor
 from services.web.dashboard.window_choice import SLOW_SECONDS, remembered_window, window_choice
+from services.wording.commands import as_called_here
 from services.wording.counts import counted
 
 REFRESH_SECONDS = 3.0
@@ -271,11 +272,13 @@ def _build_tiles(tiles: list[Tile], _: Ages) -> None:
 def calm(seen: Seen) -> tuple[str, str]:
     """The text when nothing needs attention; "All is well" only if it is true."""
     if not seen.replicas.live:
-        return "No replica is live", "No job runs until you start one: python services/enhanced_scheduler.py"
+        start = as_called_here("No job runs until you start one: python services/enhanced_scheduler.py")
+        return "No replica is live", start
     if not all(tile.good for tile in _tiles(seen) if tile.title in ("Replicas", "Redis")):
         return "No schedule needs attention", "See the red tiles above."
     if not seen.schedules:
-        return "No schedules yet", 'Create one: "New schedule" under Schedules, or manage.py schedule add --help.'
+        create = as_called_here('Create one: "New schedule" under Schedules, or manage.py schedule add --help.')
+        return "No schedules yet", create
     return "All is well", "Nothing is failing, late, parked, paused or stuck."
 
 

@@ -8,6 +8,7 @@ from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import keep_fresh
 from services.web.dashboard.look import ago, card, chip, empty, fact
 from services.web.dashboard.visitor import Visitor
+from services.wording.commands import as_called_here
 
 REFRESH_SECONDS = 3.0
 
@@ -36,7 +37,7 @@ class _Page:
     def _content(self) -> None:
         if not self._seen.items:
             with card():
-                empty("No replica has ever run", "Start one: python services/enhanced_scheduler.py")
+                empty("No replica has ever run", as_called_here("Start one: python services/enhanced_scheduler.py"))
             return
         ui.label(_convergence(self._seen)).classes("es-faint")
         with ui.element("div").classes("es-grid"):

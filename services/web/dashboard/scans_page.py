@@ -17,6 +17,7 @@ from services.web.dashboard.list_page import ROWS, ListPage, list_at, text_of
 from services.web.dashboard.look import card, chip, clock, empty
 from services.web.dashboard.tables import columns, table
 from services.web.dashboard.visitor import Visitor
+from services.wording.commands import as_called_here
 
 SCANS = columns(
     "domain",
@@ -51,7 +52,7 @@ class _Scans(ListPage[ScanPage]):
     linked = "domain"
     empty = (
         "No scans found",
-        "Create a schedule with the job type cookie_scan, or run: python manage.py scan example.com",
+        as_called_here("Create a schedule with the job type cookie_scan, or run: python manage.py scan example.com"),
     )
 
     def build_filters(self, asked: Mapping[str, str]) -> None:

@@ -19,6 +19,7 @@ from services.web.dashboard.look import NOTHING, ago, clock, colour
 from services.web.dashboard.selection import Act, Selection, Wish
 from services.web.dashboard.tables import columns
 from services.web.dashboard.visitor import Visitor
+from services.wording.commands import as_called_here
 from services.wording.counts import counted
 from services.wording.streaks import with_streak
 
@@ -85,7 +86,7 @@ class _Schedules(ListPage[Found]):
     linked = "what"
     empty = (
         "No schedules match",
-        'Change the filters, or create one: "New schedule", or manage.py schedule add --help.',
+        as_called_here('Change the filters, or create one: "New schedule", or manage.py schedule add --help.'),
     )
     refreshes_all = True
 

@@ -176,6 +176,7 @@ def test_a_replica_whose_settings_need_an_extra_ends_with_one_line(
 ) -> None:
     done = place.call("replica", **setting)
     assert done.returncode == 1
+    assert not (place.folder / ".embedded").exists()
     assert f"pip install 'enhanced-scheduler[{extra}]'" in done.stderr.strip().splitlines()[-1]
 
 
@@ -213,7 +214,11 @@ def test_web_alone_serves_the_api_and_the_dashboard(with_extra: Callable[[str], 
     with place.program("web", "--port", str(free_port)) as log:
         eventually(lambda: "serving on" in log.read_text(), 60)
         for path, words in {"/login": "Enhanced Scheduler", "/api/openapi.json": "list_schedules"}.items():
-            assert words in urlopen(f"http://127.0.0.1:{free_port}{path}", timeout=60).read().decode()
+            page = urlopen(f"http://127.0.0.1:{free_port}{path}", timeout=60).read().decode()
+            assert words in page
+            assert "manage.py" not in page
+        assert "enhanced-scheduler token create" in log.read_text()
+        assert "manage.py" not in log.read_text()
 
 
 @pytest.mark.parametrize("engine", ["http", "browser"])

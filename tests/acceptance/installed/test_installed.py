@@ -49,8 +49,11 @@ import sys
 before = set(sys.modules)
 import enhanced_scheduler, enhanced_scheduler.child
 print(*{name.split(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)
+print(*sys.modules)
 """
-    assert installed.run(installed.python, "-c", program, cwd=tmp_path).stdout.split() == ["enhanced_scheduler"]
+    ours, loaded = installed.run(installed.python, "-c", program, cwd=tmp_path).stdout.splitlines()
+    assert ours.split() == ["enhanced_scheduler"]
+    assert not {"asyncio", "ssl", "http.client", "sqlite3"} & set(loaded.split()), "each call in a process pays for it"
 
 
 def test_the_application_is_the_tree_of_this_repository(installed: Installed) -> None:
@@ -96,6 +99,27 @@ def test_the_commands_of_the_readme_work_in_an_empty_folder(wheel: Path, folder:
     assert "all accounted for" in done.stdout
     assert "manage.py" not in done.stdout + done.stderr
     assert (folder / ".embedded" / "postgres").is_dir()
+
+
+@pytest.mark.parametrize("words", [(), ("schedule", "add"), ("queue", "show"), ("jobs",), ("completion",)])
+def test_help_and_refusals_name_the_command_that_is_there(
+    installed: Installed, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    said = installed.scheduler(*words, "--help", cwd=tmp_path).stdout
+    said += installed.scheduler(*words, "--no-such-option", cwd=tmp_path).stderr
+    assert said.count(f"Usage: {' '.join(('enhanced-scheduler', *words))} ") == 2
+    assert "manage.py" not in said
+
+
+def test_the_tab_key_completes_the_command(installed: Installed, tmp_path: Path) -> None:
+    pressed = """
+        source <(enhanced-scheduler completion bash)
+        COMP_WORDS=(enhanced-scheduler schedule ad); COMP_CWORD=2
+        _enhanced_scheduler; printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    path = {"PATH": f"{installed.home / 'bin'}:{os.defpath}"}
+    done = installed.run("bash", "-ec", pressed, cwd=tmp_path, environment=path)
+    assert done.stdout.split() == ["add"], done.stderr
 
 
 def test_a_wheel_is_small(tmp_path_factory: pytest.TempPathFactory, installed: Installed) -> None:

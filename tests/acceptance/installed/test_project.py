@@ -404,7 +404,8 @@ def test_a_configuration_is_checked_by_the_models_of_the_project(shop: Shop) -> 
     done = shop.command(*words, '{"copies": 1, "isolation": "thread"}')
     assert "job_config.isolation: must be 'process', got 'thread'" in done.stderr
     (described,) = [job for job in json.loads(shop.command("jobs", "--json").stdout) if job["job_type"] == "invoice"]
-    assert described["summary"] == "Write the invoice."
+    assert (described["summary"], described["handler"]) == ("Write the invoice.", "shop_jobs.invoice")
+    assert "It declares no model" not in shop.command("jobs", "invoice").stdout
     assert "copies" in described["job_config"]["properties"]
 
 

@@ -898,6 +898,8 @@ def test_the_doctor_reports_dead_servers_and_goes_on(cli: Cli, monkeypatch: pyte
     assert result.stdout.count("FAIL") == 8
     assert "Postgres at u:***@127.0.0.1:1/db does not answer" in result.stdout
     assert "Redis at redis://:***@127.0.0.1:1/0 does not answer" in result.stdout
+    assert result.stdout.count("does not answer") == 2, "each cause is told once"
+    assert "FAIL  schema       the same as postgres" in result.stdout
     assert "hunter2" not in result.output
 
 

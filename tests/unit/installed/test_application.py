@@ -44,6 +44,6 @@ def test_a_program_is_told_to_end_when_its_starter_is_killed(tmp_path: Path) -> 
 
 def test_a_replica_that_cannot_start_is_an_error_and_leaves_no_process(tmp_path: Path) -> None:
     scheduler = Scheduler(directory=tmp_path, settings={"ENV_FILE": "", "MAX_WORKERS": "none"})
-    with pytest.raises(SchedulerFailed, match="its output on stderr says why"):
+    with pytest.raises(SchedulerFailed, match="ended with exit code 1; its output on stderr says why"):
         scheduler.start()
     assert scheduler.pid is None

@@ -1,5 +1,6 @@
 """Which handler runs a job type, and what its configuration may say."""
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,10 +9,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
+import services
 from enhanced_scheduler.calling import call_handler
+from enhanced_scheduler.imports import OWN_MODULES
 from services.errors import ConfigurationError, Problem, UnknownJobType
 from services.jobs import BUILT_IN_JOB_TYPES, ExecutionContext, JobRegistry, default_registry
 from tests.support.contexts import a_context
+
+OURS = f"; `services` is the scheduler's own here: {OWN_MODULES}"
 
 
 class Inner(BaseModel):
@@ -189,7 +194,10 @@ def test_users_modules_register_their_handlers_also_when_loaded_twice(modules: P
 @pytest.mark.parametrize(
     ("source", "cause"),
     [
-        (None, "there is no such module beside manage.py, on the PYTHONPATH or among the installed packages"),
+        (None, "there is no such module in HERE, on the PYTHONPATH or among the installed packages"),
+        ("import services.x", f"ModuleNotFoundError: No module named 'services.x' (FILE, line 1){OURS}"),
+        ("from services import x", f"ImportError: cannot import name 'x' from 'services' (PLACE) (FILE, line 1){OURS}"),
+        ("import services\nservices.x", f"AttributeError: module 'services' has no attribute 'x' (FILE, line 2){OURS}"),
         ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing' (FILE, line 1)"),
         ("\n1 / 0", "ZeroDivisionError: division by zero (FILE, line 2)"),
         ("raise SystemExit(1)", "SystemExit: 1 (FILE, line 1)"),
@@ -203,7 +211,8 @@ def test_a_module_that_cannot_be_imported_is_named_with_the_cause(
         (modules / "users_broken.py").write_text(source)
     with pytest.raises(ConfigurationError) as caught:
         JobRegistry().load_modules("users_broken")
-    cause = cause.replace("FILE", str(modules / "users_broken.py"))
+    places = {"FILE": modules / "users_broken.py", "HERE": Path.cwd(), "PLACE": services.__file__}
+    cause = re.sub("FILE|HERE|PLACE", lambda found: str(places[found[0]]), cause)
     assert str(caught.value) == f"JOB_MODULES: 'users_broken' cannot be imported: {cause}"
 
 

@@ -1,5 +1,6 @@
 """How what a handler returns or raises becomes something that Postgres can keep."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -133,6 +134,25 @@ def test_an_unexpected_exception_is_retryable_and_keeps_its_traceback() -> None:
     assert result.error_details is not None
     assert result.error_details["type"] == "KeyError"
     assert "in handler" in result.error_details["traceback"]
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+def test_a_traceback_begins_with_the_handler_and_not_with_what_called_it(is_async: bool) -> None:
+    async def coroutine(_context: ExecutionContext, _config: object) -> None:
+        await asyncio.sleep(0)
+        json.loads("no JSON")
+
+    def plain(_context: ExecutionContext, _config: object) -> None:
+        json.loads("no JSON")
+
+    details = run(coroutine if is_async else plain).error_details
+    assert details is not None
+    first, *_, error = [line for line in details["traceback"].splitlines() if not line.startswith("    ")][1:]
+    assert (f'File "{__file__}"' in first, error) == (
+        True,
+        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+    )
+    assert "json/decoder.py" in details["traceback"], "what the handler called is there"
 
 
 def test_long_messages_and_tracebacks_are_cut() -> None:
