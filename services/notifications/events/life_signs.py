@@ -1,20 +1,25 @@
-"""What is so at the moment, found by looking: parked schedules, needs that nobody meets, lost replicas, open queues.
+"""What is so at the moment, found by looking: parked schedules, needs that nobody meets, lost replicas, open queues,
+hours whose audit found something wrong.
 
 A look finds all that is so; what was found before and is not there any more is over. A look that found more than it
 reads ends nothing.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Row
 
+from services.insight.hourly_audit_sql import WRONG
 from services.notifications.incidents import Occurrence, Subject
 from services.notifications.rule_fields import Event
 from services.notifications.rules import RuleRecord
 from services.wording.durations import duration
+
+HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ def parked(row: Row[Any]) -> Occurrence:
         about=schedule_of(row),
         words=f"is parked: {row.invalid_reason}",
         pattern=row.invalid_reason,
+        gist=f"parked: {row.invalid_reason}",
         facts={"Schedule": row.label},
         data={"schedule_id": str(row.schedule_id), "reason": row.invalid_reason},
         path=f"/schedules/{row.schedule_id}",
@@ -107,6 +113,7 @@ def queue_open(row: Row[Any]) -> Occurrence:
         about=Subject(name=f"queue {row.queue}", queue=row.queue),
         words="does not run: its circuit breaker opened, too many of its last items failed",
         pattern="circuit open",
+        gist="circuit breaker open",
         noun="queue",
         facts={"Since": f"{row.circuit_changed_at:%Y-%m-%d %H:%M:%S} UTC"},
         data={"queue": row.queue},
@@ -114,9 +121,34 @@ def queue_open(row: Row[Any]) -> Occurrence:
     )
 
 
+def audit_failed(row: Row[Any], words: str) -> Occurrence:
+    """`row`: an hour of which `words` say what is wrong."""
+    since = row.since.astimezone(UTC)
+    return Occurrence(
+        event=Event.AUDIT_FAILED,
+        subject=since.isoformat(),
+        key=since.isoformat(),
+        at=row.now,
+        about=Subject(name=f"the audit of {since:%Y-%m-%d %H:00} to {since + HOUR:%H:00} UTC"),
+        words=f"found {words}",
+        pattern="audit failed",
+        gist="the audit found fires that are not accounted for",
+        noun="hour",
+        text=f"python manage.py audit --since {_hours_back(row)}h lists them.",
+        facts={"Fires that were due": f"{row.expected:,}", "Accounted for": f"{row.accounted:,}"},
+        data={"since": since.isoformat(), **{kind: getattr(row, kind) for kind in WRONG}},
+        path="/",
+    )
+
+
+def _hours_back(row: Row[Any]) -> int:
+    return math.ceil((row.now - row.since) / HOUR)
+
+
 def no_success(row: Row[Any], last: Row[Any], rule: RuleRecord, most: int) -> Occurrence:
     seconds = rule.no_success_seconds or 0
-    words = f"has had no success for {duration(seconds)}"
+    gist = f"no success for {duration(seconds)}"
+    words = f"has had {gist}"
     if last.success_at is not None:
         known = f"{last.success_at:%Y-%m-%d %H:%M:%S} UTC"
     elif last.is_long:
@@ -131,6 +163,7 @@ def no_success(row: Row[Any], last: Row[Any], rule: RuleRecord, most: int) -> Oc
         about=schedule_of(row),
         words=words,
         pattern="no success",
+        gist=gist,
         facts={"Schedule": row.label, "Last success": known},
         data={"schedule_id": str(row.schedule_id), "no_success_seconds": seconds},
         path=f"/schedules/{row.schedule_id}",
