@@ -20,13 +20,13 @@ from services.insight.windows import HOUR, Window
 from services.ledger.fate_sql import Fate
 from services.ledger.listing import ExecutionRecord
 from services.web.dashboard import charts
-from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import ago, card, chart, chip, empty, redraw
 from services.web.dashboard.visitor import Visitor
 from services.web.dashboard.window_choice import SLOW_SECONDS, remembered_window, window_choice
 from services.wording.counts import counted
+from services.wording.names import name_of
 
 REFRESH_SECONDS = 3.0
 MOST_RUNNING = 20
