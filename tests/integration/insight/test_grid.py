@@ -54,7 +54,7 @@ def test_what_retries_mend_all_the_time_does_not_hide_what_was_missed_in_the_nig
     for number in range(3):
         add_fire(db, ["failed", "success"], hours_ago=1, schedule_id=make(domain=f"flaky {number}"))
     rows = Grid(db).rows(24, schedules=2)
-    assert [row.label for row in rows][0] == "nightly"
+    assert rows[0].label == "nightly"
 
 
 def test_of_many_schedules_those_with_trouble_are_shown_and_only_their_last_fires(

@@ -165,7 +165,9 @@ FROM schedules AS s, generate_series(%(since)s::timestamptz, %(since)s + interva
 """
 
 
-def test_an_audit_costs_less_than_one_percent_of_a_core(past: Past, db: DatabaseConnection, this_hour: datetime) -> None:
+def test_an_audit_costs_less_than_one_percent_of_a_core(
+    past: Past, db: DatabaseConnection, this_hour: datetime
+) -> None:
     """At 100 fires a second an hour has 360,000, and one percent of it is 36 seconds of CPU."""
     past.run(WATCHED)
     for _ in range(10):
