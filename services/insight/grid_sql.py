@@ -4,8 +4,8 @@ from services.ledger.fate_sql import FAILED
 
 _TROUBLE = FAILED.replace(")", ", 'missed')")
 
-# Those whose last run failed or that have missed a fire since, those with a failed attempt or a missed fire in the window,
-# and those that ran last; in this order: what retries mend all the time must not hide what was missed once.
+# Those whose last run failed or that have missed a fire since, those with a failed attempt or a missed fire in the
+# window, and those that ran last; in this order: what retries mend all the time must not hide what was missed once.
 # Without an index by last_status (docs/decisions.md): the table is read once. The fires of each come from its unique
 # key, the last attempt of each fire first, until there are enough.
 GRID = f"""
