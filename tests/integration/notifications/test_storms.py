@@ -114,6 +114,20 @@ def test_the_title_of_a_storm_reads_for_several(newsroom: Newsroom) -> None:
     ]
 
 
+def test_a_storm_of_what_keeps_failing_does_not_read_like_that_of_the_first_failures(newsroom: Newsroom) -> None:
+    newsroom.rule("failed", "failing", after_failures=2)
+    schedules, notifier = [newsroom.schedule() for _ in range(3)], newsroom.notifier()
+    all_of(notifier)
+    for _ in range(2):
+        for schedule in schedules:
+            newsroom.failed(schedule, error="host 10.0.0.1 refused")
+        all_of(notifier)
+    assert [row.title.partition(", since")[0] for row in newsroom.told()] == [
+        "3 schedules: host 10.0.0.1 refused",
+        "3 schedules: keep failing: host 10.0.0.1 refused",
+    ]
+
+
 def test_different_errors_are_no_storm(newsroom: Newsroom) -> None:
     newsroom.rule()
     notifier = newsroom.notifier()
