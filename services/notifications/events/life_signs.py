@@ -142,7 +142,8 @@ def audit_failed(row: Row[Any], words: str) -> Occurrence:
 
 
 def _hours_back(row: Row[Any]) -> int:
-    return math.ceil((row.now - row.since) / HOUR)
+    back: timedelta = row.now - row.since
+    return math.ceil(back / HOUR)
 
 
 def no_success(row: Row[Any], last: Row[Any], rule: RuleRecord, most: int) -> Occurrence:
