@@ -5,7 +5,6 @@ A look finds all that is so; what was found before and is not there any more is 
 reads ends nothing.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -134,16 +133,11 @@ def audit_failed(row: Row[Any], words: str) -> Occurrence:
         pattern="audit failed",
         gist="the audit found fires that are not accounted for",
         noun="hour",
-        text=f"python manage.py audit --since {_hours_back(row)}h lists them.",
+        text="python manage.py audit --since 48h lists them.",  # whoever reads it a day later, too
         facts={"Fires that were due": f"{row.expected:,}", "Accounted for": f"{row.accounted:,}"},
         data={"since": since.isoformat(), **{kind: getattr(row, kind) for kind in WRONG}},
         path="/",
     )
-
-
-def _hours_back(row: Row[Any]) -> int:
-    back: timedelta = row.now - row.since
-    return math.ceil(back / HOUR)
 
 
 def no_success(row: Row[Any], last: Row[Any], rule: RuleRecord, most: int) -> Occurrence:

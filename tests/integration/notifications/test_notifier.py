@@ -364,7 +364,7 @@ def test_an_hour_whose_audit_found_something_is_told_until_another_audit_finds_n
     assert told.title == (
         f"the audit of {hour:%Y-%m-%d %H}:00 to {hour + timedelta(hours=1):%H}:00 UTC found 3 fires without a row"
     )
-    assert told.message["text"] == "python manage.py audit --since 3h lists them."
+    assert told.message["text"] == "python manage.py audit --since 48h lists them."
     assert (told.severity, told.message["data"]["unexplained"]) == ("error", 3)
     newsroom.run(AUDITED, hours=1, wrong=1)
     all_of(notifier)
