@@ -663,7 +663,8 @@ class NotificationRule(Base):
         CheckConstraint("cardinality(channel_ids) BETWEEN 1 AND 10", "channel_ids"),
         CheckConstraint(
             """cardinality(events) >= 1 AND events <@ ARRAY['failed', 'failing', 'recovered', 'late', 'slow',
-               'no_success', 'missed', 'parked', 'nobody_able', 'replica_lost', 'queue_open', 'scan_changed']""",
+               'no_success', 'missed', 'parked', 'nobody_able', 'replica_lost', 'queue_open', 'scan_changed',
+               'audit_failed']""",
             "events",
         ),
         CheckConstraint("digest IN ('none', 'daily', 'weekly')", "digest"),

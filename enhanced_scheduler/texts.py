@@ -14,6 +14,7 @@ _REFUSED = re.compile("[\x00\ud800-\udfff]")  # Postgres stores neither NUL nor 
 _SECRET = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
 _KEY = re.compile(r"(?i)([?&][\w.-]*(?:key|token|secret|passw|pwd|sig|auth|credential)[\w.-]*=)[^&#\s\"']+")
 _TOKEN = re.compile(r"\b(es_[0-9a-f]{12}_|once_|eyJ)[\w.-]{16,}")  # an API token, a one-time token, a JWT
+_BEARER = re.compile(r"(?i)\b(bearer )[\w.~+/=-]{16,}")  # of a header that somebody logs
 
 Mapper = Callable[[str], str]
 
@@ -62,7 +63,7 @@ def map_texts(value: Any, mapper: Mapper) -> Any:
 
 
 def masked(text: str) -> str:
-    """The text without passwords and keys in URLs, tokens and JWTs.
+    """The text without passwords and keys in URLs, tokens, JWTs and bearer tokens.
 
     Plain substrings are checked first: most texts contain none, and this is much cheaper than a regular expression.
     """
@@ -72,6 +73,8 @@ def masked(text: str) -> str:
         text = _KEY.sub(r"\1***", text)
     if "es_" in text or "once_" in text or "eyJ" in text:
         text = _TOKEN.sub(r"\1***", text)
+    if "earer " in text:
+        text = _BEARER.sub(r"\1***", text)
     return text
 
 

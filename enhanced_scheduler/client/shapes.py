@@ -674,6 +674,7 @@ class NewRule(TypedDict):
                 "replica_lost",
                 "queue_open",
                 "scan_changed",
+                "audit_failed",
             ]
         ]
     ]
@@ -938,6 +939,7 @@ class RuleChanges(TypedDict):
                 "replica_lost",
                 "queue_open",
                 "scan_changed",
+                "audit_failed",
             ]
         ]
     ]

@@ -6,7 +6,7 @@ On the stripe of its key, which every claim of the key locks anyway: to see that
 from alembic import op
 
 revision = "0034"
-down_revision = "0032"
+down_revision = "0033"
 
 
 def upgrade() -> None:

@@ -21,6 +21,7 @@ from services.job_history import JobHistory, get_job_history
 from services.ledger.listing import ExecutionFilter, ExecutionPage, ExecutionRecord
 from services.schedule_repository import get_schedule_repository
 from services.schedules.spec import parse_uuid
+from services.wording.names import name_of
 from services.wording.short_ids import ID_PREFIX
 
 COLUMNS = ("id", "job", "scheduled for (UTC)", "attempt", "status", "seconds", "replica", "why")
@@ -183,7 +184,7 @@ def _cells(record: ExecutionRecord) -> tuple[str, ...]:
     asked = "cancel requested" if record.cancel_requested_at and not record.is_terminal else ""
     return (
         str(record.execution_id)[:ID_PREFIX],
-        record.job_id,
+        name_of(record),
         moment(record.scheduled_for).removesuffix(" UTC"),
         str(record.attempt) if record.cause == Cause.SCHEDULE else f"{record.attempt} {record.cause}",
         record.status,

@@ -31,6 +31,7 @@ from services.engine.event_loop import EventLoop
 from services.engine.run import Run
 from services.engine.threads import Threads
 from services.telemetry import metrics
+from services.wording.names import name_of
 
 logger = logging.getLogger(__name__)
 
@@ -224,7 +225,7 @@ class AsyncRuns:
         self.blocked += 1
         job_type = "unknown" if run is None else run.context.job_type
         metrics.loop_blocked(job_type)
-        who = "a callback" if run is None else f"{run.context.job_id} (job type {job_type})"
+        who = "a callback" if run is None else f"{name_of(run.context)} (job type {job_type})"
         place = _place_of(frame)
         text = f"has blocked the event loop for {silent:.1f} s so far, at {place}; use await, or asyncio.to_thread"
         extra = {"event": "loop_blocked", "job_type": job_type, "where": place}

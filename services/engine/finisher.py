@@ -157,7 +157,7 @@ class Finisher:
         logger.log(
             _severity(ending),
             "%s at %s: %s%s",
-            claim.job_id,
+            claim.name,
             claim.scheduled_for,
             ending.status,
             f": {ending.error_message}" if ending.error_message else "",

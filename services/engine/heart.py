@@ -194,7 +194,7 @@ class Heart:
     def stop(self) -> None:
         """Unregister: the others need not wait for our silence."""
         try:
-            self._run(GONE)
+            self._run(GONE, timeout=self.pulse.timeout_seconds)
         finally:
             self._connection.close()
 

@@ -28,7 +28,12 @@ ON CONFLICT (instance_id, incarnation) DO UPDATE SET
 RETURNING extract(epoch FROM clock_timestamp()) AS now
 """
 
-GONE = "DELETE FROM scheduler_instances WHERE instance_id = %(instance_id)s AND incarnation = %(incarnation)s"
+# With its former lives that ended badly: without this one, the last of them would look like a replica that is lost.
+GONE = """
+DELETE FROM scheduler_instances
+WHERE instance_id = %(instance_id)s
+  AND (incarnation = %(incarnation)s OR heartbeat_at < clock_timestamp() - make_interval(secs => %(timeout)s))
+"""
 
 # The living, and those known before that have not unregistered: their silence may be our own. A heartbeat that is late
 # says nothing about now.

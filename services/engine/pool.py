@@ -29,6 +29,7 @@ from services.engine.threads import OF_THE_SYSTEM, Threads
 from services.engine.timeouts import Watchdog
 from services.jobs.child_process import KILL_SECONDS
 from services.jobs.registry import JobRegistry
+from services.wording.names import name_of
 
 log = logging.getLogger(__name__)
 
@@ -284,13 +285,13 @@ def _log_start(context: ExecutionContext) -> None:
         "domain": context.domain,
         "attempt": context.attempt,
     }
-    log.info("%s at %s: started", context.job_id, context.scheduled_for, extra=facts)
+    log.info("%s at %s: started", name_of(context), context.scheduled_for, extra=facts)
 
 
 def _warn(event: str, what: str, run: Run) -> None:
     context = run.context
     extra = {"event": event, "execution_id": str(context.execution_id)}
-    log.warning("execution %s of %s: %s", context.execution_id, context.job_id, what, extra=extra)
+    log.warning("execution %s of %s: %s", context.execution_id, name_of(context), what, extra=extra)
 
 
 def _log_if_raised(outcome: Outcome[None], run: Run) -> None:

@@ -22,6 +22,7 @@ from services.engine.loops import Loop
 from services.engine.rescuer_sql import LOCK_DEAD, RESCUE, SESSIONS
 from services.ledger.fires import Policy
 from services.telemetry import metrics
+from services.wording.names import name_of
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +112,9 @@ class Rescuer:
                 handed_back,
                 extra={"event": "rescued", "replicas": sorted({row.instance_id for row in rows})},
             )
+            for row in rows:
+                if row.status == "abandoned":
+                    _log_abandoned(row)
             self._rescued()
             self._made_room([row.schedule_id for row in rows], [key for row in rows for key in row.limit_keys])
         return self._sessions.next_look_seconds
@@ -140,3 +144,20 @@ class Rescuer:
             if not dead:
                 return []
             return self._connection.run(RESCUE, {**values, "execution_ids": [row.execution_id for row in dead]})
+
+
+def _log_abandoned(row: Row[Any]) -> None:
+    """Like the other failures that the finisher logs: an error if no attempt follows."""
+    logger.log(
+        logging.WARNING if row.is_retried else logging.ERROR,
+        "%s at %s: abandoned: %s",
+        name_of(row),
+        row.scheduled_for,
+        row.error_message,
+        extra={
+            "event": "execution_abandoned",
+            "execution_id": str(row.execution_id),
+            "schedule_id": str(row.schedule_id),
+            "attempt": row.attempt,
+        },
+    )

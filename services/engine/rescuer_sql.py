@@ -72,12 +72,13 @@ WITH {MOMENT}, rescued AS (
     WHERE r.status = 'abandoned' AND r.attempt <= coalesce(s.max_retries, %(max_retries)s)
       AND r.cancel_requested_at IS NULL
     ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
-    RETURNING execution_id
+    RETURNING schedule_id, scheduled_for
 ), kept AS (
     UPDATE schedules AS s SET last_status = 'abandoned' FROM rescued AS r
     WHERE r.schedule_id = s.schedule_id AND r.status = 'abandoned' AND s.last_status IS DISTINCT FROM 'invalid'
 )
-SELECT r.execution_id, r.schedule_id, r.status, r.token, r.instance_id, r.limit_keys, s.job_type,
-       (SELECT count(*) FROM retried) AS retried
+SELECT r.execution_id, r.schedule_id, r.job_id, r.domain, r.scheduled_for, r.attempt, r.status, r.error_message,
+       r.token, r.instance_id, r.limit_keys, s.job_type, (SELECT count(*) FROM retried) AS retried,
+       (r.schedule_id, r.scheduled_for) IN (SELECT schedule_id, scheduled_for FROM retried) AS is_retried
 FROM rescued AS r LEFT JOIN schedules AS s USING (schedule_id)
 """

@@ -221,7 +221,7 @@ class Pings:
 
 
 def _ping(claim: Claim, what: str, text: str = "") -> Ping:
-    return Ping(claim.job_id, claim.schedule_id, claim.spec.ping_url or "", what, claim.execution_id, text)
+    return Ping(claim.name, claim.schedule_id, claim.spec.ping_url or "", what, claim.execution_id, text)
 
 
 def _places(ping: Ping) -> tuple[str, str]:

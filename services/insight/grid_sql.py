@@ -4,14 +4,21 @@ from services.ledger.fate_sql import FAILED
 
 _TROUBLE = FAILED.replace(")", ", 'missed')")
 
-# Those whose last run failed, those with a failed attempt or a missed fire in the window, and those that ran last; in
-# this order.
+# Those whose last run failed or that have missed a fire since, those with a failed attempt or a missed fire in the
+# window, and those that ran last; in this order: what retries mend all the time must not hide what was missed once.
 # Without an index by last_status (docs/decisions.md): the table is read once. The fires of each come from its unique
 # key, the last attempt of each fire first, until there are enough.
 GRID = f"""
 WITH failing AS MATERIALIZED (
     SELECT schedule_id, last_run AS at FROM schedules
     WHERE enabled AND last_status IN {FAILED} ORDER BY last_run DESC NULLS LAST LIMIT %(schedules)s
+), missing AS MATERIALIZED (
+    SELECT newest.schedule_id, max(newest.created_at) AS at FROM (
+        SELECT schedule_id, created_at FROM job_executions
+        WHERE status = 'missed' AND created_at >= now() - make_interval(hours => %(hours)s)
+        ORDER BY created_at DESC LIMIT %(looked_at)s
+    ) AS newest JOIN schedules AS s USING (schedule_id)
+    WHERE s.enabled AND (s.last_run IS NULL OR s.last_run < newest.created_at) GROUP BY newest.schedule_id
 ), troubled AS MATERIALIZED (
     SELECT schedule_id, max(created_at) AS at FROM (
         SELECT schedule_id, created_at FROM job_executions
@@ -25,6 +32,7 @@ WITH failing AS MATERIALIZED (
 ), ranked AS (
     SELECT schedule_id, min(place) AS place, max(at) AS at FROM (
         SELECT schedule_id, 0 AS place, at FROM failing
+        UNION ALL SELECT schedule_id, 0, at FROM missing
         UNION ALL SELECT schedule_id, 1, at FROM troubled
         UNION ALL SELECT schedule_id, 2, at FROM lately
     ) AS found GROUP BY schedule_id

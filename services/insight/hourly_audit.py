@@ -58,14 +58,18 @@ class AuditFact:
 
     @property
     def words(self) -> str:
-        """What is wrong; empty if nothing is."""
-        found = (
-            (self.unexplained, "fire", "without a row"),
-            (self.duplicates, "duplicate row", ""),
-            (self.extra, "row", "that no definition in force called for"),
-            (self.contradicted, "fire", "recorded as missed, but run"),
-        )
-        return ", ".join(f"{counted(count, noun)} {which}".strip() for count, noun, which in found if count)
+        return words_of(self)
+
+
+def words_of(figures: "AuditFact | Row[Any]") -> str:
+    """What is wrong; empty if nothing is."""
+    found = (
+        (figures.unexplained, "fire", "without a row"),
+        (figures.duplicates, "duplicate row", ""),
+        (figures.extra, "row", "that no definition in force called for"),
+        (figures.contradicted, "fire", "recorded as missed, but run"),
+    )
+    return ", ".join(f"{counted(count, noun)} {which}".strip() for count, noun, which in found if count)
 
 
 def last_day(db: DatabaseConnection) -> AuditFact | None:

@@ -47,4 +47,12 @@ FROM audited_hours
 WHERE audited_at IS NOT NULL AND since >= date_trunc('hour', clock_timestamp(), 'UTC') - interval '24 hours'
 """
 
+# Each audited hour of the last day. One that is audited again keeps its figures until the end of that audit.
+HOURS = """
+SELECT since, expected, accounted, duplicates, unexplained, extra, contradicted, clock_timestamp() AS now
+FROM audited_hours
+WHERE audited_at IS NOT NULL AND since >= date_trunc('hour', clock_timestamp(), 'UTC') - interval '24 hours'
+ORDER BY since
+"""
+
 FORGET = "DELETE FROM audited_hours WHERE since < clock_timestamp() - make_interval(days => %(days)s)"

@@ -98,7 +98,7 @@ class Overview:
         instants = [last - back * MINUTE for back in range(minutes, -1, -1)]
         return [found.get(at, Minute(at)) for at in instants]
 
-    def attention(self, limit: int = MOST_OF_A_KIND) -> list[Attention]:
+    def attention(self, limit: int = MOST_OF_A_KIND, failing: int = MOST_OF_A_KIND) -> list[Attention]:
         return [
             *self._unaccounted(),
             *self._stuck(limit),
@@ -111,7 +111,7 @@ class Overview:
             *self._stopped(limit),
             *self._circuits(limit),
             *self._parked(limit),
-            *self._failing(limit),
+            *self._failing(failing),
             *self._dead(limit),
             *self._paused(limit),
             *self._waiting(limit),

@@ -24,11 +24,15 @@ SELECT schedule_id, coalesce(name, domain) AS label, invalid_reason AS words, up
 FROM schedules WHERE invalid_reason IS NOT NULL ORDER BY updated_at DESC LIMIT %(limit)s
 """
 
-# The text comes from the newest failed execution, whatever happened since.
+# The text comes from the newest failed execution, whatever happened since. A schedule whose fire is tried again has not
+# failed yet, unless earlier fires did.
 FAILING = """
 SELECT s.schedule_id, coalesce(s.name, s.domain) AS label, coalesce(e.error_message, s.last_status) AS words,
        s.last_run AS since
-FROM (SELECT * FROM schedules WHERE enabled AND last_status IN ('failed', 'timed_out', 'abandoned')
+FROM (SELECT * FROM schedules AS s WHERE enabled AND last_status IN ('failed', 'timed_out', 'abandoned')
+      AND (failures_in_a_row > 0 OR NOT EXISTS (
+          SELECT FROM job_executions AS again WHERE again.schedule_id = s.schedule_id AND again.attempt > 1
+            AND (coalesce(again.status, 't') = 'pending' OR again.status IN ('claimed', 'running'))))
       ORDER BY last_run DESC NULLS LAST LIMIT %(limit)s) AS s
 LEFT JOIN LATERAL (
     SELECT error_message FROM job_executions AS e

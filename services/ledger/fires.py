@@ -128,6 +128,11 @@ class Claim:
         return self.execution_id, self.fencing_token
 
     @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.spec.name or self.spec.domain
+
+    @property
     def has_lease(self) -> bool:
         """Only a schedule that runs once at a time has a lease to show in Redis."""
         return self.policy.max_instances == 1

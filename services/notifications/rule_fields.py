@@ -33,6 +33,7 @@ class Event(StrEnum):
     REPLICA_LOST = "replica_lost"
     QUEUE_OPEN = "queue_open"
     SCAN_CHANGED = "scan_changed"
+    AUDIT_FAILED = "audit_failed"
 
 
 MEANINGS = {
@@ -48,11 +49,13 @@ MEANINGS = {
     Event.REPLICA_LOST: "a replica stopped sending heartbeats",
     Event.QUEUE_OPEN: "the circuit breaker of a workflow's queue is open",
     Event.SCAN_CHANGED: "a cookie scan found new or changed cookies",
+    Event.AUDIT_FAILED: "the hourly audit found fires that are not accounted for",
 }
 OF_THE_FLEET = {  # what they are about belongs to no schedule: these filters cannot apply
     Event.NOBODY_ABLE: ("schedule_ids", "tags"),
     Event.REPLICA_LOST: (*SCHEDULE_FILTERS, "queues"),
     Event.QUEUE_OPEN: SCHEDULE_FILTERS,
+    Event.AUDIT_FAILED: (*SCHEDULE_FILTERS, "queues"),
 }
 NEEDS = {
     Event.FAILING: ("after_failures",),

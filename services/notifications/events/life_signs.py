@@ -1,4 +1,4 @@
-"""Events found by looking at the present: parked schedules, unmet needs, lost replicas, open queues.
+"""Events found by looking at the present: parked schedules, unmet needs, lost replicas, open queues, failed audits.
 
 A look finds all present problems; one that was found before and is gone is over. A look that found more than it
 reads ends nothing.
@@ -6,15 +6,18 @@ reads ends nothing.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Row
 
+from services.insight.hourly_audit_sql import WRONG
 from services.notifications.incidents import Occurrence, Subject
 from services.notifications.rule_fields import Event
 from services.notifications.rules import RuleRecord
 from services.wording.durations import duration
+
+HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ def parked(row: Row[Any]) -> Occurrence:
         about=schedule_of(row),
         words=f"is parked: {row.invalid_reason}",
         pattern=row.invalid_reason,
+        gist=f"parked: {row.invalid_reason}",
         facts={"Schedule": row.label},
         data={"schedule_id": str(row.schedule_id), "reason": row.invalid_reason},
         path=f"/schedules/{row.schedule_id}",
@@ -107,6 +111,7 @@ def queue_open(row: Row[Any]) -> Occurrence:
         about=Subject(name=f"queue {row.queue}", queue=row.queue),
         words="is not running: its circuit breaker opened because too many recent items failed",
         pattern="circuit open",
+        gist="circuit breaker open",
         noun="queue",
         facts={"Since": f"{row.circuit_changed_at:%Y-%m-%d %H:%M:%S} UTC"},
         data={"queue": row.queue},
@@ -114,9 +119,30 @@ def queue_open(row: Row[Any]) -> Occurrence:
     )
 
 
+def audit_failed(row: Row[Any], words: str) -> Occurrence:
+    """`row`: an hour of which `words` say what is wrong."""
+    since = row.since.astimezone(UTC)
+    return Occurrence(
+        event=Event.AUDIT_FAILED,
+        subject=since.isoformat(),
+        key=since.isoformat(),
+        at=row.now,
+        about=Subject(name=f"the audit of {since:%Y-%m-%d %H:00} to {since + HOUR:%H:00} UTC"),
+        words=f"found {words}",
+        pattern="audit failed",
+        gist="the audit found fires that are not accounted for",
+        noun="hour",
+        text="python manage.py audit --since 48h lists them.",  # whoever reads it a day later, too
+        facts={"Fires that were due": f"{row.expected:,}", "Accounted for": f"{row.accounted:,}"},
+        data={"since": since.isoformat(), **{kind: getattr(row, kind) for kind in WRONG}},
+        path="/",
+    )
+
+
 def no_success(row: Row[Any], last: Row[Any], rule: RuleRecord, most: int) -> Occurrence:
     seconds = rule.no_success_seconds or 0
-    words = f"has had no success for {duration(seconds)}"
+    gist = f"no success for {duration(seconds)}"
+    words = f"has had {gist}"
     if last.success_at is not None:
         known = f"{last.success_at:%Y-%m-%d %H:%M:%S} UTC"
     elif last.is_long:
@@ -131,6 +157,7 @@ def no_success(row: Row[Any], last: Row[Any], rule: RuleRecord, most: int) -> Oc
         about=schedule_of(row),
         words=words,
         pattern="no success",
+        gist=gist,
         facts={"Schedule": row.label, "Last success": known},
         data={"schedule_id": str(row.schedule_id), "no_success_seconds": seconds},
         path=f"/schedules/{row.schedule_id}",

@@ -1,17 +1,20 @@
 """The looks at the present: one bounded statement each."""
 
 from collections.abc import Callable, Collection, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Row
 
 from database.connection import DatabaseConnection
+from services.insight.hourly_audit import words_of
+from services.insight.hourly_audit_sql import HOURS
 from services.insight.unhandled_jobs import unhandled_jobs, unmet_needs
 from services.notifications import notifier_sql as sql
 from services.notifications.events.life_signs import (
     Look,
+    audit_failed,
     look,
     no_success,
     nobody_able,
@@ -39,6 +42,8 @@ class Looks:
             yield lambda: look(Event.PARKED, self._run(sql.PARKED), parked, sql.MOST)
         if Event.QUEUE_OPEN in events:
             yield self._queues
+        if Event.AUDIT_FAILED in events:
+            yield self._audits
         if events & {Event.REPLICA_LOST, Event.NOBODY_ABLE} and self._somebody_lives():
             if Event.REPLICA_LOST in events:
                 yield self._replicas
@@ -71,6 +76,17 @@ class Looks:
         rows = self._run(sql.OPEN_QUEUES)
         found = [queue_open(row) for row in rows if row.circuit == "open"]
         return Look(Event.QUEUE_OPEN, found, len(rows) < sql.MOST, frozenset(row.queue for row in rows))
+
+    def _audits(self) -> Look:
+        """An hour is in order once another audit of it finds nothing. A day later it is forgotten."""
+        hours = {row.since.astimezone(UTC).isoformat(): row for row in self._run(HOURS)}
+        wrong = {subject: words for subject, row in hours.items() if (words := words_of(row))}
+        return Look(
+            Event.AUDIT_FAILED,
+            [audit_failed(hours[subject], words) for subject, words in wrong.items()],
+            back=frozenset(hours.keys() - wrong.keys()),
+            here=frozenset(hours),
+        )
 
     def _replicas(self) -> Look:
         """A lost replica is back when it lives again. One whose row is gone is neither lost nor back."""

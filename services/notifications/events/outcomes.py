@@ -50,14 +50,19 @@ def _failed(row: Row[Any]) -> Iterator[Occurrence]:
             at=row.completed_at,
             about=about(row),
             words=f"failed: {line}" if event is Event.FAILED else f"keeps failing: {line}",
-            gist=line,
-            pattern=pattern_of(row.failure),
+            gist=line if event is Event.FAILED else f"keep failing: {line}",
+            pattern=_pattern(event, row.failure),
             fire=fire_of(row),
             text=row.failure if len(row.failure) > LONGEST_ERROR else "",
             facts=facts_of(row),
             data=_data(row),
             path=path_of(row),
         )
+
+
+def _pattern(event: Event, error: str) -> str:
+    """A storm whose errors differ in numbers and names says this instead of one of them."""
+    return pattern_of(error) if event is Event.FAILED else f"keep failing: {pattern_of(error)}"
 
 
 def _over(row: Row[Any], event: Event) -> Over:

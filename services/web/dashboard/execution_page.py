@@ -18,7 +18,6 @@ from services.ledger.timeline import timeline
 from services.web.auth.roles import Role
 from services.web.bulk import WHY_NOT
 from services.web.dashboard.execution_facts import Facts, build_facts, read_facts, without_askers
-from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.limits_page import address_of
 from services.web.dashboard.live import Ages, Live, keep_fresh
@@ -26,6 +25,7 @@ from services.web.dashboard.live_log import LiveLog
 from services.web.dashboard.look import card, chip, clock, empty, took
 from services.web.dashboard.visitor import Visitor
 from services.wording.durations import duration
+from services.wording.names import name_of
 
 REFRESH_SECONDS = 0.8  # lines are written once a second and must be here after two
 CANCEL, RETRY = "Cancel", "Retry"

@@ -21,6 +21,7 @@ from services.web.dashboard.look import NOTHING, clock, colour, took
 from services.web.dashboard.selection import Act, Selection, Wish
 from services.web.dashboard.tables import columns
 from services.web.dashboard.visitor import Visitor
+from services.wording.names import name_of
 
 SHOWN = columns(
     "status",
@@ -159,7 +160,3 @@ class _Executions(ListPage[Found]):
             "replica": record.instance_id or NOTHING,
             "why": record.why[:160],
         }
-
-
-def name_of(record: ExecutionRecord) -> str:
-    return record.domain if record.job_id == str(record.schedule_id) else record.job_id

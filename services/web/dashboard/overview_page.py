@@ -1,6 +1,6 @@
 """The overview: health of the parts, what needs attention, outcomes and lateness, and what is running."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from nicegui import ui
 
-from services.insight.failures import ErrorGroup, Failures, FireCounts, count_fires, group_errors
+from services.insight.failures import ErrorGroup, Failures, FireCounts, count_fires, group_errors, pattern_of
 from services.insight.hourly_audit import AuditFact, last_day
 from services.insight.overview import Attention, Minute, Overview, Trouble
 from services.insight.replicas import Replicas, list_replicas
@@ -20,7 +20,6 @@ from services.insight.windows import HOUR, Window
 from services.ledger.fate_sql import Fate
 from services.ledger.listing import ExecutionRecord
 from services.web.dashboard import charts
-from services.web.dashboard.executions_page import name_of
 from services.web.dashboard.frame import for_visitors, frame
 from services.web.dashboard.live import Ages, Live, keep_fresh
 from services.web.dashboard.look import ago, card, chart, chip, empty, redraw
@@ -28,11 +27,13 @@ from services.web.dashboard.visitor import Visitor
 from services.web.dashboard.window_choice import SLOW_SECONDS, remembered_window, window_choice
 from services.wording.commands import as_called_here
 from services.wording.counts import counted
+from services.wording.names import name_of
 
 REFRESH_SECONDS = 3.0
 MOST_RUNNING = 20
 MOST_ERRORS = 8
 UNKNOWN = ("Unknown while Postgres does not answer", "This list returns when Postgres is back.")
+TOGETHER_FROM, MOST_FAILING = 3, 200
 MOST_OF_A_KIND = 6  # so that many of one kind do not hide the others
 TROUBLES = {
     Trouble.UNACCOUNTED: ("unaccounted", "failed"),
@@ -106,7 +107,7 @@ def _look(visitor: Visitor, history: History) -> Seen:
         replicas=list_replicas(parts.db, parts.settings.heartbeat_timeout_seconds),
         history=history,
         running=parts.history.get_running(),
-        attention=Overview(parts.db).attention(),
+        attention=Overview(parts.db).attention(failing=MOST_FAILING),
         schedules=parts.repository.count_schedules(),
         audit=last_day(parts.db),
     )
@@ -287,7 +288,7 @@ def _build_attention(shown: tuple[list[Attention], tuple[str, str]], ages: Ages)
     if not found:
         empty(*otherwise)
     for trouble, items in groupby(found, key=lambda item: item.trouble):
-        alike = list(items)
+        alike = together(list(items))
         for item in alike[:MOST_OF_A_KIND]:
             _attention_row(item, ages)
         if len(alike) > MOST_OF_A_KIND:
@@ -373,6 +374,21 @@ def _changes(replicas: Replicas) -> tuple[str, str, bool]:
         return "unknown", "no replica is live", False
     words = f"newest revision {replicas.newest_revision}"
     return ("applied", words, True) if replicas.are_converged else ("pending", words, False)
+
+
+def together(items: list[Attention]) -> list[Attention]:
+    """Of one kind: equal failures are one line, so that they do not hide a different one."""
+    if items[0].trouble is not Trouble.FAILING:
+        return items
+    groups: dict[str, list[Attention]] = {}
+    for item in items:
+        groups.setdefault(pattern_of(item.words), []).append(item)
+    return [each for group in groups.values() for each in (_as_one(group) if len(group) >= TOGETHER_FROM else group)]
+
+
+def _as_one(group: list[Attention]) -> list[Attention]:
+    at_least = "at least " if len(group) >= MOST_FAILING else ""
+    return [replace(group[0], label=f"{at_least}{len(group):,} schedules", schedule_id=None)]
 
 
 def _attention_row(item: Attention, ages: Ages) -> None:

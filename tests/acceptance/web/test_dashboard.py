@@ -746,6 +746,20 @@ def test_every_page_fits_can_be_read_and_loads_nothing_from_elsewhere(
     assert {url.split("/")[2] for url in requested if url.startswith(("http", "ws"))} == {own}
 
 
+def test_the_account_is_in_reach_at_every_width_whatever_the_time_zone(page: Page, cluster: Cluster) -> None:
+    cluster.run("INSERT INTO workflow_queues (queue) VALUES ('deep_scan') ON CONFLICT DO NOTHING")  # eleven pages
+    longest = "America%2FArgentina%2FComodRivadavia"
+    page.context.add_cookies([{"name": "tz", "value": longest, "url": page.url}])
+    page.goto("/")
+    account, pages = page.get_by_role("button", name="Account"), page.get_by_role("navigation")
+    expect(pages.get_by_text("Contacts")).to_be_attached()
+    for width in (390, 1000, 1221, 1300, 1421, 1500, 1641, 1920):
+        page.set_viewport_size({"width": width, "height": 800})
+        box = account.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= width, width
+
+
 def test_dark_and_light_are_remembered(page: Page) -> None:
     page.goto("/")
     was_dark = page.evaluate("document.body.classList.contains('body--dark')")

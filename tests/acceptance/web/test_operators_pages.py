@@ -55,6 +55,19 @@ def test_equal_errors_are_one_line_with_the_numbers_of_fires_and_lead_to_them(pa
     expect(page.get_by_text("failed, recovered")).to_be_visible()
 
 
+def test_equal_failures_of_many_schedules_are_one_line_of_what_needs_attention(page: Page, cluster: Cluster) -> None:
+    for number in range(4):
+        schedule_id = insert(cluster, f"equal {number}", "noop")
+        fire(cluster, schedule_id, "failed", minutes_ago=3, error=f"host shop{number}.example hung up")
+        cluster.run("UPDATE schedules SET last_status = 'failed' WHERE schedule_id = %s", schedule_id)
+    page.goto("/")
+    attention = page.locator(".es-card", has=page.get_by_role("heading", name="Needs attention"))
+    line = attention.locator(".es-line", has=page.get_by_text("hung up"))
+    expect(line).to_have_count(1)
+    line.get_by_role("link", name="4 schedules").click()
+    expect(page).to_have_url(re.compile("/schedules.last=failed"))
+
+
 def test_the_window_that_is_chosen_on_one_page_is_that_of_all_charts(page: Page, cluster: Cluster) -> None:
     schedule_id = insert(cluster, "windows", "noop")
     page.goto("/queues")

@@ -109,6 +109,14 @@ def test_executions_are_listed_newest_first(cli: Cli, db: DatabaseConnection, sc
     assert "boom [red]" in lines[1]
 
 
+def test_an_execution_of_a_schedule_without_a_name_is_listed_by_what_it_is_about(
+    cli: Cli, db: DatabaseConnection, repository: ScheduleRepository
+) -> None:
+    add(db, repository.create_schedule(**VALID))
+    run_sql(db, "UPDATE job_executions SET job_id = schedule_id::text, domain = 'shop.example'")
+    assert cli("executions").stdout.splitlines()[1].split()[1] == "shop.example"
+
+
 def test_a_list_is_narrowed_and_paged(cli: Cli, db: DatabaseConnection, schedule_id: UUID) -> None:
     add(db, schedule_id, "failed", age_seconds=7200)
     failed = [add(db, schedule_id, "failed", age_seconds=n) for n in (10, 20, 30)]

@@ -441,6 +441,22 @@ def test_a_dead_replica_s_executions_are_rescued_and_their_retries_counted(
     assert abandoned_of("noop") == were_abandoned + 2
 
 
+def test_what_a_dead_replica_left_is_logged_by_name_and_as_an_error_if_no_attempt_follows(
+    db: DatabaseConnection, make: Make, heart: Heart, rescuer: Rescuer, boot: Boot, caplog: pytest.LogCaptureFixture
+) -> None:
+    again, last = make(max_retries=1, name="tried again"), make(domain="given up.example")
+    store_of(db, "dead").claim([fire(again), fire(last)], start=2)
+    listened(db, heart, boot)
+    rescuer.tick()
+    said = {
+        record.getMessage().partition(" at ")[0]: (record.levelname, record.getMessage().partition(": ")[2])
+        for record in caplog.records
+        if vars(record).get("event") == "execution_abandoned"
+    }
+    why = "abandoned: replica dead stopped sending heartbeats"
+    assert said == {"tried again": ("WARNING", why), "given up.example": ("ERROR", why)}
+
+
 def test_the_fleet_hears_of_the_places_that_a_dead_replica_held(
     db: DatabaseConnection, make: Make, heart: Heart, rescuer: Rescuer, boot: Boot
 ) -> None:

@@ -45,6 +45,18 @@ def test_missed_fires_are_trouble_like_failed_ones(db: DatabaseConnection, make:
     assert [row.schedule_id for row in Grid(db).rows(24, schedules=2)] == [is_missed, was_missed]
 
 
+def test_what_retries_mend_all_the_time_does_not_hide_what_was_missed_in_the_night(
+    db: DatabaseConnection, make: Make
+) -> None:
+    nightly = make(domain="nightly")
+    add_fire(db, ["success"], hours_ago=10, schedule_id=nightly)
+    add_fire(db, ["missed"], hours_ago=9, schedule_id=nightly)
+    for number in range(3):
+        add_fire(db, ["failed", "success"], hours_ago=1, schedule_id=make(domain=f"flaky {number}"))
+    rows = Grid(db).rows(24, schedules=2)
+    assert rows[0].label == "nightly"
+
+
 def test_of_many_schedules_those_with_trouble_are_shown_and_only_their_last_fires(
     db: DatabaseConnection, make: Make
 ) -> None:

@@ -1,7 +1,10 @@
 """The audit as a fact: each closed hour is audited by one replica, and people see what it found."""
 
 import logging
+import os
+import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import Event
 from typing import Any
 from uuid import UUID
@@ -152,3 +155,35 @@ def test_a_replica_that_drains_leaves_its_hour_to_others(
     assert last_day(db) is None
     past.run("UPDATE audited_hours SET claimed_until = since")
     assert all_of_the_day(replica(db)) == 24
+
+
+A_BUSY_HOUR = """
+INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, due_at, created_at,
+                            started_at, completed_at, incarnation, instance_id)
+SELECT s.schedule_id, 'job', 'example.com', s.schedule_id, 'success', at, at, at, at, at, gen_random_uuid(), 'replica-1'
+FROM schedules AS s, generate_series(%(since)s::timestamptz, %(since)s + interval '2 hours', interval '1 second') AS at
+"""
+
+
+def test_an_audit_costs_less_than_one_percent_of_a_core(
+    past: Past, db: DatabaseConnection, this_hour: datetime
+) -> None:
+    """At 100 fires a second an hour has 360,000, and one percent of it is 36 seconds of CPU."""
+    past.run(WATCHED)
+    for _ in range(10):
+        past.create(this_hour - 30 * HOUR, frequency="interval", time_config={"seconds": 1})
+    past.run(A_BUSY_HOUR, since=this_hour - 2 * HOUR)
+    past.run("ANALYZE job_executions")
+    before = time.process_time() + cpu_of_postgres(db)
+    report = audit_by(Settings(), db, this_hour - HOUR, this_hour)
+    seconds = time.process_time() + cpu_of_postgres(db) - before
+    assert (report.expected, report.is_clean) == (36_000, True)
+    assert seconds * 10 < 36
+
+
+def cpu_of_postgres(db: DatabaseConnection) -> float:
+    """Of all sessions with this database, in seconds."""
+    with db.transaction() as connection:
+        pids = connection.exec_driver_sql("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
+        stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for (pid,) in pids]
+    return sum(int(user) + int(system) for user, system in (stat[11:13] for stat in stats)) / os.sysconf("SC_CLK_TCK")

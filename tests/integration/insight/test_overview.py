@@ -56,6 +56,19 @@ def test_a_schedule_whose_last_run_failed_needs_attention_with_its_error(db: Dat
     assert _troubles(db) == [(Trouble.FAILING, "the other side is down")]
 
 
+def test_a_fire_that_is_tried_again_is_no_trouble_until_its_last_attempt(db: DatabaseConnection, make: Make) -> None:
+    schedule_id, at = make(), datetime.now(UTC)
+    _execution(db, schedule_id, status="failed", error_message="boom", scheduled_for=at)
+    _execution(db, schedule_id, status="pending", attempt=2, scheduled_for=at, due_at=at + timedelta(hours=1))
+    _sql(db, "UPDATE schedules SET last_status = 'failed', next_run = NULL")
+    assert _troubles(db) == []
+    _sql(db, "UPDATE schedules SET failures_in_a_row = 1")
+    assert _troubles(db) == [(Trouble.FAILING, "boom")], "an earlier fire has failed for good"
+    _sql(db, "UPDATE schedules SET failures_in_a_row = 0")
+    _sql(db, "UPDATE job_executions SET status = 'failed', error_message = 'boom again' WHERE attempt = 2")
+    assert _troubles(db) == [(Trouble.FAILING, "boom again")]
+
+
 def test_a_parked_schedule_needs_attention_with_its_reason(db: DatabaseConnection, make: Make) -> None:
     make()
     _sql(db, "UPDATE schedules SET invalid_reason = 'hour: must be below 24', next_run = NULL")

@@ -343,6 +343,48 @@ def test_an_open_circuit_is_told_until_it_is_closed(newsroom: Newsroom) -> None:
     assert newsroom.told()[0].title.startswith("queue deep_scan is not running")
 
 
+AUDITED = """
+INSERT INTO audited_hours (since, claimed_until, audited_at, instance_id, schedules, expected, accounted, duplicates,
+                           unexplained, extra, contradicted, seconds)
+VALUES (date_trunc('hour', now(), 'UTC') - make_interval(hours => %(hours)s), now(), now(), 'a', 1, 60,
+        60 - %(wrong)s, 0, %(wrong)s, 0, 0, 0.1)
+ON CONFLICT (since) DO UPDATE SET accounted = EXCLUDED.accounted, unexplained = EXCLUDED.unexplained
+"""
+
+
+def test_an_hour_whose_audit_found_something_is_told_until_another_audit_finds_nothing(newsroom: Newsroom) -> None:
+    newsroom.rule("audit_failed", "recovered")
+    notifier = newsroom.notifier()
+    newsroom.run(AUDITED, hours=3, wrong=0)
+    newsroom.run(AUDITED, hours=2, wrong=3)
+    for _ in range(2):
+        all_of(notifier)
+    (told,) = newsroom.told()
+    hour = datetime.now(UTC).replace(minute=0) - timedelta(hours=2)
+    assert told.title == (
+        f"the audit of {hour:%Y-%m-%d %H}:00 to {hour + timedelta(hours=1):%H}:00 UTC found 3 fires without a row"
+    )
+    assert told.message["text"] == "python manage.py audit --since 48h lists them."
+    assert (told.severity, told.message["data"]["unexplained"]) == ("error", 3)
+    newsroom.run(AUDITED, hours=1, wrong=1)
+    all_of(notifier)
+    assert newsroom.events() == ["audit_failed"] * 2, "another hour is news"
+    newsroom.run(AUDITED, hours=2, wrong=0)
+    all_of(notifier)
+    assert newsroom.events() == ["audit_failed"] * 2 + ["recovered"]
+
+
+def test_an_hour_that_is_older_than_a_day_is_forgotten_and_never_called_recovered(newsroom: Newsroom) -> None:
+    newsroom.rule("audit_failed", "recovered")
+    notifier = newsroom.notifier()
+    newsroom.run(AUDITED, hours=23, wrong=3)
+    all_of(notifier)
+    newsroom.run("UPDATE audited_hours SET since = since - interval '2 hours'")
+    for _ in range(2):
+        all_of(notifier)
+    assert newsroom.events() == ["audit_failed"]
+
+
 def test_a_scan_that_found_new_cookies_is_told_and_one_that_did_not_is_not(newsroom: Newsroom) -> None:
     newsroom.rule("scan_changed")
     schedule, notifier = newsroom.schedule("shop"), newsroom.notifier()

@@ -93,6 +93,41 @@ def test_a_storm_that_grows_before_it_is_sent_says_so_and_is_not_told_again(news
     assert newsroom.told()[1].title.startswith("12 schedules: over")
 
 
+def test_the_title_of_a_storm_reads_for_several(newsroom: Newsroom) -> None:
+    newsroom.rule("parked", "no_success", "queue_open", no_success_seconds=3600)
+    notifier = newsroom.notifier()
+    all_of(notifier)
+    for name in ("a", "b", "c"):
+        newsroom.schedule(name)
+        newsroom.run("INSERT INTO workflow_queues (queue, circuit) VALUES (%(name)s, 'open')", name=name)
+    newsroom.run("UPDATE schedules SET invalid_reason = 'hour: is required'")
+    all_of(notifier)
+    newsroom.run(
+        "SET LOCAL session_replication_role = replica; UPDATE schedules SET invalid_reason = NULL, "
+        "next_run = now() - interval '1 hour', effective_from = now() - interval '3 hours'"
+    )
+    all_of(notifier)
+    assert [row.title.partition(", since")[0] for row in newsroom.told()] == [
+        "3 schedules: parked: hour: is required",
+        "3 queues: circuit breaker open",
+        "3 schedules: no success for 1 h",
+    ]
+
+
+def test_a_storm_of_what_keeps_failing_does_not_read_like_that_of_the_first_failures(newsroom: Newsroom) -> None:
+    newsroom.rule("failed", "failing", after_failures=2)
+    schedules, notifier = [newsroom.schedule() for _ in range(3)], newsroom.notifier()
+    all_of(notifier)
+    for _ in range(2):
+        for schedule in schedules:
+            newsroom.failed(schedule, error="host 10.0.0.1 refused")
+        all_of(notifier)
+    assert [row.title.partition(", since")[0] for row in newsroom.told()] == [
+        "3 schedules: host 10.0.0.1 refused",
+        "3 schedules: keep failing: host 10.0.0.1 refused",
+    ]
+
+
 def test_different_errors_are_no_storm(newsroom: Newsroom) -> None:
     newsroom.rule()
     notifier = newsroom.notifier()

@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 
 from database.connection import DatabaseConnection
+from services.engine.heart_sql import GONE
 from services.errors import InvalidInput
 from services.notifications import rules as rules_module
 from services.notifications.events import looking
@@ -57,6 +58,18 @@ def test_a_replica_that_stopped_cleanly_is_not_lost_because_its_former_life_ende
     newsroom.run("DELETE FROM scheduler_instances WHERE incarnation = %(id)s", id=second)  # it unregisters
     all_of(notifier)
     assert newsroom.events() == ["replica_lost", "recovered"]
+
+
+def test_a_replica_that_stops_cleanly_after_a_quick_restart_was_never_lost(newsroom: Newsroom) -> None:
+    newsroom.rule("replica_lost")
+    notifier = newsroom.notifier()
+    replica(newsroom, "a", age=0)
+    replica(newsroom, "b", age=1500)  # it was killed, and started again at once
+    second = replica(newsroom, "b", age=0, began=1490)
+    all_of(notifier)
+    newsroom.run(GONE, instance_id="b", incarnation=second, timeout=15)
+    all_of(notifier)
+    assert newsroom.told() == []
 
 
 def test_after_replicas_that_never_came_back_another_loss_is_told(newsroom: Newsroom) -> None:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -82,6 +82,19 @@ def test_the_start_of_a_job_is_logged_with_its_names_and_ids(bench: Bench, caplo
     facts = vars(said)
     assert (facts["execution_id"], facts["schedule_id"]) == (str(context.execution_id), str(context.schedule_id))
     assert (facts["job_type"], facts["attempt"]) == ("test", context.attempt)
+
+
+def test_the_start_of_a_job_without_a_name_is_logged_by_what_it_is_about(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "services.engine.pool")
+    schedule_id = uuid4()
+    bench.pool(lambda _context, _config: None).submit(
+        a_context(schedule_id=schedule_id, job_id=str(schedule_id), domain="shop.example")
+    )
+    bench.results(1)
+    (said,) = [record for record in caplog.records if vars(record).get("event") == "execution_started"]
+    assert said.getMessage().startswith("shop.example at ")
 
 
 def test_log_and_progress_are_kept_beside_the_result(bench: Bench) -> None:

@@ -104,7 +104,9 @@ def test_a_json_line_says_when_to_the_microsecond(created: float) -> None:
 
 
 @pytest.mark.parametrize("formatter", [JsonLines(), TextLines()])
-@pytest.mark.parametrize("token", ["es_0123456789ab_" + "x" * 20, "once_" + "y" * 20, "eyJ" + "z" * 20])
+@pytest.mark.parametrize(
+    "token", ["es_0123456789ab_" + "x" * 20, "once_" + "y" * 20, "eyJ" + "z" * 20, "Bearer " + "a1" * 16]
+)
 def test_a_token_never_reaches_a_log(formatter: logging.Formatter, token: str) -> None:
     assert token[-16:] not in formatter.format(record(f"refused {token}"))
 

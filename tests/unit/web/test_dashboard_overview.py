@@ -7,9 +7,10 @@ from uuid import uuid4
 import pytest
 
 from services.insight.failures import FireCounts
+from services.insight.overview import Attention, Trouble
 from services.insight.replicas import ReplicaRecord, Replicas
 from services.insight.windows import HOUR
-from services.web.dashboard.overview_page import History, Seen, calm
+from services.web.dashboard.overview_page import History, Seen, calm, together
 
 NO_HISTORY = History(HOUR, [], FireCounts(), [])
 NOW = datetime(2027, 1, 31, 2, tzinfo=UTC)
@@ -54,3 +55,21 @@ def test_all_is_well_only_when_it_is(replicas: list[ReplicaRecord], schedules: i
         replicas=Replicas(7, replicas), history=NO_HISTORY, running=[], attention=[], schedules=schedules, audit=None
     )
     assert calm(seen)[0] == words
+
+
+def failing(label: str, words: str) -> Attention:
+    return Attention(trouble=Trouble.FAILING, label=label, words=words, since=NOW, schedule_id=uuid4())
+
+
+def test_equal_failures_are_one_line_and_a_different_one_is_beside_them() -> None:
+    shops = [failing(f"shop {number}", f"shop{number}.example answered 503") for number in range(84)]
+    other = failing("ledger", "the door is locked")
+    pair = [failing(name, "disk full") for name in ("a", "b")]
+    shown = together([*shops[:50], other, *shops[50:], *pair])
+    assert [(item.label, item.words) for item in shown] == [
+        ("84 schedules", "shop0.example answered 503"),
+        ("ledger", "the door is locked"),
+        ("a", "disk full"),
+        ("b", "disk full"),
+    ]
+    assert shown[0].schedule_id is None, "its line leads to all of them"
