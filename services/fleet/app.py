@@ -13,6 +13,7 @@ from threading import Event
 from typing import Any
 
 from celery import signals
+from kombu.transport.virtual import Channel
 from sqlalchemy.exc import DBAPIError
 
 from config import get_settings, name_of_process
@@ -142,6 +143,8 @@ def _in_one_line(error: SchedulerError | DBAPIError) -> str:
     return refusal(error) or first_line(error) if isinstance(error, DBAPIError) else str(error)
 
 
+# A lost wake is announced again. With this on, Celery would write a file of them whenever a broker on Redis goes away.
+Channel.do_restore = False
 app.task(name=WAKE)(wake)
 signals.setup_logging.connect(_log_as_replicas_do)
 signals.worker_init.connect(_check)

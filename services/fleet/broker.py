@@ -33,7 +33,8 @@ def broker_url(settings: Settings) -> str:
 
 
 def celery_app(settings: Settings, *, is_worker: bool) -> Celery:
-    app = Celery("fleet", broker=broker_url(settings), set_as_current=is_worker)
+    url = broker_url(settings)
+    app = Celery("fleet", broker=url, set_as_current=is_worker)
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",
@@ -43,6 +44,7 @@ def celery_app(settings: Settings, *, is_worker: bool) -> Celery:
         task_acks_late=True,
         task_reject_on_worker_lost=False,
         task_publish_retry=False,
+        broker_transport_options=_consuming_options(url),
         task_queues=[Queue(name) for name in sorted(settings.fleet_queues)] or None,
         task_track_started=False,
         worker_send_task_events=False,
@@ -57,10 +59,22 @@ def celery_app(settings: Settings, *, is_worker: bool) -> Celery:
     return app
 
 
+def _consuming_options(url: str) -> dict[str, Any]:
+    """Redis keeps no copy of a message that a worker has been given, to deliver it again after an hour.
+
+    The row is announced again much earlier, and the copies were two thirds of what Celery itself did for a wake.
+    """
+    return {"ack_emulation": False} if _is_redis(url) else {}
+
+
+def _is_redis(url: str) -> bool:
+    return urlsplit(url).scheme.partition("+")[0] in ("redis", "rediss", "sentinel")
+
+
 def sending_options(url: str) -> dict[str, Any]:
     """Of a connection that fails within a second instead of waiting: the broker may accept and never answer."""
     limits: dict[str, Any] = {"max_retries": 0}  # the publisher comes again anyway
-    if urlsplit(url).scheme.partition("+")[0] in ("redis", "rediss", "sentinel"):
+    if _is_redis(url):
         limits |= {"socket_timeout": TIMEOUT_SECONDS, "socket_connect_timeout": TIMEOUT_SECONDS}
     else:
         limits |= {"read_timeout": TIMEOUT_SECONDS, "write_timeout": TIMEOUT_SECONDS, "confirm_publish": True}

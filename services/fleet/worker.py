@@ -26,7 +26,6 @@ from services.fleet.pings import Pings
 from services.jobs import ExecutionContext, JobRegistry, JobResult
 from services.ledger.fires import Claim, Owner, leases
 from services.ledger.needs import Abilities
-from services.ledger.outbox import announce_next
 from services.ledger.waiting import TakeReport
 from services.telemetry import metrics
 from services.wording.refusals import first_line
@@ -58,7 +57,7 @@ class FleetWorker:
         self.owner = Owner(name, parts.incarnation())
         self._registry, self._threads = registry, parts.threads
         self._stopping = self._threads.event()
-        self._taking = self._threads.lock()  # one call claims at a time: HeldClaims relies on it
+        self._taking = self._threads.lock()  # one call claims at a time: HeldClaims and the connection rely on it
         self._over: dict[Proof, Event] = {}
         self._db = parts.database(
             settings,
@@ -227,7 +226,8 @@ class FleetWorker:
     def _announce_next(self, claim: Claim) -> None:
         """A wake for another row of this schedule, or of its limits, may have found no room."""
         try:
-            announce_next(self._db, claim.schedule_id, claim.limits)
+            with self._taking:
+                self.place.store.waiting.announce_next(claim.schedule_id, claim.limits)
         except (Unavailable, DBAPIError) as error:  # it is announced again anyway
             logger.info("%s", first_line(error), extra={"event": "server_unavailable"})
 

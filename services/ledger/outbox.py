@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from database.arrays import number_array, uuid_array
-from database.connection import DatabaseConnection
+from database.connection import DatabaseConnection, DedicatedConnection
 from services.ledger import outbox_sql as sql
 from services.ledger.history_sql import NOTIFY_PENDING
 from services.ledger.limits_sql import LIMIT, LIMIT_LANES, MOST_KEYS
@@ -81,10 +81,10 @@ class Outbox:
         self._connection.close()
 
 
-def announce_next(db: DatabaseConnection, schedule_id: UUID, limit_keys: Collection[str] = ()) -> None:
+def announce_next(connection: DedicatedConnection, schedule_id: UUID, limit_keys: Collection[str] = ()) -> None:
     """A waiting row of this schedule, and one of each limit key, are due for an announcement: an end has made room."""
-    if db.run_alone(sql.ANNOUNCE_NEXT, _values({schedule_id: 1}, dict.fromkeys(limit_keys, 1))):
-        db.run_alone(NOTIFY_PENDING, {})
+    if connection.run(sql.ANNOUNCE_NEXT, _values({schedule_id: 1}, dict.fromkeys(limit_keys, 1))):
+        connection.run(NOTIFY_PENDING)
 
 
 def _values(schedules: Mapping[UUID, int], limit_keys: Mapping[str, int]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from services.ledger.limits import UNLIMITED, Kept, Limited, Turn, full_keys, ke
 from services.ledger.limits_sql import LIMIT, LIMIT_LANES, MOST_KEYS
 from services.ledger.locked import Locked
 from services.ledger.needs import UNSORTED, Abilities, Needs
+from services.ledger.outbox import announce_next
 from services.ledger.retrying import CarefulRetries
 
 SETTLED_AT_ONCE = 200
@@ -318,6 +319,10 @@ class WaitingStore:
         lanes = self.lanes(freed, are_next=are_next)
         for wish in wishes:
             yield self._take_from([lane for lane in lanes if wish.wants(lane)], wish)
+
+    def announce_next(self, schedule_id: UUID, limit_keys: Collection[str]) -> None:
+        """After an end was committed: a wake for another row of this schedule, or of these limits, found no room."""
+        announce_next(self._connection, schedule_id, limit_keys)
 
     def _take_from(self, lanes: Sequence[Lane], wish: Wish) -> TakeReport:
         if not lanes:

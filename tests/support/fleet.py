@@ -62,6 +62,7 @@ class Fleet:
     cluster: Cluster
     queue: str
     workers: list[Worker] = field(default_factory=list)
+    app: str = "services.fleet.app"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -85,7 +86,7 @@ class Fleet:
             "INSTANCE_ID": name,
             "PATH": os.defpath,
         }
-        command = [sys.executable, "-m", "celery", "--app", "services.fleet.app", "worker", "--hostname", f"{name}@%h"]
+        command = [sys.executable, "-m", "celery", "--app", self.app, "worker", "--hostname", f"{name}@%h"]
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [*command, *options],

@@ -247,6 +247,7 @@ def test_a_worker_whose_clock_is_far_off_takes_nothing_and_says_so(cluster: Clus
 
 def test_a_message_that_comes_again_after_the_visibility_timeout_starts_nothing(cluster: Cluster, fleet: Fleet) -> None:
     """The execution lasts longer than the broker waits for an acknowledgement: a task of Celery's would run twice."""
+    fleet.app = "tests.support.celery_that_redelivers"
     cluster.start(1, **fleet.environment)
     fleet.start(*SOLO)
     run(cluster, fleet, job_type="sleep", job_config={"seconds": 15})
@@ -263,6 +264,18 @@ def test_a_message_that_comes_again_after_the_visibility_timeout_starts_nothing(
     eventually(lambda: count(cluster, "status = 'success'") == 1, 40)
     assert len(cluster.calls()) == 1
     assert count(cluster) == 1
+
+
+def test_redis_keeps_no_message_that_a_worker_has_been_given(cluster: Cluster, fleet: Fleet) -> None:
+    """Its row is announced again anyway; a copy would cost more than all that Celery does for a wake besides."""
+    cluster.start(1, **fleet.environment)
+    fleet.start("--concurrency", "1")
+    run(cluster, fleet, job_type="sleep", job_config={"seconds": 2})
+    eventually(lambda: len(cluster.calls()) == 1, 30)
+    path = unquote(urlsplit(cluster.environment["REDIS_URL"]).path)
+    with redis.Redis(unix_socket_path=path, db=BROKERS_DATABASE) as broker:
+        assert (unacknowledged(broker, fleet.queue), broker.llen(fleet.queue)) == ([], 0)
+    eventually(lambda: count(cluster, "status = 'success'") == 1, 30)
 
 
 def unacknowledged(broker: "redis.Redis", queue: str) -> list[Any]:

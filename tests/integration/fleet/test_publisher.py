@@ -9,10 +9,12 @@ from contextlib import closing
 from uuid import UUID, uuid4
 
 import pytest
+from redis.connection import AbstractConnection
 
 from database.connection import DatabaseConnection
 from services.embedded import Addresses
 from services.errors import Unavailable
+from services.fleet.broker import WAKE
 from services.fleet.messages import Messages
 from services.fleet.publisher import Publisher
 from services.ledger.outbox import Outbox, announce_next
@@ -183,6 +185,42 @@ def test_a_connection_to_the_broker_that_is_given_up_is_closed_at_once(messages:
         gc.enable()
 
 
+def test_many_wakes_are_one_round_trip_to_redis(
+    messages: Messages, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages.depth(queue)
+    sends: list[None] = []
+    original = AbstractConnection.send_packed_command
+
+    def noted(self: AbstractConnection, command: object, check_health: bool = True) -> object:
+        sends.append(None)
+        return original(self, command, check_health=check_health)
+
+    monkeypatch.setattr(AbstractConnection, "send_packed_command", noted)
+    messages.send(queue, 200)
+    assert len(sends) == 1
+    assert messages.depth(queue) == 200
+
+
+def test_a_wake_is_the_message_that_celery_itself_would_send(messages: Messages, queue: str) -> None:
+    """Each with an id of its own: Celery tells what it runs apart by it."""
+    messages.send(queue, 2)
+    messages._app.send_task(WAKE, args=[queue], queue=queue, retry=False, ignore_result=True)
+    with messages._channel() as channel:
+        got = [channel.basic_get(queue, no_ack=True) for _ in range(3)]
+    assert len({each.headers["id"] for each in got}) == 3
+    for each in got:
+        own = each.headers["id"]
+        assert (each.properties["correlation_id"], each.headers["root_id"]) == (own, own)
+    of_a_message = ("id", "root_id", "origin")
+    plain = [{name: value for name, value in each.headers.items() if name not in of_a_message} for each in got]
+    assert plain[0] == plain[1] == plain[2]
+    varying = ("correlation_id", "delivery_tag", "reply_to")
+    rest = [{name: value for name, value in each.properties.items() if name not in varying} for each in got]
+    assert rest[0] == rest[1] == rest[2]
+    assert got[0].payload == got[2].payload
+
+
 def test_nothing_is_announced_while_a_replica_of_the_version_before_lives(
     db: DatabaseConnection, outbox: Outbox, queue: str
 ) -> None:
@@ -203,7 +241,8 @@ def test_an_end_makes_the_next_row_of_its_schedule_due_for_an_announcement(
     wait_in(db, queue, 2)
     outbox.take()
     ((schedule_id,), _) = rows(db, "schedule_id")
-    announce_next(db, UUID(str(schedule_id)))
+    with closing(db.dedicated()) as connection:
+        announce_next(connection, UUID(str(schedule_id)))
     assert outbox.take().by_queue == {queue: 1}
 
 
@@ -213,7 +252,8 @@ def test_an_end_makes_one_row_of_each_of_its_limits_due_for_an_announcement(
     for key in ("site", "site", "other"):
         wait_in(db, queue, reason=f"'limit:{key}'")
     outbox.take()
-    announce_next(db, uuid4(), ["site", "unused"])
+    with closing(db.dedicated()) as connection:
+        announce_next(connection, uuid4(), ["site", "unused"])
     assert outbox.take().by_queue == {queue: 1}
 
 

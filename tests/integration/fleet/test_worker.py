@@ -82,6 +82,15 @@ def test_a_worker_takes_the_most_urgent_row_of_its_queues_and_returns_when_its_e
     assert elsewhere not in [row[0] for row in ended(db)]
 
 
+def test_a_process_keeps_three_sessions_with_postgres(db: DatabaseConnection, make: Make, start: Start) -> None:
+    """Heartbeat, taking and results; an end whose places are announced to others needs no further one."""
+    waiting(db, make, limit_keys=["site"])
+    worker = start()
+    assert worker.serve()
+    named = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %(name)s"
+    assert rows_of(db, named, name=worker.owner.session_name) == [(3,)]
+
+
 def test_what_nobody_has_sorted_is_none_of_a_workers_business(
     db: DatabaseConnection, make: Make, start: Start, ran: list[UUID]
 ) -> None:

@@ -1744,7 +1744,7 @@ A_FLEET = (
         "worker_claims_twice_at_once",
         "G1",
         "That only one call of a worker claims at a time.",
-        (Edit(WORKER, "with self._taking:", "if True:"),),
+        (Edit(WORKER, "with self._taking:\n            report", "if True:\n            report"),),
         Simulated("message_twice,late_reply", histories=40, fleet=True),
     ),
     Mutant(

@@ -56,6 +56,16 @@ def test_celery_is_told_to_do_no_more_than_to_ring() -> None:
     assert [queue.name for queue in conf.task_queues] == ["browser", "scan"]
 
 
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [("redis://h/1", {"ack_emulation": False}), ("sentinel://h:1", {"ack_emulation": False}), ("amqp://h//", {})],
+)
+def test_only_redis_is_told_to_keep_no_copies(url: str, options: dict[str, bool]) -> None:
+    """What a transport does not know, its client may refuse."""
+    app = celery_app(settings(redis_url="redis://h", celery_broker_url=url), is_worker=True)
+    assert app.conf.broker_transport_options == options
+
+
 @pytest.fixture
 def app_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.setenv("ENV_FILE", "")
