@@ -65,9 +65,9 @@ WITH {MOMENT}, rescued AS (
     RETURNING e.*, before.fencing_token AS token
 ), retried AS (
     INSERT INTO job_executions
-        (schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt, cause, status, due_at)
+        (schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt, cause, status, priority, due_at)
     SELECT r.schedule_id, r.job_id, r.domain, r.domain_config_id, r.scheduled_for, r.attempt + 1, r.cause, 'pending',
-           clock_timestamp()
+           s.priority, clock_timestamp()
     FROM rescued AS r JOIN schedules AS s USING (schedule_id)
     WHERE r.status = 'abandoned' AND r.attempt <= coalesce(s.max_retries, %(max_retries)s)
       AND r.cancel_requested_at IS NULL

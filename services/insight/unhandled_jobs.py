@@ -66,9 +66,13 @@ class UnmetNeeds:
     @property
     def words(self) -> str:
         wait = "1 execution waits" if self.executions == 1 else f"{self.executions:,} executions wait"
+        return f"{wait}: {self.lack}"
+
+    @property
+    def lack(self) -> str:
         if self.missing:
-            return f"{wait}: no live replica has {' or '.join(self.missing)}"
-        return f"{wait}: no live replica has all of {', '.join(self.needs)}"
+            return f"no live replica has {' or '.join(self.missing)}"
+        return f"no live replica has all of {', '.join(self.needs)}"
 
 
 def unmet_needs(
@@ -92,6 +96,21 @@ def unmet_needs(
         )
         for row in rows
     ]
+
+
+def unmet_needs_of(db: DatabaseConnection, execution_id: UUID, heartbeat_timeout_seconds: float) -> UnmetNeeds | None:
+    """Of one execution that waits; None: somebody has all of them, or nobody has looked yet at what it needs."""
+    values = {
+        "timeout": heartbeat_timeout_seconds,
+        "default": DEFAULT_QUEUE,
+        "prefix": QUEUE,
+        "id": execution_id,
+    }
+    with db.transaction() as connection:
+        row = connection.exec_driver_sql(UNMET_OF_ONE, values).one_or_none()
+    if row is None:
+        return None
+    return UnmetNeeds(needs=tuple(row.needs), missing=tuple(row.missing), executions=1, schedule_id=row.schedule_id)
 
 
 def count_unmet(db: DatabaseConnection, heartbeat_timeout_seconds: float) -> dict[str, int]:
@@ -145,6 +164,21 @@ UNHANDLED = """
 SELECT job_type, count(*) AS schedules, CASE WHEN count(*) = 1 THEN (array_agg(schedule_id))[1] END AS schedule_id
 FROM schedules WHERE enabled AND invalid_reason IS NULL AND job_type <> ALL (%(common)s::text[])
 GROUP BY job_type ORDER BY count(*) DESC, job_type LIMIT %(limit)s
+"""
+
+UNMET_OF_ONE = """
+WITH living AS (
+    SELECT abilities || ARRAY(SELECT %(prefix)s || name FROM unnest(queues) AS name) AS offers FROM scheduler_instances
+    WHERE heartbeat_at > now() - make_interval(secs => %(timeout)s)
+), waiting AS (
+    SELECT schedule_id, CASE WHEN queue = %(default)s THEN needs ELSE ARRAY[%(prefix)s || queue] || needs END AS needs,
+           needs || (%(prefix)s || queue) AS asked
+    FROM job_executions WHERE execution_id = %(id)s AND status = 'pending' AND queue <> ''
+)
+SELECT schedule_id, needs, ARRAY(
+    SELECT word FROM unnest(asked) AS word WHERE NOT EXISTS (SELECT FROM living AS i WHERE word = ANY(i.offers))
+) AS missing FROM waiting
+WHERE EXISTS (SELECT FROM living) AND NOT EXISTS (SELECT FROM living AS i WHERE i.offers IS NULL OR asked <@ i.offers)
 """
 
 # Needs of one word are a job type alone. The empty queue is that of rows which nobody has sorted.

@@ -22,9 +22,9 @@ GROUP BY scheduled_for
 # retry locks no schedule: of two requests for one attempt the unique key admits one.
 INSERT = """
 INSERT INTO job_executions
-    (schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt, cause, status, due_at, metadata)
+    (schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt, cause, status, priority, due_at, metadata)
 SELECT s.schedule_id, coalesce(s.name, s.schedule_id::text), s.domain, s.domain_config_id, f.scheduled_for, f.attempt,
-       'backfill', 'pending', %(now)s::timestamptz + f.place * interval '1 microsecond',
+       'backfill', 'pending', s.priority, %(now)s::timestamptz + f.place * interval '1 microsecond',
        jsonb_build_object('requested_by', %(actor)s::text)
 FROM schedules AS s, unnest(%(fires)s::timestamptz[], %(attempts)s::int[]) WITH ORDINALITY
      AS f (scheduled_for, attempt, place)

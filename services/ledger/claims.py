@@ -248,7 +248,7 @@ class ExecutionStore:
             "full_keys": None,
             "queues": None,
             "needs": None,
-            "priorities": None,
+            "priorities": number_array(locked.spec.priority for _, locked, _ in asked),
         }
         is_late = any(locked.now - fire.scheduled_for > YOUNGEST for fire, locked, _ in asked)
         if limited.most:
@@ -257,7 +257,6 @@ class ExecutionStore:
             values["full_keys"], _ = full_keys(self._connection, preview, values, limited, keys, turns)
             values["queues"] = text_array(locked.spec.queue_name for _, locked, _ in asked)
             values["needs"] = text_array(text_array(each) for each in needs)
-            values["priorities"] = number_array(locked.spec.priority for _, locked, _ in asked)
         statement = sql.INSERT_LATE_CLAIMS if is_late else sql.INSERT_CLAIMS
         written = {(row.schedule_id, row.scheduled_for): row for row in self._connection.run(statement, values)}
         for (fire, locked, _), own in zip(asked, keys, strict=True):

@@ -90,7 +90,8 @@ WITH asked AS (
     FROM fresh AS f LEFT JOIN live USING (schedule_id) LEFT JOIN standing USING (schedule_id)
 )"""
 
-# What waits for a limit is sorted into its lane at once.
+# What waits for a limit is sorted into its lane at once. What else waits, or comes back, is as urgent as its schedule before
+# anybody has sorted it.
 _WRITTEN = f""", advanced AS (
     UPDATE schedules AS s SET next_run = d.next_run
     FROM (SELECT schedule_id, max(next_run) AS next_run FROM decided GROUP BY schedule_id) AS d
@@ -112,7 +113,7 @@ _WRITTEN = f""", advanced AS (
            CASE WHEN {CLAIMED} THEN nextval('fencing_token_seq') END, keys::text[],
            CASE WHEN {LIMITED} THEN jsonb_build_object('{MARK}', full_key) END,
            CASE WHEN {LIMITED} THEN queue ELSE '' END, CASE WHEN {LIMITED} THEN needs::text[] ELSE '{{}}' END,
-           CASE WHEN {LIMITED} THEN priority ELSE 0 END
+           coalesce(priority, 0)
     FROM decided
     ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING
     RETURNING execution_id, schedule_id, job_id, scheduled_for, attempt, cause, status, reason, fencing_token
@@ -219,8 +220,8 @@ WITH ended AS (
       AND (s.last_run IS NULL OR s.last_run <= newest.started_at)
 ), retried AS (
     INSERT INTO job_executions
-        (schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt, cause, status, due_at)
-    SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt + 1, cause, 'pending',
+        (schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt, cause, status, priority, due_at)
+    SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt + 1, cause, 'pending', priority,
            clock_timestamp() + make_interval(secs => delay)
     FROM ended WHERE delay IS NOT NULL AND cancel_requested_at IS NULL
     ON CONFLICT (schedule_id, scheduled_for, attempt) DO NOTHING

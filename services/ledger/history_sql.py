@@ -86,8 +86,8 @@ WITH wanted AS MATERIALIZED (
     SELECT s.*, clock_timestamp() AS asked_at FROM schedules AS s WHERE s.schedule_id = %(schedule_id)s
 ), inserted AS (
     INSERT INTO job_executions
-        (schedule_id, job_id, domain, domain_config_id, status, cause, scheduled_for, due_at, metadata)
-    SELECT schedule_id, coalesce(name, schedule_id::text), domain, domain_config_id, 'pending', 'manual',
+        (schedule_id, job_id, domain, domain_config_id, status, cause, priority, scheduled_for, due_at, metadata)
+    SELECT schedule_id, coalesce(name, schedule_id::text), domain, domain_config_id, 'pending', 'manual', priority,
            CASE WHEN asked_at <> date_trunc('second', asked_at) THEN asked_at
                 ELSE asked_at + interval '1 microsecond' END,
            asked_at, jsonb_build_object('requested_by', %(actor)s::text)
@@ -131,8 +131,9 @@ WITH asked AS (
     ORDER BY e.attempt DESC LIMIT 1
 ), inserted AS (
     INSERT INTO job_executions
-        (schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt, cause, status, due_at, metadata)
-    SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt + 1, 'manual', 'pending',
+        (schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt, cause, status, priority, due_at,
+         metadata)
+    SELECT schedule_id, job_id, domain, domain_config_id, scheduled_for, attempt + 1, 'manual', 'pending', priority,
            clock_timestamp(), jsonb_build_object('requested_by', %(actor)s::text, 'retry_of', execution_id)
     FROM last
     WHERE has_schedule AND status IN ('failed', 'timed_out', 'abandoned', 'cancelled', 'skipped', 'missed')

@@ -141,7 +141,7 @@ WITH planned AS (
         status text, reason text, details jsonb
     )
 ), held AS MATERIALIZED (
-    SELECT schedule_id, revision, enabled FROM schedules WHERE schedule_id = ANY(%(held)s::uuid[])
+    SELECT schedule_id, revision, enabled, priority FROM schedules WHERE schedule_id = ANY(%(held)s::uuid[])
 ), refused AS MATERIALIZED (
     SELECT p.schedule_id FROM planned AS p WHERE p.details IS NOT NULL AND (EXISTS (
         SELECT FROM job_executions AS e
@@ -156,11 +156,12 @@ WITH planned AS (
     ) >= {LOOKED_AT})
 )
 INSERT INTO job_executions (
-    schedule_id, job_id, domain, domain_config_id, status, scheduled_for, cause, due_at, reason, metadata, completed_at
+    schedule_id, job_id, domain, domain_config_id, status, scheduled_for, cause, due_at, reason, metadata, completed_at,
+    priority
 )
 SELECT p.schedule_id, p.job_id, p.domain, p.domain_config_id, p.status, p.scheduled_for, 'catchup',
        CASE WHEN p.status = 'pending' THEN clock_timestamp() ELSE p.scheduled_for END, p.reason, p.details,
-       CASE WHEN p.status = 'missed' THEN clock_timestamp() END
+       CASE WHEN p.status = 'missed' THEN clock_timestamp() END, coalesce(held.priority, 0)
 FROM planned AS p LEFT JOIN held ON held.schedule_id = p.schedule_id
 WHERE CASE WHEN p.revision IS NOT NULL THEN held.revision = p.revision AND held.enabled
            ELSE held.schedule_id IS NOT NULL

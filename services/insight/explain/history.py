@@ -12,6 +12,7 @@ from database.models import JobExecution
 from services.errors import InvalidSchedule
 from services.insight.explain import history_sql as sql
 from services.insight.limits import LimitUses
+from services.insight.unhandled_jobs import UnmetNeeds, unmet_needs_of
 from services.ledger.fires import Policy
 from services.ledger.listing import ExecutionRecord, select_records, to_execution
 from services.schedules.changes import Change
@@ -121,6 +122,9 @@ class ScheduleHistory:
         with self._db.transaction() as connection:
             query = select_records().where(JobExecution.execution_id == row.execution_id)
             return to_execution(connection.execute(query).one())
+
+    def unmet_needs_of(self, record: ExecutionRecord) -> UnmetNeeds | None:
+        return unmet_needs_of(self._db, record.execution_id, self._timeout)
 
     def blockers(self, record: ExecutionRecord, at: datetime, reach_seconds: int) -> list[Row[Any]]:
         values = {"id": record.schedule_id, "execution_id": record.execution_id, "at": at, "reach": reach_seconds}

@@ -111,6 +111,8 @@ class RowsExplained:
             yield f"It has been waiting {waits}, since {self._at(due_at)}."
         elif due_at > now:
             yield f"It is waiting until {self._at(due_at)}: the backoff before a retry."
+        elif (unmet := self._history.unmet_needs_of(record)) is not None:
+            yield f"It has been waiting since {self._at(due_at)}: {unmet.lack}."
         else:
             yield f"It has been waiting for a free slot{self._of_whom(record)} since {self._at(due_at)}."
             yield from self._blocked_by(record, now)
@@ -197,16 +199,7 @@ class RowsExplained:
                 yield f"It was skipped: at most {limit} of this schedule may run at once (max_instances)."
                 yield from self._blocked_by(record, decided_at)
             case Reason.COALESCED:
-                ran = self._history.coalesced_into(record)
-                if ran is None and (waited := self._history.coalesced_behind(record)) is not None:
-                    yield "An earlier fire of this schedule was still waiting; with coalesce enabled, it runs for both."
-                    yield f"That fire is {self._at(waited.scheduled_for)} ({waited.status})."
-                    if (key := _key_of(waited)) is not None:
-                        yield self._elder_waits(waited, key)
-                    return
-                yield "It was overdue together with later fires; with coalesce enabled, only the latest one runs."
-                if ran is not None:
-                    yield f"The fire that ran instead is {self._at(ran.scheduled_for)} ({ran.status})."
+                yield from self._coalesced(record)
             case Reason.BACKOFF:
                 yield from self._backed_off(record)
             case Reason.DISABLED:
@@ -220,6 +213,20 @@ class RowsExplained:
                 yield from self._changed_by(record)
             case reason:
                 yield f"It was skipped: {OF_QUEUES.get(reason or '', reason) or 'no reason was recorded'}."
+
+    def _coalesced(self, record: ExecutionRecord) -> Iterator[str]:
+        ran = self._history.coalesced_into(record)
+        if ran is None and (waited := self._history.coalesced_behind(record)) is not None:
+            yield "An earlier fire of this schedule was still waiting; with coalesce enabled, it runs for both."
+            yield f"That fire is {self._at(waited.scheduled_for)} ({waited.status})."
+            if (key := _key_of(waited)) is not None:
+                yield self._elder_waits(waited, key)
+            elif waited.status == ExecutionStatus.PENDING:
+                yield from self._waiting(waited)
+            return
+        yield "It was overdue together with later fires; with coalesce enabled, only the latest one runs."
+        if ran is not None:
+            yield f"The fire that ran instead is {self._at(ran.scheduled_for)} ({ran.status})."
 
     def _elder_waits(self, elder: ExecutionRecord, key: str) -> str:
         """For a limit; what the elder waits for, the younger one waits for, too."""

@@ -498,6 +498,34 @@ def test_a_row_that_waits_for_a_special_replica_says_which(
     assert words in said(explainer.explain(schedule_id, ago(30)))
 
 
+def test_what_no_living_replica_is_able_to_run_says_what_they_lack(
+    explainer: Explainer, store: ExecutionStore, make: Make, db: DatabaseConnection
+) -> None:
+    """Also of a fire that was coalesced into it: what the elder waits for, the younger one waits for, too."""
+    schedule_id = make(requires=["gpu"])
+    with db.transaction() as connection:
+        connection.exec_driver_sql(
+            """INSERT INTO scheduler_instances (instance_id, incarnation, abilities, queues)
+               VALUES ('replica', gen_random_uuid(), '{job:noop}', '{default}')"""
+        )
+        connection.exec_driver_sql(
+            """INSERT INTO job_executions (schedule_id, job_id, domain, domain_config_id, status, scheduled_for, due_at,
+                                           queue, needs)
+               VALUES (%(id)s, 'job', 'job', %(id)s, 'pending', %(at)s, %(at)s, 'default', '{gpu,job:noop}')""",
+            {"id": schedule_id, "at": ago(30)},
+        )
+    lack = f"It has been waiting since {ago(30):%Y-%m-%d %H:%M:%S} UTC: no live replica has gpu."
+    assert lack in said(explainer.explain(schedule_id, ago(30)))
+    assert store.claim([fire(schedule_id, 3)]).decisions == {fire(schedule_id, 3): Decision.COALESCED}
+    assert lack in said(explainer.explain(schedule_id, ago(3)))
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE scheduler_instances SET abilities = '{gpu,job:noop}'")
+    assert "waiting for a free slot on a replica that offers gpu since" in said(explainer.explain(schedule_id, ago(3)))
+    with db.transaction() as connection:
+        connection.exec_driver_sql("UPDATE job_executions SET queue = 'browser' WHERE status = 'pending'")
+    assert "no live replica has queue:browser." in said(explainer.explain(schedule_id, ago(30)))
+
+
 def test_what_a_fleet_ran_says_where_it_waited_and_ran(
     explainer: Explainer, store: ExecutionStore, make: Make, db: Any
 ) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,10 +11,12 @@ import pytest
 from sqlalchemy import text
 
 from database.connection import DatabaseConnection, DedicatedConnection
+from database.models import ExecutionStatus
 from services.job_history import JobHistory
 from services.ledger import waiting_sql as sql
+from services.ledger.backfill import Backfills
 from services.ledger.claims import ExecutionStore
-from services.ledger.fires import Decision
+from services.ledger.fires import Decision, Ending
 from services.ledger.needs import Abilities
 from services.ledger.waiting import PAUSES, Settling, TakeReport
 from tests.support.executions import Make, ago, fire, rows, settle, settling_of, store_of
@@ -49,6 +52,24 @@ def test_with_a_worker_it_is_started_by_the_write_that_takes_it(
         ("claimed", True, False),
     }
     assert store.waiting.take(10, start=1) == TakeReport()
+
+
+def test_a_new_row_is_as_urgent_as_its_schedule_before_anybody_has_sorted_it(
+    db: DatabaseConnection, store: ExecutionStore, make: Make
+) -> None:
+    """Else it would wait behind less urgent ones until a settler comes by."""
+    ask_for_runs(db, make(priority=-5), make())
+    store.give_away([fire(given := make(priority=9))])
+    (back,) = store.claim([fire(make(priority=8))]).claims
+    store.hand_back([back])
+    (failed,) = store.start(store.claim([fire(make(priority=7))]).claims).started
+    store.finish([Ending(claim=failed, status=ExecutionStatus.FAILED, retry_in_seconds=0.0)])
+    backfilled = make(priority=6)
+    Backfills(db, timedelta(days=30)).request(backfilled, ago(3), ago(2), actor="test")
+    wished = make(priority=5)
+    ask_for_runs(db, wished)
+    taken = [store.waiting.take(1).claims[0].schedule_id for _ in range(5)]
+    assert taken == [given, back.schedule_id, failed.schedule_id, backfilled, wished]
 
 
 def test_the_most_urgent_row_goes_first_once_it_has_been_sorted(

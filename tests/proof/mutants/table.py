@@ -1023,6 +1023,14 @@ LIMITS_ACROSS_SCHEDULES = (
         f"{IN_LIMITS}the_more_urgent_and_the_older_are_not_kept_waiting",
     ),
     Mutant(
+        "urgent_only_once_sorted",
+        "G3",
+        "That a new waiting row is as urgent as its schedule before anybody has sorted it.",
+        (Edit(CLAIMS_SQL, "           coalesce(priority, 0)\n", "           0\n"),),
+        "tests/integration/ledger/test_waiting.py::"
+        "test_a_new_row_is_as_urgent_as_its_schedule_before_anybody_has_sorted_it",
+    ),
+    Mutant(
         "limits_beside_an_older_replica",
         "G3",
         "That nothing waits for a limit while a live replica does not know limits.",
