@@ -6,13 +6,14 @@ Start reading at `DatabaseConnection.transaction`.
 import logging
 import re
 import select
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import cache
 from typing import Any, cast
 
 import psycopg2
 from sqlalchemy import URL, Connection, Engine, Row, create_engine, event, make_url, text
+from sqlalchemy.engine import result_tuple
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
@@ -233,14 +234,14 @@ class DedicatedConnection:
             connection = self._connect()
             opening = self._alone if self._opening is None else self._opening
             try:
-                result = connection.exec_driver_sql(self._text_of(opening, sql), dict(values or {}))
+                rows = _fetched(connection, self._text_of(opening, sql), dict(values or {}))
             except BaseException:
                 if self._prepared is not None:
                     self.close()  # nobody knows what it has prepared, and each attempt would leave a statement behind
                 raise
             if self._opening is not None:
                 self._opening = ""
-            return list(result.all()) if result.returns_rows else []
+            return rows
 
     def _text_of(self, opening: str, sql: str) -> str:
         if self._prepared is None:
@@ -281,6 +282,43 @@ class DedicatedConnection:
             if settings:
                 self._connection.exec_driver_sql("; ".join(settings))
         return self._connection
+
+
+def _fetched(connection: Connection, statement: str, values: dict[str, Any]) -> list[Row[Any]]:
+    """As `exec_driver_sql`, which looks at each column of each result anew: most of what a small statement cost us."""
+    if _has_listeners(connection):
+        result = connection.exec_driver_sql(statement, values)
+        return list(result.all()) if result.returns_rows else []
+    opened = connection.connection
+    try:
+        with closing(opened.cursor()) as cursor:
+            cursor.execute(statement, values)
+            if cursor.description is None:
+                return []
+            row_of = _row_of(tuple(column[0] for column in cursor.description))
+            return [row_of(each) for each in cursor.fetchall()]
+    except psycopg2.Error as error:
+        dialect = connection.dialect
+        is_lost = dialect.is_disconnect(cast(Any, error), opened, None)
+        if is_lost:
+            connection.invalidate(error)
+        wrapped = DBAPIError.instance(
+            statement, values, error, psycopg2.Error, connection_invalidated=is_lost, dialect=dialect
+        )
+        raise cast(DBAPIError, wrapped) from error
+
+
+def _has_listeners(connection: Connection) -> bool:
+    """Tests that act between two statements, or a program that traces those of its libraries."""
+    heard = cast(Any, connection.dispatch)
+    return bool(
+        heard.before_cursor_execute or heard.after_cursor_execute or cast(Any, connection.dialect).dispatch.handle_error
+    )
+
+
+@cache
+def _row_of(names: tuple[str, ...]) -> Callable[[Iterable[Any]], Row[Any]]:
+    return result_tuple(names)
 
 
 class Listener:
