@@ -142,6 +142,18 @@ def test_secrets_are_references_and_every_variable_is_a_setting(pod: Resource) -
             assert not name.endswith(("_URL", "_KEY", "_PASSWORD", "_TOKEN"))
 
 
+def test_whoever_knows_of_fleet_queues_knows_their_broker() -> None:
+    """Else it is taken for the scheduler's own Redis, as whose user the doctor in a web pod would be refused."""
+    with_settings = {name for name, pod in PODS.items() if "envFrom" in container_of(pod)}
+    patched = [(name_of(patch)[1], patch["spec"]["template"]) for patch in patches(FLEET) if "spec" in patch]
+    with_broker = {
+        name
+        for name, pod in [*PODS.items(), *patched]
+        if "CELERY_BROKER_URL" in {variable["name"] for variable in variables(pod)}
+    }
+    assert with_broker == with_settings == {"scheduler-replicas", "scheduler-web", "scheduler-workers"}
+
+
 def test_the_documentation_creates_every_key_of_the_secret() -> None:
     text = (PROJECT_ROOT / "docs/kubernetes.md").read_text()
     assert [key for key in SECRET_KEYS if f"--from-literal={key}=" not in text] == []

@@ -15,6 +15,7 @@ from services.insight.hourly_audit_sql import WRONG
 from services.notifications.incidents import Occurrence, Subject
 from services.notifications.rule_fields import Event
 from services.notifications.rules import RuleRecord
+from services.wording.commands import as_called_here
 from services.wording.durations import duration
 
 HOUR = timedelta(hours=1)
@@ -132,7 +133,7 @@ def audit_failed(row: Row[Any], words: str) -> Occurrence:
         pattern="audit failed",
         gist="the audit found fires that are not accounted for",
         noun="hour",
-        text="python manage.py audit --since 48h lists them.",  # whoever reads it a day later, too
+        text=as_called_here("python manage.py audit --since 48h lists them."),  # whoever reads it a day later, too
         facts={"Fires that were due": f"{row.expected:,}", "Accounted for": f"{row.accounted:,}"},
         data={"since": since.isoformat(), **{kind: getattr(row, kind) for kind in WRONG}},
         path="/",

@@ -9,7 +9,7 @@ from contextlib import closing
 from uuid import UUID, uuid4
 
 import pytest
-from redis.connection import AbstractConnection
+from redis.connection import AbstractConnection  # noqa: TID251 - what is sent is counted
 
 from database.connection import DatabaseConnection
 from services.embedded import Addresses
@@ -194,7 +194,7 @@ def test_many_wakes_are_one_round_trip_to_redis(
 
     def noted(self: AbstractConnection, command: object, check_health: bool = True) -> object:
         sends.append(None)
-        return original(self, command, check_health=check_health)
+        return original(self, command, check_health=check_health)  # type: ignore[no-untyped-call]
 
     monkeypatch.setattr(AbstractConnection, "send_packed_command", noted)
     messages.send(queue, 200)

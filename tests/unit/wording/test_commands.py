@@ -48,7 +48,7 @@ def test_the_script_for_the_tab_key_is_that_of_the_command() -> None:
 def test_outside_the_command_line_no_text_names_a_program_without_asking_how_it_is_called() -> None:
     """The command line asks for everything that it prints (services/cli/output.py)."""
     files = [file for room in ROOMS for file in ([room] if room.suffix == ".py" else room.rglob("*.py"))]
-    found = [f"{file.name}:{text.lineno}: {text.value}" for file in files for text in unasked(file)]
+    found = [f"{file.name}:{text.lineno}: {text.value!r}" for file in files for text in unasked(file)]
     assert [line for line in found if not line.startswith("adoption.py:")] == [], "adoption: printed by the migrations"
 
 
