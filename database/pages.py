@@ -26,7 +26,7 @@ Column = InstrumentedAttribute[Any]
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: with them a frozen class cannot be made through an alias such as `RowPage`
 class PageOf(Generic[R]):
     """`next_cursor` leads to the next page and is None on the last."""
 

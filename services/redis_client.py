@@ -7,7 +7,6 @@ fires even those timeouts while Redis is away; the fleet's publisher has one for
 import logging
 import re
 import threading
-import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -20,6 +19,7 @@ from redis.sentinel import Sentinel
 
 from config import Settings, get_settings, masked
 from database.backoff import Backoff
+from database.clock import awake_or_not
 from services.embedded.servers import redis_url
 from services.errors import ConfigurationError, Unavailable
 
@@ -135,7 +135,7 @@ class CircuitBreaker:
     Pauses double up to a maximum. Thread-safe; `now` is a monotonic clock.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = awake_or_not) -> None:
         self._now = now
         self._mutex = threading.Lock()
         self._failures = 0

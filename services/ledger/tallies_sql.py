@@ -75,17 +75,20 @@ ON CONFLICT (hour) DO UPDATE SET counted_at = excluded.counted_at, horizon = exc
 # The planner cannot know that all hours together have a few hundred places: it would sort a million numbers.
 HASHED = "SET LOCAL enable_sort = off"
 
-# Counted hours as they are, and what lies between them, before and after them from the rows themselves.
-READ = f"""
-WITH since AS (
-    SELECT now() - make_interval(days => %(days)s) AS at
-), hours AS MATERIALIZED (
+# The counted hours since `since`, and the gaps before, between and after them, which are read from the rows themselves.
+_COUNTED = """hours AS MATERIALIZED (
     SELECT h.* FROM execution_hours AS h, since WHERE h.hour >= since.at AND h.hour > '-infinity'
 ), gaps AS (
     SELECT begins, coalesce(lead(hour) OVER (ORDER BY begins), 'infinity') AS ends
     FROM (SELECT at AS begins, NULL::timestamptz AS hour FROM since
           UNION ALL SELECT hour + interval '1 hour', hour FROM hours) AS bounds
-), rest AS MATERIALIZED (
+)"""
+
+# One row with all totals.
+READ = f"""
+WITH since AS (
+    SELECT now() - make_interval(days => %(days)s) AS at
+), {_COUNTED}, rest AS MATERIALIZED (
     SELECT e.status, {_DURATION} AS duration, {_LATENESS} AS lateness
     FROM gaps AS g JOIN job_executions AS e ON e.created_at >= g.begins AND e.created_at < g.ends
     WHERE g.begins < g.ends
@@ -121,13 +124,7 @@ FROM totals
 HOURLY = f"""
 WITH since AS (
     SELECT date_trunc('hour', now(), 'UTC') - make_interval(hours => %(hours)s) AS at
-), hours AS MATERIALIZED (
-    SELECT h.* FROM execution_hours AS h, since WHERE h.hour >= since.at AND h.hour > '-infinity'
-), gaps AS (
-    SELECT begins, coalesce(lead(hour) OVER (ORDER BY begins), 'infinity') AS ends
-    FROM (SELECT at AS begins, NULL::timestamptz AS hour FROM since
-          UNION ALL SELECT hour + interval '1 hour', hour FROM hours) AS bounds
-), rest AS MATERIALIZED (
+), {_COUNTED}, rest AS MATERIALIZED (
     SELECT date_trunc('hour', e.created_at, 'UTC') AS hour, e.status, {_LATENESS} AS lateness
     FROM gaps AS g JOIN job_executions AS e ON e.created_at >= g.begins AND e.created_at < g.ends
     WHERE g.begins < g.ends

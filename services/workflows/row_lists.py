@@ -140,7 +140,7 @@ def list_rows(
     query = select_rows(rows, where, limit, cursor)
     with db.transaction() as connection:
         page = rows.order.cut(connection.execute(query).all(), limit)
-    return RowPage([dict(row._mapping) for row in page.items], page.next_cursor)
+    return PageOf([dict(row._mapping) for row in page.items], page.next_cursor)
 
 
 def select_rows(rows: RowList, where: RowFilter, limit: int, cursor: str | None) -> Select[Any]:

@@ -6,7 +6,7 @@ from urllib.request import urlopen
 
 from services.jobs import JobRegistry
 from services.schedule_repository import ScheduleRepository
-from tests.support.ledger import Ledger
+from tests.support.ledger import Ledger, Request
 from tests.support.replicas import Cluster
 from tests.support.waiting import eventually
 
@@ -84,6 +84,20 @@ def every_run_was_seen(cluster: Cluster, ledger: Ledger) -> None:
 
 
 CALLABLE = "SELECT execution_id::text, status FROM job_executions WHERE started_at IS NOT NULL"
+
+
+def rows_at_each_request(cluster: Cluster, ledger: Ledger) -> list[bool]:
+    """Whether, at the moment of each request, the row of its execution was committed as running, with its token."""
+    seen: list[bool] = []
+
+    def look(request: Request) -> None:
+        wanted = request.headers["X-Execution-Id"]
+        sql = "SELECT status, fencing_token::text, attempt::text FROM job_executions WHERE execution_id = %s::uuid"
+        claimed = request.headers["X-Fencing-Token"], request.headers["X-Attempt"]
+        seen.append(cluster.rows(sql, wanted) == [("running", *claimed)])
+
+    ledger.witness = look
+    return seen
 
 
 def never_two_at_once(cluster: Cluster) -> None:

@@ -7,7 +7,7 @@ import requests
 
 from services.job_history import JobHistory
 from tests.support.executions import age
-from tests.support.ledger import Ledger, Request
+from tests.support.ledger import Ledger
 from tests.support.replicas import Cluster
 from tests.support.rows import (
     OPEN,
@@ -19,6 +19,7 @@ from tests.support.rows import (
     never_two_at_once,
     once,
     repository,
+    rows_at_each_request,
     soon,
     switch_off,
 )
@@ -50,15 +51,7 @@ def test_the_outside_world_sees_each_fire_once(cluster: Cluster, ledger: Ledger)
 def test_no_handler_is_called_before_its_row_is_committed(cluster: Cluster, ledger: Ledger) -> None:
     """At the moment of each request somebody else looks at the table: fires, retries and manual runs alike."""
     cluster.start(3)
-    seen: list[bool] = []
-
-    def look(request: Request) -> None:
-        wanted = request.headers["X-Execution-Id"]
-        sql = "SELECT status, fencing_token::text, attempt::text FROM job_executions WHERE execution_id = %s::uuid"
-        claimed = request.headers["X-Fencing-Token"], request.headers["X-Attempt"]
-        seen.append(cluster.rows(sql, wanted) == [("running", *claimed)])
-
-    ledger.witness = look
+    seen = rows_at_each_request(cluster, ledger)
     ledger.answer("/unsure", status=503)
     at = soon(3)
     repository(cluster).save_schedules(

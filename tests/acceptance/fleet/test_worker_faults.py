@@ -18,7 +18,7 @@ from services.job_history import JobHistory
 from tests.acceptance.conftest import Breakable
 from tests.acceptance.fleet.conftest import FleetOf
 from tests.support.fleet import SOLO, Fleet, messages_at, run, runners, running
-from tests.support.ledger import Ledger, Request
+from tests.support.ledger import Ledger
 from tests.support.postgres_proxy import PostgresProxy
 from tests.support.redis_proxy import RedisProxy
 from tests.support.replicas import Cluster
@@ -31,6 +31,7 @@ from tests.support.rows import (
     never_two_at_once,
     once,
     repository,
+    rows_at_each_request,
     soon,
     switch_off,
 )
@@ -291,15 +292,7 @@ def test_no_handler_is_called_on_a_worker_before_its_row_is_committed(
     cluster: Cluster, fleet: Fleet, ledger: Ledger
 ) -> None:
     """At the moment of each request somebody else looks at the table: fires, retries and manual runs alike."""
-    seen: list[bool] = []
-
-    def look(request: Request) -> None:
-        wanted = request.headers["X-Execution-Id"]
-        sql = "SELECT status, fencing_token::text, attempt::text FROM job_executions WHERE execution_id = %s::uuid"
-        claimed = request.headers["X-Fencing-Token"], request.headers["X-Attempt"]
-        seen.append(cluster.rows(sql, wanted) == [("running", *claimed)])
-
-    ledger.witness = look
+    seen = rows_at_each_request(cluster, ledger)
     ledger.answer("/unsure", status=503)
     cluster.start(2, **fleet.environment)
     fleet.start("--pool", "threads", "--concurrency", "4")

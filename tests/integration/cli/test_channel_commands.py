@@ -18,7 +18,7 @@ def test_a_webhook_is_added_shown_changed_and_deleted(cli: Cli) -> None:
     added = cli("channel", "add", "ops", "webhook", "--url", "https://a.example/T00/x-path", "--note", "night shift")
     secret = added.stdout.strip()
     assert len(key_of(secret)) == 32  # alone on stdout, for scripts
-    assert "only this once" in added.stderr
+    assert "only once" in added.stderr
     listed, shown = cli("channel", "list").stdout, cli("channel", "show", "ops").stdout
     assert "ops webhook unused 0" in words(listed)
     assert "url https://a.example/***" in words(shown)
