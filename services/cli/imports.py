@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from services.job_types.celery_apps.beat import (
     tag_of,
     variables_of,
 )
+from services.jobs.own_names import project_first
 from services.schedule_repository import get_schedule_repository
 from services.schedules.batch import ScheduleRecord
 from services.schedules.listing import ScheduleFilter
@@ -63,9 +65,10 @@ def celery_beat(
 
       manage.py import celery-beat shop.celery:app --name shop --disabled
     """
-    loaded = load_app(target)
-    app_name = _app_name(name, loaded.main)
-    read = read_beat_schedule(loaded, app_name, timezone)
+    with project_first(Path.cwd()):  # as the `celery` command does it
+        loaded = load_app(target)
+        app_name = _app_name(name, loaded.main)
+        read = read_beat_schedule(loaded, app_name, timezone)
     existing = _existing(app_name, read.entries)
     items = [_item(entry, disabled and schedule_id_of(app_name, entry.name) not in existing) for entry in read.entries]
     wanted = [item for item in items if item is not None]

@@ -129,10 +129,11 @@ def _answers_of(project: JobProject) -> "Answers":
 
 
 def _job(project: JobProject, answers: "Answers", facts: Mapping[str, Any]) -> ProjectJob:
-    if facts["has_labels"]:
-        raise ConfigurationError(
-            f"job type {facts['name']!r}: `labels` has no effect in JOB_PROJECT; use the schedule's `requires`"
-        )
+    for word, instead in {"labels": "the schedule's `requires`", "offers": "ABILITIES of the replicas"}.items():
+        if facts[f"has_{word}"]:
+            raise ConfigurationError(
+                f"job type {facts['name']!r}: `{word}` has no effect in JOB_PROJECT; use {instead}"
+            )
     return ProjectJob(
         facts["name"],
         _elsewhere,

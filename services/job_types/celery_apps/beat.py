@@ -4,11 +4,9 @@ The app is imported and configured as beat would do it; nothing is sent. A task 
 give it. An option that a schedule cannot express is reported as a problem, never silently dropped.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
@@ -48,14 +46,12 @@ class BeatSchedule:
 
 
 def load_app(target: str) -> Any:
-    """`module:app`, imported from the current directory as the `celery` command does it."""
+    """`module:app`, found by the search path of `project_first`."""
     from celery import Celery
 
     module, colon, attribute = target.partition(":")
     if not module or not colon or not attribute:
         raise InvalidInput(Problem("app", f"must be MODULE:app, such as shop.celery:app, got {target!r}"))
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
     app = _users(lambda: getattr(import_module(module), attribute), f"{target} cannot be loaded")
     if not isinstance(app, Celery):
         raise InvalidInput(Problem("app", f"{target} is a {type(app).__name__}, not a Celery app"))

@@ -1,7 +1,9 @@
 """`manage.py import celery-beat`: what becomes of each entry, and what a second import changes."""
 
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,3 +154,33 @@ def test_without_a_time_zone_by_name_none_is_guessed(
     assert "timezone: the app has none by name" in cli().stderr
     assert cli("--timezone", "Europe/Rome").exit_code == 0
     assert repository.find_schedule("morning").timezone == "Europe/Rome"
+
+
+def test_an_app_of_a_project_with_our_names_is_read_with_its_own_modules(
+    own_process: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        "config.py": "EVERY = 30.0\n",
+        "services/billing.py": "TASK = 'shop.bill'\n",
+        "own_names_app.py": """
+from celery import Celery
+import config
+from services.billing import TASK
+
+app = Celery("shop", broker="memory://")
+app.conf.timezone = "UTC"
+app.conf.beat_schedule = {"bills": {"task": TASK, "schedule": config.EVERY}}
+""",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    before, path = {name: sys.modules[name] for name in ("config", "services", "services.errors")}, sys.path[:]
+    result = CliRunner().invoke(manage.app, ["import", "celery-beat", "own_names_app:app", "--dry-run", "--json"])
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    assert (said["created"], "CELERY_APPS_SHOP_TASKS=shop.bill" in said["environment"]) == (1, True), said
+    assert {name: sys.modules[name] for name in before} == before, "ours are back"
+    assert sys.path == path
+    assert "services.billing" not in sys.modules

@@ -2,14 +2,18 @@
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, PositiveInt
 
+from config import PROJECT_ROOT
 from enhanced_scheduler import ExecutionContext, JobFailed, JobSkipped
 from enhanced_scheduler.jobs import JobDefinition
 from enhanced_scheduler.statuses import ExecutionStatus
@@ -136,3 +140,15 @@ def test_a_timing_that_cannot_be_read_is_refused_with_the_reason() -> None:
     day = datetime(2027, 3, 27, tzinfo=UTC)
     with pytest.raises(CommandFailed, match=r"time_config\.hour: must be between 0 and 23, got 25"):
         fires_between("daily 25:00", day, day)
+
+
+def test_without_the_embedded_servers_the_fixture_says_in_one_line_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from enhanced_scheduler import extras\nextras.MODULES['embedded'] = ('no_such_module',)\n"
+    )
+    (tmp_path / "test_shop.py").write_text("def test_one(scheduler): ...\n")
+    words = ["-m", "pytest", "-q", "-p", "enhanced_scheduler.pytest_plugin", "-p", "no:cacheprovider"]
+    environment = {"PYTHONPATH": str(PROJECT_ROOT), "COLUMNS": "200"}
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "the fixture `scheduler` runs servers of its own: `pip install" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr

@@ -135,8 +135,12 @@ def test_a_project_that_cannot_be_asked_ends_the_program_with_the_reason(
     assert reason in str(caught.value)
 
 
-def test_labels_are_refused_because_no_engine_thread_may_wait_for_another_process(shop: Path) -> None:
-    more = '\n\n@job("labelled", labels=lambda config, profile: ["gpu"])\ndef labelled(context, config): ...\n'
+@pytest.mark.parametrize("option", ["labels=lambda config, profile: ['gpu']", "offers=lambda: ['gpu']"])
+def test_labels_and_offers_are_refused_because_no_engine_thread_may_wait_for_another_process(
+    shop: Path, option: str
+) -> None:
+    more = f'\n\n@job("labelled", {option})\ndef labelled(context, config): ...\n'
     (shop / "shop.py").write_text(SHOP + more)
-    with pytest.raises(ConfigurationError, match="job type 'labelled': `labels` has no effect in JOB_PROJECT"):
+    word = option.partition("=")[0]
+    with pytest.raises(ConfigurationError, match=f"job type 'labelled': `{word}` has no effect in JOB_PROJECT"):
         registry_of(shop)

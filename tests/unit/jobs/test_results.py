@@ -155,6 +155,15 @@ def test_a_traceback_begins_with_the_handler_and_not_with_what_called_it(is_asyn
     assert "json/decoder.py" in details["traceback"], "what the handler called is there"
 
 
+def test_the_traceback_of_a_coroutine_has_no_error_of_ours_in_it() -> None:
+    async def coroutine(_context: ExecutionContext, _config: object) -> None:
+        raise KeyError("domain")
+
+    details = run(coroutine).error_details
+    assert details is not None
+    assert "During handling" not in details["traceback"]
+
+
 def test_long_messages_and_tracebacks_are_cut() -> None:
     result = run(raising(ValueError("x" * 100_000)))
     assert len(str(result.error_message)) == 1024

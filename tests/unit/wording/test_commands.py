@@ -48,11 +48,11 @@ def test_the_script_for_the_tab_key_is_that_of_the_command() -> None:
 def test_outside_the_command_line_no_text_names_a_program_without_asking_how_it_is_called() -> None:
     """The command line asks for everything that it prints (services/cli/output.py)."""
     files = [file for room in ROOMS for file in ([room] if room.suffix == ".py" else room.rglob("*.py"))]
-    found = [f"{file.name}:{text.lineno}: {text.value!r}" for file in files for text in unasked(file)]
+    found = [f"{file.name}:{line}: {text}" for file in files for line, text in unasked(file)]
     assert [line for line in found if not line.startswith("adoption.py:")] == [], "adoption: printed by the migrations"
 
 
-def unasked(file: Path) -> Iterator[ast.Constant]:
+def unasked(file: Path) -> Iterator[tuple[int, str]]:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     asked = {
         part
@@ -65,4 +65,4 @@ def unasked(file: Path) -> Iterator[ast.Constant]:
         match node:
             case ast.Constant(value=str() as text) if node not in asked | documentation:
                 if any(program in text for program in PROGRAMS):
-                    yield node
+                    yield node.lineno, text

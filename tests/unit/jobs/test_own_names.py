@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.jobs.users import mistaken
+from services.jobs.own_names import mistaken
 
 RESENTFUL = """
 class Proxy:
