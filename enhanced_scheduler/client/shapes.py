@@ -416,6 +416,8 @@ class ExecutionMatch(TypedDict):
     cause: NotRequired[str | None]
     outcome: NotRequired["Fate | None"]
     error: NotRequired[str | None]
+    job_type: NotRequired[str | None]
+    tag: NotRequired[str | None]
     since: NotRequired[str | None]
     until: NotRequired[str | None]
 

@@ -41,6 +41,8 @@ def executions(
     domain: Annotated[str | None, typer.Option(help="Filter by domain.")] = None,
     status: Annotated[str | None, typer.Option(help=f"Filter by status: {', '.join(ExecutionStatus)}.")] = None,
     cause: Annotated[str | None, typer.Option(help=f"Filter by cause: {', '.join(Cause)}.")] = None,
+    job_type: Annotated[str | None, typer.Option(help="Filter by job type of the schedule.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Filter by tag of the schedule.")] = None,
     since: Annotated[str | None, typer.Option(help=f"Newer than {EXAMPLES}.")] = None,
     limit: PageSize = 50,
     cursor: Cursor = None,
@@ -67,6 +69,8 @@ def executions(
         domain=domain,
         status=status,
         cause=cause,
+        job_type=job_type,
+        tag=tag,
         since=None if since is None else ago(since),
     )
     page = get_job_history().list_executions(where, limit=limit, cursor=cursor)

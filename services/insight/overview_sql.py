@@ -29,15 +29,18 @@ FROM schedules WHERE invalid_reason IS NOT NULL ORDER BY updated_at DESC LIMIT %
 FAILING = """
 SELECT s.schedule_id, coalesce(s.name, s.domain) AS label, coalesce(e.error_message, s.last_status) AS words,
        s.last_run AS since
-FROM (SELECT * FROM schedules AS s WHERE enabled AND last_status IN ('failed', 'timed_out', 'abandoned')
-      AND (failures_in_a_row > 0 OR NOT EXISTS (
-          SELECT FROM job_executions AS again WHERE again.schedule_id = s.schedule_id AND again.attempt > 1
-            AND (coalesce(again.status, 't') = 'pending' OR again.status IN ('claimed', 'running'))))
+FROM (SELECT * FROM schedules WHERE enabled AND last_status IN ('failed', 'timed_out', 'abandoned')
       ORDER BY last_run DESC NULLS LAST LIMIT %(limit)s) AS s
 LEFT JOIN LATERAL (
     SELECT error_message FROM job_executions AS e
     WHERE e.schedule_id = s.schedule_id AND e.status IN ('failed', 'timed_out', 'abandoned')
     ORDER BY scheduled_for DESC, attempt DESC LIMIT 1) AS e ON true
+WHERE s.failures_in_a_row > 0 OR NOT EXISTS (
+    SELECT FROM job_executions AS again
+    WHERE again.schedule_id = s.schedule_id AND coalesce(again.status, 't') = 'pending' AND again.attempt > 1
+) AND NOT EXISTS (
+    SELECT FROM job_executions AS again
+    WHERE again.schedule_id = s.schedule_id AND again.status IN ('claimed', 'running') AND again.attempt > 1)
 ORDER BY s.last_run DESC NULLS LAST
 """
 

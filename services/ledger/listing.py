@@ -17,7 +17,7 @@ from uuid import UUID
 
 from sqlalchemy import Boolean, ColumnElement, Row, Select, literal_column, select
 
-from database.models import Cause, ExecutionStatus, JobExecution
+from database.models import Cause, ExecutionStatus, JobExecution, Schedule
 from database.pages import Keyset, PageOf
 from services.errors import InvalidInput, Problem
 from services.ledger.fate_sql import Fate, has_fate
@@ -77,7 +77,8 @@ class ExecutionFilter:
     """All conditions that are set must hold; `since` and `until` limit the creation of the row.
 
     `status` may be a comma-separated list. `outcome` (a Fate) finds one failed attempt of each fire that ended so;
-    `error` is a part of the error of a failed attempt.
+    `error` is a part of the error of a failed attempt. `job_type` and `tag` are those that the schedule has now:
+    what is left of a deleted one does not match.
     """
 
     schedule_id: UUID | str | None = None
@@ -88,6 +89,8 @@ class ExecutionFilter:
     until: datetime | None = None
     outcome: str | None = None
     error: str | None = None
+    job_type: str | None = None
+    tag: str | None = None
     execution_ids: Collection[UUID] | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
@@ -108,7 +111,15 @@ class ExecutionFilter:
             found.append(JobExecution.created_at < aware("until", self.until))
         if self.execution_ids is not None:
             found.append(JobExecution.execution_id.in_(self.execution_ids))
-        return [*found, *self._of_failures()]
+        return [*found, *self._of_failures(), *self._of_schedules()]
+
+    def _of_schedules(self) -> list[ColumnElement[bool]]:
+        wanted: list[ColumnElement[bool]] = []
+        if self.job_type is not None:
+            wanted.append(Schedule.job_type == plain_text("job_type", self.job_type))
+        if self.tag is not None:
+            wanted.append(Schedule.tags.contains([plain_text("tag", self.tag)]))
+        return [JobExecution.schedule_id.in_(select(Schedule.schedule_id).where(*wanted))] if wanted else []
 
     def _of_failures(self) -> list[ColumnElement[bool]]:
         if self.outcome is None and not self.error:

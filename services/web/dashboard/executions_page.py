@@ -1,4 +1,4 @@
-"""The list of executions, filtered by status, cause, age and domain; the first page refreshes itself."""
+"""The list of executions, filtered by status, cause, age, domain, job type and tag; the first page refreshes itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -86,6 +86,9 @@ class _Executions(ListPage[Found]):
         outcomes = {str(fate): words for fate, words in OUTCOMES.items()}
         self._outcome = self.choice_filter("Outcome of the fire", outcomes, asked.get("outcome"), width="w-48")
         self._cause = self.choice_filter("Cause", {str(cause): str(cause) for cause in Cause}, asked.get("cause"))
+        types, tags = self.visitor.parts.repository.words_in_use()
+        self._type = self.choice_filter("Job type", {word: word for word in types}, asked.get("type"))
+        self._tag = self.choice_filter("Tag", {word: word for word in tags}, asked.get("tag"), width="w-36")
         self._since = self.choice_filter("Created within", SPANS, asked.get("within"))
         self._about = self.text_filter("Domain or name", asked.get("domain", ""), "w-64")
         self._error = self.text_filter("Part of the error", asked.get("error", ""), "w-56")
@@ -138,6 +141,8 @@ class _Executions(ListPage[Found]):
             cause=self._cause.value,
             outcome=self._outcome.value,
             error=text_of(self._error),
+            job_type=self._type.value,
+            tag=self._tag.value,
             since=datetime.now(UTC) - timedelta(hours=int(self._since.value)) if self._since.value else None,
         )
 

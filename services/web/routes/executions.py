@@ -57,6 +57,8 @@ def list_executions(
     cause: Annotated[str | None, Query(max_length=16, examples=["manual"])] = None,
     outcome: Outcome = None,
     error: ErrorPart = None,
+    job_type: Annotated[str | None, Query(max_length=64, description="Job type of the schedule.")] = None,
+    tag: Annotated[str | None, Query(max_length=64, description="A tag of the schedule.")] = None,
     since: Since = None,
     until: Until = None,
     limit: Limit = 50,
@@ -70,6 +72,8 @@ def list_executions(
         cause=cause,
         outcome=outcome,
         error=error,
+        job_type=job_type,
+        tag=tag,
         since=since,
         until=until,
     )

@@ -106,6 +106,8 @@ class ExecutionMatch(BaseModel):
     cause: str | None = Field(None, max_length=16)
     outcome: Fate | None = Field(None, description="As in the list of executions")
     error: str | None = Field(None, max_length=200, description="Part of the error of a failed attempt")
+    job_type: str | None = Field(None, max_length=64, description="Job type of the schedule")
+    tag: str | None = Field(None, max_length=64, description="A tag of the schedule")
     since: Instant | None = None
     until: Instant | None = None
 

@@ -100,6 +100,22 @@ def test_what_failed_is_chosen_on_all_pages_and_retried_after_a_dry_run(page: Pa
     ]
 
 
+def test_executions_are_filtered_by_the_tag_and_the_job_type_of_their_schedule(page: Page, cluster: Cluster) -> None:
+    billed, other = insert(cluster, "billed", "noop"), insert(cluster, "not billed", "fail")
+    cluster.run("UPDATE schedules SET tags = '{month-end}' WHERE schedule_id = %s", billed)
+    for schedule_id in (billed, other):
+        fire(cluster, schedule_id, "failed", minutes_ago=2)
+    page.goto("/executions?outcome=failed")
+    expect(page.get_by_role("link", name="not billed").first).to_be_visible()
+    page.get_by_label("Tag", exact=True).click()
+    page.get_by_role("option", name="month-end").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_role("link", name="billed", exact=True)).to_be_visible()
+    page.get_by_label("Job type", exact=True).click()
+    page.get_by_role("option", name="fail", exact=True).click()
+    expect(page.get_by_text("No executions match")).to_be_visible()
+
+
 def test_schedules_are_filtered_by_tag_and_job_type_sorted_by_headings_run_and_deleted(
     page: Page, cluster: Cluster
 ) -> None:

@@ -117,6 +117,16 @@ def test_an_execution_of_a_schedule_without_a_name_is_listed_by_what_it_is_about
     assert cli("executions").stdout.splitlines()[1].split()[1] == "shop.example"
 
 
+def test_executions_are_narrowed_to_a_tag_or_a_job_type_of_their_schedules(
+    cli: Cli, db: DatabaseConnection, schedule_id: UUID
+) -> None:
+    run_sql(db, "UPDATE schedules SET tags = '{billing}'")
+    shown = str(add(db, schedule_id))[:8]
+    assert shown in cli("executions", "--tag", "billing").stdout
+    for wrong in (("--tag", "shop"), ("--job-type", "another")):
+        assert "no execution matches" in cli("executions", *wrong).stdout
+
+
 def test_a_list_is_narrowed_and_paged(cli: Cli, db: DatabaseConnection, schedule_id: UUID) -> None:
     add(db, schedule_id, "failed", age_seconds=7200)
     failed = [add(db, schedule_id, "failed", age_seconds=n) for n in (10, 20, 30)]

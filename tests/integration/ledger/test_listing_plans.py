@@ -306,7 +306,7 @@ def test_what_the_first_page_shows_is_read_from_an_index(
     ("statement", "values", "index"),
     [
         (overview_sql.LATE, {"seconds": 120, "limit": 20}, None),
-        (overview_sql.FAILING, {"limit": 20}, "Index Cond: (schedule_id = schedules.schedule_id)"),
+        (overview_sql.FAILING, {"limit": 20}, "job_executions_schedule_id_scheduled_for_attempt_key"),
         (overview_sql.DUE_WITHIN, {"minutes": 60, "sample": 500}, "job_executions_created_at_idx"),
     ],
     ids=["late", "failing", "due soon"],

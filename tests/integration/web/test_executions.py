@@ -256,6 +256,21 @@ def test_a_retry_that_mended_a_fire_is_told_apart_from_a_failure_for_good(
     assert problem(web.get("/executions", params={"outcome": "fine"}))["errors"][0]["field"] == "outcome"
 
 
+def test_executions_are_found_by_the_tag_and_the_job_type_of_their_schedule(
+    web: Web, db: DatabaseConnection, repository: ScheduleRepository, schedule_id: UUID
+) -> None:
+    add(db, schedule_id, "success")
+    tagged = repository.create_schedule(**{**VALID, "name": "tagged", "tags": ["billing"]})
+    of_tag = add(db, tagged, "failed")
+    (job_type,) = {record.job_type for record in repository.list_schedules().items}
+    for asked, found in (({"tag": "billing"}, 1), ({"tag": "shop"}, 0), ({"job_type": job_type}, 2)):
+        assert len(web.get("/executions", params=asked).json()["items"]) == found, asked
+    for asked_type, changed in ((job_type, [of_tag]), ("another", [])):
+        match = {"outcome": "failed", "tag": "billing", "job_type": asked_type}
+        body = {"action": "retry", "filter": match, "dry_run": True}
+        assert web.post("/executions/bulk", body, "admin").json()["changed"] == changed
+
+
 def test_the_overview_names_what_needs_attention(web: Web, db: DatabaseConnection, schedule_id: UUID) -> None:
     with db.transaction() as connection:
         connection.exec_driver_sql("UPDATE schedules SET last_status = 'failed', last_run = now()")
