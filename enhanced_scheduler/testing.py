@@ -6,10 +6,11 @@ application, in a process of its own. The fixture `scheduler` (pytest_plugin.py)
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -108,6 +109,7 @@ def run_job(
 def fires_between(schedule: str | Mapping[str, Any], start: datetime, end: datetime) -> list[datetime]:
     """Every fire t with start <= t < end. A schedule is its timing in words, or its fields as they are saved."""
     fields: dict[str, Any] = {"when": schedule} if isinstance(schedule, str) else dict(schedule)
+    _require_known(fields)
     words = ["schedule", "fires", "--from", start.isoformat(), "--to", end.isoformat()]
     for name in ("when", "frequency", "timezone", "start_at", "end_at"):
         if (value := fields.get(name)) is not None:
@@ -115,6 +117,17 @@ def fires_between(schedule: str | Mapping[str, Any], start: datetime, end: datet
     if "time_config" in fields:
         words += ["--time-config", json.dumps(dict(fields["time_config"]))]
     return [datetime.fromisoformat(fire) for fire in command(*words, "--json")["fires"]]
+
+
+def _require_known(fields: Iterable[str]) -> None:
+    """A misspelt `timezone` would give the fires of another one."""
+    from enhanced_scheduler.client import shapes  # every run of pytest imports this module, few need a client
+
+    known = {"when", *shapes.NewSchedule.__annotations__, *shapes.ScheduleOut.__annotations__}
+    for name in fields:
+        if name not in known:
+            meant = "".join(f", did you mean {near!r}?" for near in get_close_matches(name, known, 1))
+            raise CommandFailed(f"{name}: is not a field of a schedule{meant}")
 
 
 def command(*words: str) -> Any:

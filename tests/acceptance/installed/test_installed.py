@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,6 +121,50 @@ def test_the_tab_key_completes_the_command(installed: Installed, tmp_path: Path)
     path = {"PATH": f"{installed.home / 'bin'}:{os.defpath}"}
     done = installed.run("bash", "-ec", pressed, cwd=tmp_path, environment=path)
     assert done.stdout.split() == ["add"], done.stderr
+
+
+TYPED = """
+from enhanced_scheduler import ExecutionContext, job
+from enhanced_scheduler.client import Client
+from enhanced_scheduler.testing import RunningScheduler, run_job
+
+
+@job("plain")
+def plain(context: ExecutionContext, config: dict[str, int]) -> dict[str, int]:
+    return {"left": config["pages"]}
+
+
+@job("coroutine")
+async def coroutine(context: ExecutionContext, config: dict[str, int]) -> None: ...
+
+
+def names(client: Client) -> list[str | None]:
+    return [schedule["name"] for schedule in client.list_schedules()]
+
+
+def test_it(scheduler: RunningScheduler) -> None:
+    assert run_job(coroutine).succeeded
+    assert scheduler.run("plain")["status"] == "success"
+"""
+MISTAKES = """
+
+@job("wrong")
+def wrong(context: ExecutionContext) -> None: ...
+
+
+Client("http://localhost", "token").create_schedule({"nmae": "x"})
+"""
+
+
+def test_the_types_of_the_package_are_those_that_a_users_checker_sees(installed: Installed, tmp_path: Path) -> None:
+    def checked(text: str) -> list[str]:
+        (tmp_path / "shop.py").write_text(text)
+        words = ["-m", "mypy", "--strict", "--python-executable", str(installed.python), "--cache-dir", "cache"]
+        return installed.run(sys.executable, *words, "shop.py", cwd=tmp_path).stdout.splitlines()
+
+    assert checked(TYPED) == ["Success: no issues found in 1 source file"]
+    mistakes = {line.rpartition("[")[2] for line in checked(TYPED + MISTAKES) if "error:" in line}
+    assert mistakes == {"type-var]", "typeddict-item]", "typeddict-unknown-key]"}
 
 
 def test_a_wheel_is_small(tmp_path_factory: pytest.TempPathFactory, installed: Installed) -> None:

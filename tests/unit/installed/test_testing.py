@@ -17,7 +17,7 @@ from config import PROJECT_ROOT
 from enhanced_scheduler import ExecutionContext, JobFailed, JobSkipped
 from enhanced_scheduler.jobs import JobDefinition
 from enhanced_scheduler.statuses import ExecutionStatus
-from enhanced_scheduler.testing import CommandFailed, JobRun, fires_between, run_job
+from enhanced_scheduler.testing import NIGHT, CommandFailed, JobRun, fires_between, run_job
 
 
 class Report(BaseModel):
@@ -134,6 +134,11 @@ def test_fires_between_two_instants_include_the_first_and_not_the_last() -> None
     start, end = datetime(2027, 3, 27, 1, 30, tzinfo=UTC), datetime(2027, 3, 29, 0, 30, tzinfo=UTC)
     fires = fires_between(night, start, end)
     assert fires == [start, datetime(2027, 3, 28, 1, 0, tzinfo=UTC)]
+
+
+def test_a_misspelt_field_of_a_schedule_is_refused_and_not_left_out() -> None:
+    with pytest.raises(CommandFailed, match="timezon: is not a field of a schedule, did you mean 'timezone'"):
+        fires_between({"when": "daily 02:30", "timezon": "Europe/Berlin"}, NIGHT, NIGHT)
 
 
 def test_a_timing_that_cannot_be_read_is_refused_with_the_reason() -> None:
