@@ -90,8 +90,8 @@ WITH asked AS (
     FROM fresh AS f LEFT JOIN live USING (schedule_id) LEFT JOIN standing USING (schedule_id)
 )"""
 
-# What waits for a limit is sorted into its lane at once. What else waits, or comes back, is as urgent as its schedule before
-# anybody has sorted it.
+# What waits for a limit is sorted into its lane at once. What else waits, or comes back, is as urgent as its schedule
+# before anybody has sorted it.
 _WRITTEN = f""", advanced AS (
     UPDATE schedules AS s SET next_run = d.next_run
     FROM (SELECT schedule_id, max(next_run) AS next_run FROM decided GROUP BY schedule_id) AS d
