@@ -890,8 +890,8 @@ LIMITS_ACROSS_SCHEDULES = (
         (
             Edit(
                 LIMITS,
-                "    return limited.without_room(rows, wanting, seen.running, most), wanting\n",
-                "    return limited.without_room(rows, wanting, {}, most), wanting\n",
+                "    return limited.without_room(rows, wanting, seen.running, most, turns), wanting\n",
+                "    return limited.without_room(rows, wanting, {}, most, turns), wanting\n",
             ),
         ),
         f"{IN_LIMITS}a_limit_counts_what_ran_before_there_was_one",
