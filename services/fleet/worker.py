@@ -6,7 +6,7 @@ itself: it has no timer, watcher, gap scan or rescuer; and it never counts as a 
 
 import logging
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from threading import Event
 from typing import Any
 
@@ -164,6 +164,8 @@ class FleetWorker:
                 self._stopping.wait(UNREADY_SECONDS)
                 continue
             if claim is not None:
+                if report.has_passed:
+                    self._announce(self.place.store.waiting.announce_another)
                 return claim
             if not report.due:
                 return None
@@ -225,9 +227,12 @@ class FleetWorker:
 
     def _announce_next(self, claim: Claim) -> None:
         """A wake for another row of this schedule, or of its limits, may have found no room."""
+        self._announce(lambda: self.place.store.waiting.announce_next(claim.schedule_id, claim.limits))
+
+    def _announce(self, what: Callable[[], None]) -> None:
         try:
             with self._taking:
-                self.place.store.waiting.announce_next(claim.schedule_id, claim.limits)
+                what()
         except (Unavailable, DBAPIError) as error:  # it is announced again anyway
             logger.info("%s", first_line(error), extra={"event": "server_unavailable"})
 

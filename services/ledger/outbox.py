@@ -87,6 +87,15 @@ def announce_next(connection: DedicatedConnection, schedule_id: UUID, limit_keys
         connection.run(NOTIFY_PENDING)
 
 
+def announce_another(connection: DedicatedConnection, queues: Collection[str]) -> None:
+    """A row of these queues that was announced is due for it again: its wake found one that was not announced yet.
+
+    Any will do: as many messages as rows is what counts. If they all have theirs, the publisher sends none.
+    """
+    if connection.run(sql.ANNOUNCE_ANOTHER, {"queues": list(queues)}):
+        connection.run(NOTIFY_PENDING)
+
+
 def _values(schedules: Mapping[UUID, int], limit_keys: Mapping[str, int]) -> dict[str, Any]:
     return {
         "schedule_ids": uuid_array(schedules),

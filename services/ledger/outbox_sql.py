@@ -76,6 +76,21 @@ FROM (SELECT * FROM sibling UNION SELECT * FROM limited) AS next
 WHERE e.execution_id = next.execution_id AND {_WAITS_IN_QUEUE} RETURNING 1
 """
 
+# Of what is announced the row whose time comes next: later than now, so that what is still to be announced is not read.
+ANNOUNCE_ANOTHER = f"""
+WITH another AS MATERIALIZED (
+    SELECT found.execution_id FROM unnest(%(queues)s::text[]) AS q (queue), LATERAL (
+        SELECT e.execution_id FROM job_executions AS e
+        WHERE {_WAITS_IN_QUEUE} AND e.queue = q.queue AND e.publish_at IS NOT NULL
+          AND coalesce(e.publish_at, e.due_at) > (SELECT clock_timestamp())
+        ORDER BY coalesce(e.publish_at, e.due_at) LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+    ) AS found
+    LIMIT 1
+)
+UPDATE job_executions AS e SET published_at = NULL, publish_at = NULL FROM another
+WHERE e.execution_id = another.execution_id AND {_WAITS_IN_QUEUE} RETURNING 1
+"""
+
 # Changes with every insert, update and delete. The newest change alone would not: one that began before it may commit
 # after it.
 STATE_OF_LIMITS = "SELECT count(*) AS n, sum(extract(epoch FROM updated_at)) AS stamps FROM limits"

@@ -27,7 +27,7 @@ from services.ledger.limits import UNLIMITED, Kept, Limited, Turn, full_keys, ke
 from services.ledger.limits_sql import LIMIT, LIMIT_LANES, MOST_KEYS
 from services.ledger.locked import Locked
 from services.ledger.needs import UNSORTED, Abilities, Needs
-from services.ledger.outbox import announce_next
+from services.ledger.outbox import announce_another, announce_next
 from services.ledger.retrying import CarefulRetries
 
 SETTLED_AT_ONCE = 200
@@ -66,6 +66,9 @@ class TakeReport:
     due: bool = field(default=False, compare=False)
     busy: bool = field(default=False, compare=False)  # another session decides about a limit of theirs
     is_blocked: bool = field(default=False, compare=False)  # rows whose limits are full stood before others
+    has_passed: bool = field(
+        default=False, compare=False
+    )  # what is started was not announced: another row's wake found it
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +327,10 @@ class WaitingStore:
         """After an end was committed: a wake for another row of this schedule, or of these limits, found no room."""
         announce_next(self._connection, schedule_id, limit_keys)
 
+    def announce_another(self) -> None:
+        """After a take that has passed: the row whose wake it was still waits, without a message."""
+        announce_another(self._connection, self._judge.abilities.queues)
+
     def _take_from(self, lanes: Sequence[Lane], wish: Wish) -> TakeReport:
         if not lanes:
             return TakeReport()
@@ -365,6 +372,7 @@ class WaitingStore:
                 claim = locked.claim(row, row.due_at, limited.of(locked.spec.all_limit_keys), asked_at)
                 (report.started if row.status == ExecutionStatus.RUNNING else report.claims).append(claim)
         report.busy = bool(limited.busy)
+        report.has_passed = any(row.status == ExecutionStatus.RUNNING and not row.is_announced for row in written)
         report.is_blocked = any(row.is_limited for row in written) or (report.busy and not written)
         report.more = report.busy or any(row.status != ExecutionStatus.PENDING or row.is_limited for row in written)
         return report

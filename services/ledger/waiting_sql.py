@@ -242,7 +242,7 @@ WHERE d.execution_id = e.execution_id AND {_BY_ITS_KEY} AND (
     OR NOT d.able AND (e.queue, e.needs, e.priority) IS DISTINCT FROM (d.queue, d.needs, d.priority)
 )
 RETURNING e.execution_id, e.schedule_id, e.job_id, e.attempt, e.cause, e.status, e.fencing_token,
-          {LIMITED} AS is_limited, {HAS_WAITED} AS has_waited,
+          {LIMITED} AS is_limited, {HAS_WAITED} AS has_waited, e.published_at IS NOT NULL AS is_announced,
           greatest('0001-01-02', least(e.scheduled_for, '9999-12-30')) AS scheduled_for,
           greatest('0001-01-02', least(e.due_at, '9999-12-30')) AS due_at
 """

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from uuid import UUID, uuid4
 
 import pytest
@@ -18,6 +19,7 @@ from services.insight.explain.history_sql import CIRCUMSTANCES
 from services.insight.replicas import list_replicas
 from services.jobs import ExecutionContext, JobRegistry
 from services.ledger.needs import Abilities
+from services.ledger.outbox import Outbox
 from services.ledger.waiting import TakeReport, WaitingStore
 from services.schedule_watcher import WATCHED_SINCE
 from tests.support.executions import Make, fire, rows, settle, store_of
@@ -80,6 +82,33 @@ def test_a_worker_takes_the_most_urgent_row_of_its_queues_and_returns_when_its_e
     assert ran == [urgent, later]
     assert not worker.serve()
     assert elsewhere not in [row[0] for row in ended(db)]
+
+
+def test_a_wake_that_finds_a_row_which_is_not_announced_yet_leaves_none_without_a_message(
+    db: DatabaseConnection, make: Make, start: Start, ran: list[UUID]
+) -> None:
+    """The row whose wake it was would wait for half a minute."""
+    announced = waiting(db, make)
+    with db.transaction() as connection:
+        connection.execute(text("UPDATE job_executions SET published_at = now(), publish_at = now() + interval '30 s'"))
+    urgent = waiting(db, make, priority=5)
+    worker = start()
+    assert worker.serve()
+    assert ran == [urgent]
+    with closing(Outbox(db, ["scan"], 15.0)) as outbox:
+        assert outbox.take().by_queue == {"scan": 1}
+        assert worker.serve()
+        assert ran == [urgent, announced]
+        assert outbox.take().ids == []
+
+
+def test_a_wake_that_finds_its_own_row_announces_nothing(db: DatabaseConnection, make: Make, start: Start) -> None:
+    for _ in range(2):
+        waiting(db, make)
+    with closing(Outbox(db, ["scan"], 15.0)) as outbox:
+        assert len(outbox.take().ids) == 2
+        assert start().serve()
+        assert outbox.take().ids == []
 
 
 def test_a_process_keeps_three_sessions_with_postgres(db: DatabaseConnection, make: Make, start: Start) -> None:
