@@ -36,6 +36,7 @@ from benchmarks import (
     surface,
     sync,
     triggers,
+    voice,
 )
 from benchmarks.progress import scenario
 from benchmarks.scale import FULL, QUICK, Scale
@@ -57,6 +58,7 @@ ENGINE: dict[str, Scenario] = {
     "shares": shares.run,
     "limits": limits.run,
     "fleet": fleet.run,
+    "voice": voice.run,
     "cleanup": history.run,
 }
 OTHERS: dict[str, Scenario] = {

@@ -42,12 +42,18 @@ class Design:
     start: Start
 
 
-@contextmanager
-def _ours(made: Cluster, count: int, fires_each: int) -> Iterator[tuple[Plan, Processes]]:
-    replicas = made.start(REPLICAS)
-    plan = Plan(count, soon(4 + count / 2000), fires_each)
-    insert_schedules(made, plan)
-    yield plan, Processes([replica.pid for replica in replicas])
+def our_replicas(prepare: Callable[[Cluster], None] = lambda made: None, **environment: str) -> Start:
+    """`prepare` is called before they start."""
+
+    @contextmanager
+    def start(made: Cluster, count: int, fires_each: int) -> Iterator[tuple[Plan, Processes]]:
+        prepare(made)
+        replicas = made.start(REPLICAS, **environment)
+        plan = Plan(count, soon(4 + count / 2000), fires_each)
+        insert_schedules(made, plan)
+        yield plan, Processes([replica.pid for replica in replicas])
+
+    return start
 
 
 def in_processes(
@@ -104,7 +110,7 @@ def insert_schedules(made: Cluster, plan: Plan) -> None:
     )  # fmt: skip
 
 
-OURS = Design("Enhanced Scheduler", "job_executions", _ours)
+OURS = Design("Enhanced Scheduler", "job_executions", our_replicas())
 NAIVE = Design("naive (APScheduler, SET NX)", "runs", in_processes("naive"))
 NAIVE_PER_FIRE = Design("naive, a key per fire", "runs", in_processes("naive", KEY_PER_FIRE="1"))
 FLOOR = Design("floor (our SQL, bare loop)", "job_executions", in_processes("floor"))
