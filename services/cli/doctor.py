@@ -331,6 +331,9 @@ def _skew(clock: Callable[[], float]) -> tuple[float, float]:
     return (before + after) / 2 - theirs, (after - before) / 2
 
 
+SIGN_COLUMNS, CHECK_COLUMNS = 6, len("notifications")  # the longest name
+
+
 def _print(finding: Finding) -> None:
     sign, style = {
         Verdict.OK: ("ok  ", "green"),
@@ -338,6 +341,6 @@ def _print(finding: Finding) -> None:
         Verdict.FAILED: ("FAIL", "red bold"),
     }[finding.verdict]
     console().print(sign, style=style, end="  ")
-    console().print(f"{finding.check:<12} {finding.fact}")
+    console().print(f"{finding.check:<{CHECK_COLUMNS}} {finding.fact}")
     if finding.way_out:
-        console().print(f"                   -> {finding.way_out}")
+        console().print(f"{'':{SIGN_COLUMNS + CHECK_COLUMNS + 1}}-> {finding.way_out}")
