@@ -745,7 +745,7 @@ def test_the_doctor_finds_everything_in_order(cli: Cli, db: Any) -> None:
 def test_the_doctor_says_that_nothing_runs(cli: Cli) -> None:
     result = cli("doctor")
     assert result.exit_code == 0
-    assert "warn  replicas     none is live: nothing runs" in result.stdout
+    assert "warn  replicas      none is live: nothing runs" in result.stdout
 
 
 def test_the_doctor_says_who_serves_a_fleet_queue_and_whether_its_broker_answers(
@@ -778,9 +778,9 @@ def test_the_doctor_counts_schedules_and_names_those_that_are_parked(cli: Cli, d
         connection.exec_driver_sql("UPDATE schedules SET invalid_reason = 'time_config: no' WHERE enabled")
     result = cli("doctor")
     assert result.exit_code == 0
-    assert "ok    schedules    4 of 5 enabled" in result.stdout
+    assert "ok    schedules     4 of 5 enabled" in result.stdout
     assert re.search(
-        r"warn  schedules    4 parked \(invalid, not run\): bad-\d\.example \(time_config: no\); ", result.stdout
+        r"warn  schedules     4 parked \(invalid, not run\): bad-\d\.example \(time_config: no\); ", result.stdout
     )
     assert "; and 1 more" in result.stdout
     assert "schedule list --status invalid" in result.stdout
@@ -791,7 +791,7 @@ def test_the_doctor_says_that_a_browser_without_its_driver_is_none(cli: Cli, mon
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     get_settings.cache_clear()
     result = cli("doctor")
-    assert "warn  browser      none found; only scans with engine: browser need one" in result.stdout
+    assert "warn  browser       none found; only scans with engine: browser need one" in result.stdout
     assert "run `pip install -r requirements-browser.txt`" in result.stdout
 
 
@@ -802,9 +802,9 @@ def test_the_doctor_names_replicas_that_are_not_like_the_others(cli: Cli, db: An
     heartbeat(db, "old", tzdata="2019.3")
     result = cli("doctor")
     assert result.exit_code == 0
-    assert "warn  replicas     behind had not applied the newest change at the last heartbeat" in result.stdout
-    assert "warn  replicas     idle: claims nothing" in result.stdout
-    assert "warn  replicas     tzdata differs: 2019.3, 2026.1" in result.stdout
+    assert "warn  replicas      behind had not applied the newest change at the last heartbeat" in result.stdout
+    assert "warn  replicas      idle: claims nothing" in result.stdout
+    assert "warn  replicas      tzdata differs: 2019.3, 2026.1" in result.stdout
 
 
 def test_the_doctor_names_job_types_that_live_replicas_do_not_know(cli: Cli, db: Any) -> None:
@@ -819,7 +819,7 @@ def test_the_doctor_names_job_types_that_live_replicas_do_not_know(cli: Cli, db:
     result = cli("doctor")
     assert result.exit_code == 0
     assert (
-        "warn  jobs         job type 'cookie_scan': 1 schedule uses it; old has no handler for it, new has one"
+        "warn  jobs          job type 'cookie_scan': 1 schedule uses it; old has no handler for it, new has one"
         in result.stdout
     )
     with db.transaction() as connection:
@@ -827,7 +827,8 @@ def test_the_doctor_names_job_types_that_live_replicas_do_not_know(cli: Cli, db:
     result = cli("doctor")
     assert result.exit_code == 1
     assert (
-        "FAIL  jobs         job type 'cookie_scan': 1 schedule uses it and cannot run: no live replica" in result.stdout
+        "FAIL  jobs          job type 'cookie_scan': 1 schedule uses it and cannot run: no live replica"
+        in result.stdout
     )
 
 
@@ -838,7 +839,7 @@ def test_the_doctor_names_a_module_of_jobs_that_a_replica_would_not_start_with(
     get_settings.cache_clear()
     result = cli("doctor")
     assert result.exit_code == 1
-    assert "FAIL  jobs         JOB_MODULES: 'no.such.module' cannot be imported" in result.stdout
+    assert "FAIL  jobs          JOB_MODULES: 'no.such.module' cannot be imported" in result.stdout
 
 
 def test_the_doctor_says_where_the_number_of_a_former_variable_lives(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -846,7 +847,7 @@ def test_the_doctor_says_where_the_number_of_a_former_variable_lives(cli: Cli, m
     get_settings.cache_clear()
     result = cli("doctor")
     assert result.exit_code == 0
-    assert "warn  queues       DEEP_SCAN_SCHEDULER_CONCURRENCY=7 is no longer a setting" in result.stdout
+    assert "warn  queues        DEEP_SCAN_SCHEDULER_CONCURRENCY=7 is no longer a setting" in result.stdout
     assert "schedule edit process_deep_scan_queue --set job_config.concurrency=7" in " ".join(result.stdout.split())
 
 
@@ -858,7 +859,7 @@ def test_the_doctor_says_once_what_is_wrong_with_a_setting(cli: Cli) -> None:
     get_settings.cache_clear()
     assert result.exit_code == 1
     (line,) = result.stdout.splitlines()
-    assert line.startswith("FAIL  settings     MAX_WORKERS='many'")
+    assert line.startswith("FAIL  settings      MAX_WORKERS='many'")
 
 
 def test_the_doctor_names_a_broken_table_of_cookie_rules(
@@ -886,7 +887,7 @@ def test_the_doctor_says_how_to_mend_an_old_schema(cli: Cli, db: Any) -> None:
         connection.exec_driver_sql("DELETE FROM alembic_version")
     result = cli("doctor")
     assert result.exit_code == 1
-    assert "FAIL  schema       at revision none, newest is" in result.stdout
+    assert "FAIL  schema        at revision none, newest is" in result.stdout
     assert "-> run: python run_migrations.py" in result.stdout
 
 
@@ -899,7 +900,7 @@ def test_the_doctor_reports_dead_servers_and_goes_on(cli: Cli, monkeypatch: pyte
     assert "Postgres at u:***@127.0.0.1:1/db does not answer" in result.stdout
     assert "Redis at redis://:***@127.0.0.1:1/0 does not answer" in result.stdout
     assert result.stdout.count("does not answer") == 2, "each cause is told once"
-    assert "FAIL  schema       the same as postgres" in result.stdout
+    assert "FAIL  schema        the same as postgres" in result.stdout
     assert "hunter2" not in result.output
 
 
@@ -1001,7 +1002,7 @@ def test_what_the_login_may_not_do_is_one_clear_line(cli: Cli, db: Any) -> None:
         "grant it, or use another login in DATABASE_URL\n",
     )
     assert (
-        "FAIL  schema       the database login lacks a privilege: permission denied for table alembic_version"
+        "FAIL  schema        the database login lacks a privilege: permission denied for table alembic_version"
         in examined.stdout
     )
 
