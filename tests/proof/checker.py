@@ -23,6 +23,7 @@ ENDED = {"success": "ok", "failed": "failed"}
 GIVEN_UP = ("abandoned", "cancelled", "timed_out")  # without the handler, which may still be running
 RETRIED = ("failed", "abandoned")
 RETRIED_BY_PEOPLE = (*RETRIED, "timed_out", "cancelled", "skipped", "missed")
+ENDS_SESSIONS = ("cut",)  # kinds of faults that end all sessions of a replica at the server
 SHOWN = 50  # findings of each kind that are kept; all are counted
 
 
@@ -40,6 +41,7 @@ class Bounds:
     slack: float = 5.0
     announced: float = 60.0  # a row that waits for the fleet is announced again, whatever became of its message
     vanished: float | None = None  # so long without a life sign, and without a session, is enough as well
+    absence: float = 4.0  # so long frozen and without a session is enough: no replica could tell it from a dead one
 
     @property
     def silence(self) -> float:
@@ -538,7 +540,15 @@ class Weather:
         """Was it killed while it held this, or silent by our doing for long enough?"""
         if any(each.kills and since - 1 <= each.at <= until for each in self._of_replica[replica]):
             return True
-        return self.silent_seconds(replica, until) >= self._bounds.silence
+        silent = self.silent_seconds(replica, until)
+        return silent >= self._bounds.silence or (silent >= self._bounds.absence and self._lost_sessions(replica, until))
+
+    def _lost_sessions(self, replica: str, until: float) -> bool:
+        """Did it lose its sessions at the moment it froze, or while it was frozen? To the server it is a dead process."""
+        mine = self._of_replica[replica]
+        ends = [each.at for each in mine if each.kind in ENDS_SESSIONS]
+        freezes = [each for each in mine if each.freezes and each.at <= until <= each.until + self._bounds.obeyed]
+        return any(each.at - self._bounds.obeyed <= at <= until for each in freezes for at in ends)
 
     def silent_seconds(self, replica: str, until: float) -> float:
         """Of the time just before, in which a life sign would have kept it."""

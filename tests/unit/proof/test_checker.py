@@ -342,6 +342,15 @@ def test_a_replica_without_sessions_may_be_given_up_earlier() -> None:
     assert found(*history, cut, bounds=Bounds(vanished=4.0)) == {}
 
 
+def test_a_frozen_replica_whose_sessions_were_cut_looks_dead_and_may_be_given_up_earlier() -> None:
+    history = with_instead(ABANDONED, ROWS), with_instead(UNFINISHED, CALLS)
+    cut = Disturbance(kind="cut", at=44.0, until=44.1, scope="replica", replica="one")
+    assert found(*history, frozen(44.0, 60.0)) == {"a living one was given up": 1}
+    assert found(*history, cut) == {"a living one was given up": 1}
+    assert found(*history, frozen(44.0, 60.0), cut) == {}
+    assert found(*history, frozen(45.5, 60.0), cut) == {"a living one was given up": 1}, "it could connect again"
+
+
 def test_a_dead_replica_s_claim_that_comes_back_too_late() -> None:
     gone = Disturbance(kind="kill", at=21.0, until=500.0, scope="replica", replica="one", pid=1, kills=True)
     back = turn("claimed", "pending", at=25.0, replica="one", token_before=201)
