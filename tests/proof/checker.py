@@ -541,10 +541,12 @@ class Weather:
         if any(each.kills and since - 1 <= each.at <= until for each in self._of_replica[replica]):
             return True
         silent = self.silent_seconds(replica, until)
-        return silent >= self._bounds.silence or (silent >= self._bounds.absence and self._lost_sessions(replica, until))
+        if self._lost_sessions(replica, until):
+            return silent >= min(self._bounds.silence, self._bounds.absence)
+        return silent >= self._bounds.silence
 
     def _lost_sessions(self, replica: str, until: float) -> bool:
-        """Did it lose its sessions at the moment it froze, or while it was frozen? To the server it is a dead process."""
+        """Did it lose its sessions when it froze, or while it was frozen? To the server it is a dead process."""
         mine = self._of_replica[replica]
         ends = [each.at for each in mine if each.kind in ENDS_SESSIONS]
         freezes = [each for each in mine if each.freezes and each.at <= until <= each.until + self._bounds.obeyed]
